@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
-from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.kafka.share_group_types import GroupDescription
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Planned(NamedTuple):
 def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
     """Raise OperationFailed if the offsets of a group cannot be changed, with a hint."""
     code = description.error_code
-    if code == GROUP_ID_NOT_FOUND:
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
         if not may_be_made:
             raise OperationFailed(
                 f"Kafka has no share group {group!r}. Expiry removes the state of a deleted group; "

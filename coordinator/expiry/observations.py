@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from coordinator.kafka.cluster import NONE
-from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, NO_GROUP_EPOCH, GroupDescription
+from coordinator.kafka.share_group_types import NO_GROUP_EPOCH, GroupDescription
+from protocol.errors import ErrorCode
 
 # The largest difference between the clocks of two coordinators.
 _CLOCK_SKEW_MAX_MS = 60_000
@@ -59,12 +59,12 @@ def observe_group(
     if before is not None:
         # If the clock was set back, observations must not seem older after it is corrected.
         now_ms = max(now_ms, before.read_ms)
-    if seen.error_code == GROUP_ID_NOT_FOUND:
+    if seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         missing_ms = before.missing_ms if before is not None else None
         return GroupObservation(
             read_ms=now_ms, since_ms=now_ms, missing_ms=now_ms if missing_ms is None else missing_ms
         )
-    if seen.error_code != NONE:
+    if seen.error_code != ErrorCode.NONE:
         return before
     if before is None or before.missing_ms is not None:
         return _first_observation(seen, now_ms)

@@ -11,15 +11,9 @@ from coordinator.errors import LogUnavailable
 from coordinator.expiry.observation_store import ObservationStore, StoredObservations
 from coordinator.expiry.observations import GroupObservation, observe_group
 from coordinator.expiry.rules import ClusterView, HeldState
-from coordinator.kafka.cluster import NONE
-from coordinator.kafka.share_group_types import (
-    GROUP_ID_NOT_FOUND,
-    ChangeResult,
-    GroupDescription,
-    GroupOffset,
-    ResolvedTopicIds,
-)
+from coordinator.kafka.share_group_types import ChangeResult, GroupDescription, GroupOffset, ResolvedTopicIds
 from coordinator.runtime import Runtime
+from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -201,9 +195,10 @@ class Observer:
         for number, (group, seen) in enumerate(described.items(), 1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-            if seen.error_code == NONE or (seen.error_code == GROUP_ID_NOT_FOUND and not doubtful):
+            is_not_found = seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            if seen.error_code == ErrorCode.NONE or (is_not_found and not doubtful):
                 heard.add(group)
-            elif seen.error_code == GROUP_ID_NOT_FOUND:
+            elif is_not_found:
                 continue
             observation = observe_group(
                 self._observations.get(group),

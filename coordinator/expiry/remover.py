@@ -9,19 +9,7 @@ from typing import Any, NamedTuple
 from coordinator.errors import LogError
 from coordinator.expiry.observer import GroupAdmin, TopicIds
 from coordinator.expiry.rules import AbandonedState, Reason
-from coordinator.kafka.cluster import (
-    COORDINATOR_LOAD_IN_PROGRESS,
-    COORDINATOR_NOT_AVAILABLE,
-    NONE,
-    NOT_COORDINATOR,
-    UNKNOWN_TOPIC_OR_PARTITION,
-)
-from coordinator.kafka.share_group_types import (
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
-    GroupDescription,
-    GroupOffset,
-)
+from coordinator.kafka.share_group_types import GroupDescription, GroupOffset
 from coordinator.runtime import Operation, Runtime, Status
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
 from protocol.errors import ErrorCode
@@ -35,7 +23,11 @@ GROUPS_MAX = 100
 SHARE_PARTITIONS_MAX = 1_000
 
 # Errors after which the request to the group's coordinator has already been retried.
-_NOT_FOUND_NOW = (COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR)
+_NOT_FOUND_NOW = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 _USED = "it was used since the last observation"
 
@@ -126,7 +118,7 @@ class Remover:
         states = {each: self._states(each) for each in owned}
         # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
-        if described.error_code != NONE:
+        if described.error_code != ErrorCode.NONE:
             return [_refused(each, described.error_code, described.error_message) for each in owned]
         still = [each for each in owned if _is_unchanged(each, described, states[each])]
         removals = [Removal(each, 0, _USED) for each in owned if each not in still]
@@ -136,11 +128,11 @@ class Remover:
         outcomes = await self._groups.delete_offsets(group, [str(each.topic) for each in still])
         for each in still:
             outcome = outcomes[str(each.topic)]
-            if outcome.error_code == NONE:
+            if outcome.error_code == ErrorCode.NONE:
                 count = sum(offset.topic_id == each.topic_id for offset in shown)
                 removals.append(Removal(each, count or len(each.partitions)))
                 self._emptied_groups.add(group)
-            elif outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Kafka has no offsets of that topic, so the local state is left over.
                 removal = await self._delete(each, states[each])
                 removals.append(removal)
@@ -180,9 +172,9 @@ class Remover:
         if not bare:
             return
         for group, outcome in (await self._groups.delete_groups(bare)).items():
-            if outcome.error_code == NONE:
+            if outcome.error_code == ErrorCode.NONE:
                 _logger.info("Deleted share group %s: it was empty and had no offsets left.", group)
-            elif outcome.error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND):
+            elif outcome.error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
                 self._emptied_groups.add(group)
 
     def _still_owned(self, each: AbandonedState) -> bool:
@@ -222,7 +214,7 @@ class Remover:
             if (each.reason is Reason.TOPIC_DELETED and each.topic_id in missing_topics)
             or (
                 each.reason is Reason.GROUP_DELETED
-                and described[each.group_id].error_code == GROUP_ID_NOT_FOUND
+                and described[each.group_id].error_code == ErrorCode.GROUP_ID_NOT_FOUND
             )
         }
 
@@ -251,7 +243,7 @@ def _is_unchanged(
 
 
 def _refused(each: AbandonedState, error_code: int, message: str) -> Removal:
-    failed = error_code not in (NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND)
+    failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
     why = message or f"Kafka's error {error_code}"
     return Removal(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
 

@@ -13,21 +13,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from coordinator.errors import CoordinatorError, LogRefused
-from coordinator.kafka.cluster import (
-    NO_NODE,
-    NONE,
-    OFFSET_OUT_OF_RANGE,
-    TOPIC_AUTHORIZATION_FAILED,
-    Cluster,
-    FetchResult,
-    NoResponse,
-)
+from coordinator.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import valid_batches
 from coordinator.runtime.replay import Replay, make_replays, release_memory
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from coordinator.state_view import ShardView
-from protocol.errors import DecodeError
+from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import batch_size_at, decode_batches, next_offset_at
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record
@@ -206,9 +198,14 @@ class LogFollower:
         now_s = asyncio.get_running_loop().time()
         for each in partitions:
             start, end = starts.get(each.number), ends.get(each.number)
-            if start is None or end is None or start.error_code != NONE or end.error_code != NONE:
+            if (
+                start is None
+                or end is None
+                or start.error_code != ErrorCode.NONE
+                or end.error_code != ErrorCode.NONE
+            ):
                 for listed in (start, end):
-                    if listed is not None and listed.error_code != NONE:
+                    if listed is not None and listed.error_code != ErrorCode.NONE:
                         self._note_error(each, listed.error_code)
                 continue
             each.begin_replay(
@@ -232,14 +229,14 @@ class LogFollower:
             answer = fetched.get(each.number)
             if answer is None:
                 continue
-            if answer.error_code == OFFSET_OUT_OF_RANGE:
+            if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 _logger.info(
                     "State partition %d was pruned and is replayed from its log start.",
                     each.number,
                 )
                 each.abandon()
                 usable = True
-            elif answer.error_code != NONE:
+            elif answer.error_code != ErrorCode.NONE:
                 self._note_error(each, answer.error_code)
                 self._cluster.refresh_soon()
             else:
@@ -249,7 +246,7 @@ class LogFollower:
         return usable
 
     def _note_error(self, each: _FollowedPartition, error_code: int) -> None:
-        if error_code == TOPIC_AUTHORIZATION_FAILED:
+        if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.failure = (
                 f"Read on topic {self._topic} is not allowed. Add the ACL: Read on topic {self._topic}."
             )

@@ -5,10 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from coordinator.errors import LogError
-from coordinator.kafka.group import NONE, Described
+from coordinator.kafka.group import Described
 from coordinator.ownership.join_errors import JoinFailure
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import GroupView, UnreadableMessage, group_view
+from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class GroupViewReader:
         """Return the view, or None if they cannot be read now: the group may be in a rebalance."""
         try:
             described = await self._describe()
-            if described.error_code != NONE or not described.members:
+            if described.error_code != ErrorCode.NONE or not described.members:
                 return None
             return group_view(described.members, generation, self._state_partitions)
         except (LogError, JoinFailure):

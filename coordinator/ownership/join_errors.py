@@ -2,31 +2,32 @@
 
 from typing import NamedTuple
 
-from coordinator.kafka import group as kafka
+from protocol.errors import ErrorCode
 
 # The member must be another one, or join again as the same; nothing is wrong with that.
 _EXPECTED_ERRORS = {
-    kafka.UNKNOWN_MEMBER_ID,
-    kafka.FENCED_INSTANCE_ID,
-    kafka.ILLEGAL_GENERATION,
-    kafka.REBALANCE_IN_PROGRESS,
-    kafka.MEMBER_ID_REQUIRED,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_INSTANCE_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.MEMBER_ID_REQUIRED,
 }
 # Who we were is not a member any more.
-LOST_MEMBER_ID = {kafka.UNKNOWN_MEMBER_ID, kafka.FENCED_INSTANCE_ID}
+LOST_MEMBER_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 # The coordinator is somewhere else, or not there yet.
-FIND_COORDINATOR_AGAIN = {kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR}
-_TRANSIENT = {*FIND_COORDINATOR_AGAIN, kafka.COORDINATOR_LOAD_IN_PROGRESS}
+FIND_COORDINATOR_AGAIN = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+_TRANSIENT = {*FIND_COORDINATOR_AGAIN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 _MESSAGES = {
-    kafka.GROUP_AUTHORIZATION_FAILED: "Kafka does not let this replica into group {group} "
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Kafka does not let this replica into group {group} "
     "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group.",
-    kafka.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are no share coordinators "
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are no share coordinators "
     "(INCONSISTENT_GROUP_PROTOCOL): another group id is needed.",
-    kafka.INVALID_GROUP_ID: "Kafka does not accept {group} as the id of a group (INVALID_GROUP_ID).",
-    kafka.INVALID_SESSION_TIMEOUT: "Kafka does not accept the session timeout (INVALID_SESSION_TIMEOUT): it "
-    "must lie between the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms.",
-    kafka.GROUP_MAX_SIZE_REACHED: "Group {group} has as many members as brokers allow "
+    ErrorCode.INVALID_GROUP_ID: "Kafka does not accept {group} as the id of a group (INVALID_GROUP_ID).",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "Kafka does not accept the session timeout "
+    "(INVALID_SESSION_TIMEOUT): it must lie between the brokers' group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms.",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "Group {group} has as many members as brokers allow "
     "(GROUP_MAX_SIZE_REACHED, group.max.size).",
     **dict.fromkeys(_TRANSIENT, "The coordinator of group {group} is not available yet."),
 }

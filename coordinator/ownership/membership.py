@@ -23,7 +23,6 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from coordinator.errors import LogError
-from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NO_NODE
 from coordinator.kafka.group import Described, GroupClient, JoinResult
 from coordinator.ownership.join_errors import (
@@ -35,6 +34,7 @@ from coordinator.ownership.join_errors import (
 )
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
+from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Membership:
         metadata = self._callbacks.metadata()
         name = self.instance_id
         joined = await self._unless_abandoned(self._group_client.join(node, self.member_id, metadata, name))
-        if joined.error_code == kafka.MEMBER_ID_REQUIRED:
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
             joined = await self._unless_abandoned(
                 self._group_client.join(node, self.member_id, metadata, name)
@@ -259,7 +259,7 @@ class Membership:
 
     def _check(self, code: int) -> None:
         """Draw the consequences of an error code. Raises JoinFailure if it is one."""
-        if code == kafka.NONE:
+        if code == ErrorCode.NONE:
             return
         if code in LOST_MEMBER_ID:
             # The shards stay ours until a map says otherwise: we join as somebody new who claims them.
@@ -268,7 +268,7 @@ class Membership:
                 extra={"group": self._group_id},
             )
             self.member_id, self.generation, self.leads = "", -1, False
-            if code == kafka.FENCED_INSTANCE_ID:
+            if code == ErrorCode.FENCED_INSTANCE_ID:
                 self._drop_instance_id()
         elif code in FIND_COORDINATOR_AGAIN:
             self._node = NO_NODE
@@ -306,20 +306,20 @@ class Membership:
         if (generation, member_id) != (self.generation, self.member_id):
             # We joined meanwhile; this answer is about who we were.
             return
-        if code in (kafka.NONE, kafka.REBALANCE_IN_PROGRESS):
+        if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             if generation == self.assignment_generation:
                 self._lease.renew(sent_s)
                 self._record_success()
-            if code == kafka.REBALANCE_IN_PROGRESS:
+            if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._join_again()
-        elif code == kafka.ILLEGAL_GENERATION:
+        elif code == ErrorCode.ILLEGAL_GENERATION:
             # If we are joining, the answer to the join is on its way to us.
             self._join_again()
         else:
             try:
                 self._check(code)
             finally:
-                if code != kafka.COORDINATOR_LOAD_IN_PROGRESS:
+                if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code in LOST_MEMBER_ID:
                     # Also while a join goes on: it may be about to succeed as who we were.

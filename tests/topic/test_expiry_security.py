@@ -9,9 +9,9 @@ from typing import TypeVar
 import pytest
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND
 from coordinator.kafka.share_groups import ShareGroups
 from coordinator.kafka.topic_id_resolver import TopicIdResolver
+from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID
 from tests.kafka import KafkaClient, wait_until
@@ -22,7 +22,6 @@ from tests.topic.test_security import PASSWORD, USER, secure
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-GROUP_AUTHORIZATION_FAILED = 30
 
 Asked = TypeVar("Asked", ShareGroups, TopicIdResolver)
 Answer = TypeVar("Answer")
@@ -62,7 +61,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
         assert presence.names == {}
         assert presence.missing == {TOPIC_ID}
         described = ask(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
-        assert {each.error_code for each in described.values()} == {GROUP_AUTHORIZATION_FAILED}
+        assert {each.error_code for each in described.values()} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
         assert ask(groups(), lambda each: each.names()) == set()
 
         allow(broker, "--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
@@ -75,7 +74,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
         assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
         allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
         described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
-        assert described["nobody"].error_code == GROUP_ID_NOT_FOUND
+        assert described["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         wait_until(
             lambda: ask(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
             seconds=120,

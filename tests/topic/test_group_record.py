@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.kafka import group as kafka
 from coordinator.kafka.group import JoinResult, SyncResult
 from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.base import Replica
 from coordinator.ownership.messages import GroupSettings, Metadata, encode, group_view, plan
+from protocol.errors import ErrorCode
 from tests.kafka.rig import BuiltInRig
 from tests.topic.groups import PATIENT
 from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
@@ -44,7 +44,7 @@ class Member:
             self.node = (await self.link.find_coordinator()).node
             if self.node >= 0:
                 joined = await self.link.join(self.node, "", self.metadata)
-                if joined.error_code == kafka.MEMBER_ID_REQUIRED:
+                if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                     break
             await asyncio.sleep(0.2)
         self.member_id = joined.member_id
@@ -67,16 +67,16 @@ async def joined_together(members: list[Member]) -> list[JoinResult]:
         await member.get_member_id()
         while True:
             joined = await member.join()
-            assert joined.error_code == kafka.NONE
+            assert joined.error_code == ErrorCode.NONE
             if joined.members:
                 sizes[joined.generation] = len(joined.members)
-            code = kafka.NONE
-            while code == kafka.NONE:
+            code = ErrorCode.NONE
+            while code == ErrorCode.NONE:
                 if sizes.get(joined.generation) == len(members):
                     return joined
                 await asyncio.sleep(0.1)
                 code = await member.link.heartbeat(member.node, joined.generation, joined.member_id)
-            assert code == kafka.REBALANCE_IN_PROGRESS
+            assert code == ErrorCode.REBALANCE_IN_PROGRESS
 
     return await asyncio.gather(*map(join, members))
 
@@ -103,17 +103,19 @@ def test_a_group_of_many_coordinators_is_stored_and_described(built_in: BuiltInR
         synced = await asyncio.gather(
             *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
         )
-        assert {each.error_code for each in synced} == {kafka.NONE}
+        assert {each.error_code for each in synced} == {ErrorCode.NONE}
         assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
         described = await members[0].link.describe(members[0].node)
-        assert described.error_code == kafka.NONE
+        assert described.error_code == ErrorCode.NONE
         assert group_view(described.members, generation, SHARDS) == decided.view(generation)
         await close(members)
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("beyond", "code"), [(-1_000, kafka.NONE), (1_000, kafka.UNKNOWN_SERVER_ERROR)])
+@pytest.mark.parametrize(
+    ("beyond", "code"), [(-1_000, ErrorCode.NONE), (1_000, ErrorCode.UNKNOWN_SERVER_ERROR)]
+)
 def test_a_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
     """The group in memory does the same (`FakeGroup.max_message_bytes`)."""
 
@@ -129,7 +131,7 @@ def test_a_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond:
         leaders = [each for each, member in zip(synced, joined, strict=True) if member.members]
         assert [leader.error_code for leader in leaders] == [code]
         # A member that asks after the leader was refused hears of the rebalance that follows.
-        assert {each.error_code for each in synced} <= {code, kafka.REBALANCE_IN_PROGRESS}
+        assert {each.error_code for each in synced} <= {code, ErrorCode.REBALANCE_IN_PROGRESS}
         await close(members)
 
     asyncio.run(main())

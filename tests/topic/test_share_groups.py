@@ -8,14 +8,8 @@ from typing import TypeVar
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
-from coordinator.kafka.share_groups import (
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
-    ChangeResult,
-    GroupDescription,
-    ShareGroups,
-)
+from coordinator.kafka.share_groups import ChangeResult, GroupDescription, ShareGroups
+from protocol.errors import ErrorCode
 from tests.kafka import RELEASES, BuiltInRig, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import wait_until
@@ -83,7 +77,7 @@ def test_a_group_is_described_with_what_its_members_subscribe_to(rig: BuiltInRig
 
 def test_a_group_that_there_is_none_of_is_told_from_one_that_cannot_be_asked_about(rig: BuiltInRig) -> None:
     unknown = described(rig, "nobody")
-    assert (unknown.error_code, unknown.is_empty) == (GROUP_ID_NOT_FOUND, False)
+    assert (unknown.error_code, unknown.is_empty) == (ErrorCode.GROUP_ID_NOT_FOUND, False)
     (port,) = free_ports(1)
     with pytest.raises(LogUnavailable):
         asyncio.run(ShareGroups(f"127.0.0.1:{port}").describe_groups(["nobody"]))
@@ -98,16 +92,16 @@ def test_offsets_are_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None
             pass
         refused = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
         # Of a topic that nobody subscribes to any more, too.
-        assert {outcome.error_code for outcome in refused.values()} == {NON_EMPTY_GROUP}
+        assert {outcome.error_code for outcome in refused.values()} == {ErrorCode.NON_EMPTY_GROUP}
     outcomes = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
     assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE
-    assert outcomes["deleted-c"].error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcomes["deleted-c"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(rig, lambda groups: groups.offsets(["deleting"])) == []
     again = ask(rig, lambda groups: groups.delete_offsets("deleting", ["deleted-a"]))["deleted-a"]
-    assert again.error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+    assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert described(rig, "deleting").is_empty, "the group stays"
     unknown = ask(rig, lambda groups: groups.delete_offsets("nobody", ["deleted-a"]))
-    assert unknown["deleted-a"].error_code == GROUP_ID_NOT_FOUND
+    assert unknown["deleted-a"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_are_altered_only_while_nobody_is_there(rig: BuiltInRig) -> None:
@@ -121,22 +115,22 @@ def test_offsets_are_altered_only_while_nobody_is_there(rig: BuiltInRig) -> None
         return
     with member(rig, "altering", "altered"):
         refused = ask(rig, lambda groups: groups.alter_offsets("altering", wanted))
-        assert {outcome.error_code for outcome in refused["altered"].values()} == {NON_EMPTY_GROUP}
+        assert {outcome.error_code for outcome in refused["altered"].values()} == {ErrorCode.NON_EMPTY_GROUP}
     assert ask(rig, lambda groups: groups.alter_offsets("altering", wanted)) == {
         "altered": {0: DONE, 1: DONE}
     }
     shown = ask(rig, lambda groups: groups.offsets(["altering"]))
     assert {offset.partition: offset.start_offset for offset in shown} == wanted["altered"]
     unknown = ask(rig, lambda groups: groups.alter_offsets("altering", {"no-such-topic": {0: 1}}))
-    assert unknown["no-such-topic"][0].error_code == kafka.UNKNOWN_TOPIC_OR_PARTITION
+    assert unknown["no-such-topic"][0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_group_is_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None:
     rig.client.create_topic("whole")
     with member(rig, "going", "whole"):
         refused = ask(rig, lambda groups: groups.delete_groups(["going", "nobody"]))
-        assert refused["going"].error_code == NON_EMPTY_GROUP
-        assert refused["nobody"].error_code == GROUP_ID_NOT_FOUND
+        assert refused["going"].error_code == ErrorCode.NON_EMPTY_GROUP
+        assert refused["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert ask(rig, lambda groups: groups.delete_groups(["going"])) == {"going": DONE}
-    assert described(rig, "going").error_code == GROUP_ID_NOT_FOUND
+    assert described(rig, "going").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "going" not in ask(rig, lambda groups: groups.names())

@@ -13,14 +13,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import Cluster, ProduceResult
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from coordinator.log.kafka.replay import PartitionReader
-from protocol.errors import DecodeError
+from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import RecordBatch, decode_batches
 
 _logger = logging.getLogger(__name__)
@@ -30,20 +29,24 @@ _logger = logging.getLogger(__name__)
 CHANNELS = tuple(f"append {number}" for number in range(1, 7))
 REQUEST_BYTES_MAX = 8 << 20
 
-_FENCED = {kafka.INVALID_PRODUCER_EPOCH, kafka.PRODUCER_FENCED}
+_FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 # The broker has looked at the batch, appended nothing, and would say so again.
 _REFUSED = {
-    kafka.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
-    kafka.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
-    kafka.INVALID_TOPIC: "Kafka does not let us write to this topic",
-    kafka.TOPIC_AUTHORIZATION_FAILED: "we are not allowed to write to the topic",
-    kafka.CLUSTER_AUTHORIZATION_FAILED: "we are not allowed to write with a producer id",
-    kafka.INVALID_RECORD: "Kafka takes the records for invalid",
+    ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Kafka does not let us write to this topic",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "we are not allowed to write to the topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "we are not allowed to write with a producer id",
+    ErrorCode.INVALID_RECORD: "Kafka takes the records for invalid",
 }
 # It knows our producer otherwise than we think: only the log can tell what happened.
-_OUT_OF_STEP = {kafka.DUPLICATE_SEQUENCE, kafka.OUT_OF_ORDER_SEQUENCE, kafka.UNKNOWN_PRODUCER_ID}
+_OUT_OF_STEP = {
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+}
 # Nothing was appended by this attempt. All other errors leave that open.
-_NOT_APPENDED = {kafka.NOT_ENOUGH_REPLICAS}
+_NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 _Done = Callable[[int, LogError | None], None]
 
@@ -132,7 +135,7 @@ class Appender:
     def _settle(self, append: Append, produced: ProduceResult) -> str | None:
         """Take a broker's word on one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
-        if code == kafka.NONE:
+        if code == ErrorCode.NONE:
             if append.anywhere or produced.base_offset == ownership.next_offset:
                 self._record_result(append, produced.base_offset)
             else:

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import NONE, Cluster, ListedOffset
+from coordinator.kafka.cluster import Cluster, ListedOffset
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
+from protocol.errors import ErrorCode
 
 _Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]]
 
@@ -56,7 +57,7 @@ class OffsetFinder:
 
     @staticmethod
     def _settle(question: _OffsetRequest, listed: ListedOffset) -> str | None:
-        if listed.error_code != NONE:
+        if listed.error_code != ErrorCode.NONE:
             return f"Kafka's error {listed.error_code}"
         if not question.answer.done():
             question.answer.set_result(listed.log_offset)

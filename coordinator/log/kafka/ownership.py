@@ -11,16 +11,10 @@ import logging
 from typing import NamedTuple
 
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.kafka.cluster import (
-    CLUSTER_AUTHORIZATION_FAILED,
-    NONE,
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    Cluster,
-    NoResponse,
-    ProducerId,
-)
+from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, owner_epoch_of
 from coordinator.log.kafka.replay import PartitionReader
+from protocol.errors import ErrorCode
 from protocol.record_batch import decode_batches
 
 _logger = logging.getLogger(__name__)
@@ -29,7 +23,7 @@ _PAUSE_S = 0.1
 # How long the broker that keeps a transactional id may not answer before a claim is made without one: as
 # long as Kafka takes to miss a broker that died and have another one keep it, and then some.
 _COORDINATOR_TIMEOUT_S = 15.0
-_FORBIDDEN = (TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED)
+_FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
 # A claimant waits so much longer than the lease of the owner before it, as their clocks may differ in rate.
 CLOCK_DRIFT_MAX = 0.1
@@ -180,7 +174,7 @@ class ProducerIdAllocator:
                 # Others may wait for a connection to the same broker, one behind the other.
                 async with asyncio.timeout_at(silent_until_s if named else None):
                     producer = await self._cluster.producer_id(name)
-                if producer.error_code == NONE:
+                if producer.error_code == ErrorCode.NONE:
                     return producer
                 why = f"Kafka's error {producer.error_code}"
                 silent_until_s = loop.time() + _COORDINATOR_TIMEOUT_S

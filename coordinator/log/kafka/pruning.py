@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from coordinator.errors import LogError
-from coordinator.kafka.cluster import NO_NODE, NONE, Cluster, UnsupportedApi
+from coordinator.kafka.cluster import NO_NODE, Cluster, UnsupportedApi
+from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Pruner:
             return
         for partition, offset in offsets.items():
             code = answers.get(partition, -1)
-            if code == NONE:
+            if code == ErrorCode.NONE:
                 if self._prune_targets.get(partition) == offset:
                     del self._prune_targets[partition]
             else:

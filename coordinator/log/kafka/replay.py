@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import NO_NODE, NONE, OFFSET_OUT_OF_RANGE, Cluster, FetchResult, NoResponse
+from coordinator.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import FencingFilter, is_ownership_record
+from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
 
 CHANNEL = "fetch"
@@ -66,9 +67,9 @@ class PartitionReader:
         came: dict[int, FetchResult] = {}
         for answers in await asyncio.gather(*(self._fetch_from(*asked) for asked in by_node.items())):
             for partition, fetched in answers.items():
-                if fetched.error_code == NONE:
+                if fetched.error_code == ErrorCode.NONE:
                     came[partition] = fetched
-                elif fetched.error_code == OFFSET_OUT_OF_RANGE:
+                elif fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise LogUnavailable(f"{_format_partitions([partition])} was pruned while it was read")
                 else:
                     self._cluster.refresh_soon()

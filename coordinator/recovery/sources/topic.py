@@ -16,12 +16,12 @@ from typing import Any
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import ListedOffset, NoResponse
 from coordinator.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, PrunedError, run_on_thread
+from protocol.errors import ErrorCode
 from protocol.record_batch import batch_size_at, next_offset_at
 from protocol.state_records import topic_id_text
 
@@ -179,9 +179,9 @@ class TopicSource:
             brokers.refresh_soon()
             return None
         fetched = answers.get(partition)
-        if fetched is None or fetched.error_code == kafka.NONE:
+        if fetched is None or fetched.error_code == ErrorCode.NONE:
             return fetched
-        if fetched.error_code == kafka.OFFSET_OUT_OF_RANGE:
+        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             starts = await self._list(
                 brokers, [partition], lambda node, of: brokers.list_starts(node, _CHANNEL, of)
             )
@@ -210,7 +210,9 @@ class TopicSource:
                     answers = await ask(node, asked)
                 except NoResponse:
                     continue
-                found |= {p: each.log_offset for p, each in answers.items() if each.error_code == kafka.NONE}
+                found |= {
+                    p: each.log_offset for p, each in answers.items() if each.error_code == ErrorCode.NONE
+                }
             if len(found) < len(partitions):
                 brokers.refresh_soon()
                 await asyncio.sleep(_PAUSE_S)

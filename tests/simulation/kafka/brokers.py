@@ -22,12 +22,11 @@ from random import Random
 
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
+from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakePartition
 
-REQUEST_TIMED_OUT = 7
-NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 OFFSET_NOT_AVAILABLE = 78
 FETCH_BATCHES_MAX = 20
 
@@ -192,7 +191,7 @@ class SimBrokers:
         return node in self.views and self.views[node][0][number] == node
 
     def _error(self, codes: Sequence[int]) -> int:
-        return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else kafka.NONE
+        return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
         self, writer: str, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
@@ -200,20 +199,20 @@ class SimBrokers:
         """Append; a node that is cut off waits for its replicas in vain."""
         answers, wait_s = {}, 0.0
         for number, batch in batches:
-            error = self._error((kafka.NOT_LEADER_OR_FOLLOWER, kafka.NOT_ENOUGH_REPLICAS))
-            if error != kafka.NONE:
+            error = self._error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+            if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
             elif self._leads(node, number):
                 produced = self.partitions[number].write(writer, batch, self.loop.time())
                 # Now and then the replicas are slow, and the leader does not wait for them.
-                slow = self._error((REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                slow = self._error((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
                 answers[number] = ProduceResult(slow, -1) if slow else produced
             elif self._believes_to_lead(node, number):
                 wait_s = timeout_s
-                code = self.rng.choice((REQUEST_TIMED_OUT, kafka.NOT_ENOUGH_REPLICAS))
+                code = self.rng.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS))
                 answers[number] = ProduceResult(code, -1)
             else:
-                answers[number] = ProduceResult(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+                answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return wait_s, answers
 
     def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
@@ -223,19 +222,19 @@ class SimBrokers:
     def _end(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
         if self._believes_to_lead(node, number):
-            return ListedOffset(kafka.NONE, self.views[node][1][number])
+            return ListedOffset(ErrorCode.NONE, self.views[node][1][number])
         if not self._leads(node, number):
-            return ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self.loop.time() < partition.settled_s:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
-        return ListedOffset(kafka.NONE, partition.end)
+        return ListedOffset(ErrorCode.NONE, partition.end)
 
     def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return starts."""
         return {
-            number: ListedOffset(kafka.NONE, self.partitions[number].start)
+            number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
             if self._leads(node, number) or self._believes_to_lead(node, number)
-            else ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            else ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             for number in numbers
         }
 
@@ -250,14 +249,14 @@ class SimBrokers:
         elif self._believes_to_lead(node, number):
             end = min(partition.end, self.views[node][1][number])
         else:
-            return FetchResult(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
+            return FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
         if not partition.start <= position <= end:
-            return FetchResult(kafka.OFFSET_OUT_OF_RANGE, partition.start, b"")
+            return FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, partition.start, b"")
         data = [batch for batch in partition.batches if position < next_offset_at(batch, 0) <= end]
         data = data[: self.rng.randrange(1, FETCH_BATCHES_MAX + 1)]
         if len(data) > 1 and self.rng.random() < 0.3:
             data[-1] = data[-1][: len(data[-1]) // 2]
-        return FetchResult(kafka.NONE, partition.start, b"".join(data))
+        return FetchResult(ErrorCode.NONE, partition.start, b"".join(data))
 
     def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
         """Delete records; a node that is cut off cannot."""
@@ -265,25 +264,25 @@ class SimBrokers:
         for number, offset in offsets.items():
             partition = self.partitions[number]
             if not self._leads(node, number):
-                answers[number] = kafka.NOT_LEADER_OR_FOLLOWER
+                answers[number] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif offset > partition.end:
-                answers[number] = kafka.OFFSET_OUT_OF_RANGE
+                answers[number] = ErrorCode.OFFSET_OUT_OF_RANGE
             else:
                 partition.start = max(partition.start, offset)
                 partition.batches = [
                     batch for batch in partition.batches if next_offset_at(batch, 0) > partition.start
                 ]
-                answers[number] = kafka.NONE
+                answers[number] = ErrorCode.NONE
         return answers
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
         """Hand out a producer id, with a higher epoch than before."""
         if node in self.views:
-            return ProducerId(kafka.COORDINATOR_NOT_AVAILABLE, -1, -1)
+            return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
         if transactional_id is not None and not self.faults.transactional:
-            return ProducerId(kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+            return ProducerId(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         known = self._producer_ids
         name = transactional_id if transactional_id is not None else f"nobody's {len(known)}"
         producer_id, epoch = known.get(name, (1_000 + len(known), -1))
         known[name] = (producer_id, epoch + 1)
-        return ProducerId(kafka.NONE, producer_id, epoch + 1)
+        return ProducerId(ErrorCode.NONE, producer_id, epoch + 1)

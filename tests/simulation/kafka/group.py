@@ -12,13 +12,13 @@ from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
 
-from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoResponse
 from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
 from coordinator.ownership import Assignment, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.messages import group_view
+from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.kafka.stale_group import StaleGroup
@@ -162,7 +162,7 @@ class _SimGroupClient:
         membership = self._membership
         nodes = [node for node in membership.brokers.nodes if self._reaches(node)]
         node = membership.rng.choice(nodes or list(membership.brokers.nodes))
-        found = CoordinatorLookup(kafka.NONE, membership.coordinator_known_to(node))
+        found = CoordinatorLookup(ErrorCode.NONE, membership.coordinator_known_to(node))
         return await self._send(node, lambda: found)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
@@ -223,7 +223,7 @@ class _SimGroupClient:
 
         def answer() -> Any:
             group = self._membership.coordinator_at(node)
-            return refused(kafka.NOT_COORDINATOR) if group is None else serve(group)
+            return refused(ErrorCode.NOT_COORDINATOR) if group is None else serve(group)
 
         return self._send(node, answer)
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown
-from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import AcceptedClaim, FencingFilter, is_claim, owner_epoch_of, owner_of
 from coordinator.log.kafka import KafkaLog, kafka_log
 from coordinator.log.kafka.appends import Appender
@@ -16,6 +15,7 @@ from coordinator.runtime import Runtime
 from coordinator.runtime.completion import answer_all
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.shard_runner import ShardRunner
+from protocol.errors import ErrorCode
 
 Patch = pytest.MonkeyPatch
 KAFKA_MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -81,7 +81,7 @@ def believes_success_at_any_offset(patch: Patch) -> None:
     settle = Appender._settle
 
     def _settle(self: Any, append: Any, produced: Any) -> Any:
-        if produced.error_code == kafka.NONE and not append.anywhere:
+        if produced.error_code == ErrorCode.NONE and not append.anywhere:
             expected = append.ownership.next_offset
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s)
             self._loop.call_soon(append.done, expected, None)

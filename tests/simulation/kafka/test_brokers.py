@@ -10,6 +10,7 @@ import pytest
 
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoResponse
+from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
@@ -61,20 +62,20 @@ async def end_at(cluster: SimCluster, node: int) -> kafka.ListedOffset:
 def test_a_node_that_is_cut_off_shows_an_old_end_and_confirms_nothing(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
-        assert await produce(cluster, batch(0)) == (kafka.NONE, 0)
+        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0)
         brokers.cut_off(node)
         await asyncio.sleep(10.0)
         leader = brokers.partitions[0].leader
         assert leader not in (node, kafka.NO_NODE)
-        assert await produce(cluster, batch(1), leader) == (kafka.NONE, 1)
-        assert await end_at(cluster, leader) == (kafka.NONE, 2)
-        assert await end_at(cluster, node) == (kafka.NONE, 1)
+        assert await produce(cluster, batch(1), leader) == (ErrorCode.NONE, 1)
+        assert await end_at(cluster, leader) == (ErrorCode.NONE, 2)
+        assert await end_at(cluster, node) == (ErrorCode.NONE, 1)
         fetched = await cluster.fetch(node, "lane", {0: 0}, 1 << 20)
         assert len(fetched[0].data) == len(batch(0))
-        assert (await produce(cluster, batch(2), node)).error_code != kafka.NONE
+        assert (await produce(cluster, batch(2), node)).error_code != ErrorCode.NONE
         assert brokers.partitions[0].end == 2
         brokers.rejoin(node)
-        assert (await end_at(cluster, node)).error_code == kafka.NOT_LEADER_OR_FOLLOWER
+        assert (await end_at(cluster, node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     play(scene)
 
@@ -82,12 +83,12 @@ def test_a_node_that_is_cut_off_shows_an_old_end_and_confirms_nothing(play: Play
 def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
-        assert (await produce(cluster, batch(0))).error_code == kafka.NONE
+        assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
         brokers.kill(node)
         with pytest.raises(NoResponse):
             await produce(cluster, batch(1))
         await asyncio.sleep(10.0)
-        assert await end_at(cluster, brokers.partitions[0].leader) == (kafka.NONE, 1)
+        assert await end_at(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
 
     play(scene)
 
@@ -101,7 +102,7 @@ def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 1
         brokers.faults = replace(brokers.faults, late_rate=0.0)
-        assert await produce(cluster, batch(0)) == (kafka.NONE, 0), "the same batch is known again"
+        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0), "the same batch is known again"
 
     async def dropped(brokers: SimBrokers, cluster: SimCluster) -> None:
         with pytest.raises(NoResponse):
@@ -116,12 +117,12 @@ def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play
 
 def test_a_late_request_of_a_deposed_producer_is_refused_until_it_is_forgotten(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
-        assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == kafka.NONE
-        assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == kafka.NONE
+        assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == ErrorCode.NONE
+        assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == ErrorCode.NONE
         refused = await produce(cluster, batch(1, producer_epoch=0))
-        assert refused.error_code == kafka.INVALID_PRODUCER_EPOCH
+        assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         brokers.expire_producers(older_than_s=brokers.loop.time() + 1.0)
-        assert (await produce(cluster, batch(1, producer_epoch=0))).error_code == kafka.NONE
+        assert (await produce(cluster, batch(1, producer_epoch=0))).error_code == ErrorCode.NONE
 
     play(scene)
 
@@ -136,6 +137,6 @@ def test_who_is_cut_off_from_a_node_reaches_the_others(play: Play) -> None:
         brokers.move(0)
         cluster.refresh_soon()
         await asyncio.sleep(1.0)
-        assert (await produce(cluster, batch(0))).error_code == kafka.NONE
+        assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
 
     play(scene)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from coordinator.cli.offsets_plan import Effect, Scope, Target, check_group, effect
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
-from coordinator.kafka.share_group_types import GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.kafka.share_group_types import GroupDescription
+from protocol.errors import ErrorCode
 
 NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
 
@@ -87,7 +88,7 @@ def test_a_group_must_be_empty() -> None:
         OperationFailed, match=r"group 'g' is Stable with 2 members, .* Stop them, wait until"
     ):
         check_group("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
-    disconnected = GroupDescription(GROUP_ID_NOT_FOUND, "Group g not found.")
+    disconnected = GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
     check_group("g", disconnected, may_be_made=True)
     with pytest.raises(OperationFailed, match="Kafka has no share group 'g'"):
         check_group("g", disconnected, may_be_made=False)

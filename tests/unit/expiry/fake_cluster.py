@@ -9,8 +9,6 @@ from coordinator.errors import LogUnavailable
 from coordinator.expiry import Expiry, ObservationStore, Rules
 from coordinator.kafka.share_group_types import (
     EMPTY,
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
     ChangeResult,
     GroupDescription,
     GroupOffset,
@@ -18,6 +16,7 @@ from coordinator.kafka.share_group_types import (
 )
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime
+from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord
@@ -28,8 +27,6 @@ MINUTE_MS = 60_000
 RULES = Rules(retention_minutes=100, grace_minutes=60)
 LOOK_MINUTES = 10
 RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
-
-UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 def topic_id(topic: str) -> bytes:
@@ -128,7 +125,7 @@ class FakeCluster:
             if group in self.deaf_groups
             else self.groups[group].described()
             if group in self.groups
-            else GroupDescription(GROUP_ID_NOT_FOUND)
+            else GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND)
             for group in groups
         }
 
@@ -138,13 +135,13 @@ class FakeCluster:
         if group in self.refusals:
             return dict.fromkeys(topics, self.refusals[group])
         if group not in self.groups:
-            return dict.fromkeys(topics, ChangeResult(GROUP_ID_NOT_FOUND))
+            return dict.fromkeys(topics, ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND))
         if self.groups[group].members:
-            return dict.fromkeys(topics, ChangeResult(NON_EMPTY_GROUP, "The group is not empty."))
+            return dict.fromkeys(topics, ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty."))
         outcomes = {}
         for topic in topics:
             if topic not in self.groups[group].topics:
-                outcomes[topic] = ChangeResult(UNKNOWN_TOPIC_OR_PARTITION)
+                outcomes[topic] = ChangeResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             self.groups[group].topics.discard(topic)
             outcomes[topic] = ChangeResult(0)

@@ -8,7 +8,8 @@ import msgspec
 
 from coordinator.expiry.observations import GroupObservation, observe_group
 from coordinator.expiry.rules import AbandonedState, ClusterView, HeldState, Rules, find_abandoned_state
-from coordinator.kafka.share_group_types import EMPTY, GROUP_ID_NOT_FOUND, GroupDescription
+from coordinator.kafka.share_group_types import EMPTY, GroupDescription
+from protocol.errors import ErrorCode
 
 MINUTE_MS = 60_000
 GAP_MINUTES = 30
@@ -101,7 +102,7 @@ class World:
         if not answers:
             seen = GroupDescription(14)
         elif not self.exists:
-            seen = GroupDescription(GROUP_ID_NOT_FOUND)
+            seen = GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
             state = "Stable" if self.members else EMPTY
             seen = GroupDescription(0, "", state, self.group_epoch, len(self.members), self.subscribed)

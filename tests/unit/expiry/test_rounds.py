@@ -7,7 +7,6 @@ import pytest
 from coordinator.errors import LogUnavailable
 from coordinator.expiry import Status
 from coordinator.expiry import remover as remover_module
-from coordinator.kafka.cluster import NOT_COORDINATOR
 from coordinator.kafka.share_group_types import ChangeResult
 from coordinator.runtime import Operation
 from coordinator.runtime import Status as RunnerStatus
@@ -30,7 +29,6 @@ from tests.unit.expiry.fake_cluster import (
 )
 
 GAP = 3 * LOOK_MINUTES
-UNKNOWN_SERVER_ERROR = -1
 
 
 @async_test
@@ -364,7 +362,7 @@ async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() ->
         await one.expiry.round()
         clock.move(RETENTION)
         first = (await one.expiry.forecast()).items[0].group_id
-        cluster.refusals[first] = ChangeResult(UNKNOWN_SERVER_ERROR, "no room")
+        cluster.refusals[first] = ChangeResult(ErrorCode.UNKNOWN_SERVER_ERROR, "no room")
         done = await one.expiry.round()
         assert {removal.refused for removal in done.removals} == {"", "no room"}
         assert {group for group, _ in await one.topics()} == {"other", first}
@@ -378,7 +376,7 @@ async def test_a_coordinator_that_is_not_found_ends_the_round_and_comes_last_in_
     async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
-        cluster.refusals = dict.fromkeys(names, ChangeResult(NOT_COORDINATOR, "it moved"))
+        cluster.refusals = dict.fromkeys(names, ChangeResult(ErrorCode.NOT_COORDINATOR, "it moved"))
         done = await one.expiry.round()
         assert (len(done.removals), done.left_over) == (1, 2)
         del cluster.refusals[cluster.deletions[0][0]]

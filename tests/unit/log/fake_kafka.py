@@ -20,6 +20,7 @@ from coordinator.kafka.cluster import (
     TopicDescription,
     UnsupportedApi,
 )
+from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 
 _PRODUCER = Struct(">qhii")
@@ -59,18 +60,18 @@ class FakePartition:
         if producer_id >= 0:
             known = self.producers.get(producer_id, FakeProducer(-1, {}, sequence))
             if epoch < known.epoch:
-                return ProduceResult(kafka.INVALID_PRODUCER_EPOCH, -1)
+                return ProduceResult(ErrorCode.INVALID_PRODUCER_EPOCH, -1)
             if epoch > known.epoch >= 0:
                 known = FakeProducer(epoch, {}, 0)
             if sequence in known.recent:
-                return ProduceResult(kafka.NONE, known.recent[sequence])
+                return ProduceResult(ErrorCode.NONE, known.recent[sequence])
             if sequence != known.expected:
-                return ProduceResult(kafka.OUT_OF_ORDER_SEQUENCE, -1)
+                return ProduceResult(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
             recent = dict([*known.recent.items(), (sequence, self.end)][-_RECENT_BATCHES:])
             self.producers[producer_id] = FakeProducer(epoch, recent, (sequence + count) % _SEQUENCES)
         base_offset = self.end
         self.batches.append(base_offset.to_bytes(8) + batch[8:])
-        return ProduceResult(kafka.NONE, base_offset)
+        return ProduceResult(ErrorCode.NONE, base_offset)
 
     def truncate(self, end: int) -> None:
         """Lose the newest records, as after an unclean leader election."""
@@ -160,11 +161,11 @@ class FakeCluster:
             if self.fake.produce_errors:
                 answers[partition] = ProduceResult(self.fake.produce_errors.pop(0), -1)
             elif len(batch) > int(self.fake.configs[self.topic].get("max.message.bytes", 1_048_588)):
-                answers[partition] = ProduceResult(kafka.MESSAGE_TOO_LARGE, -1)
+                answers[partition] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
             elif self._leads(node, partition):
                 answers[partition] = self._partitions[partition].append(batch)
             else:
-                answers[partition] = ProduceResult(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+                answers[partition] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         await asyncio.sleep(_TRAVEL_S)
         if self.fake.answers_lost:
             self.fake.answers_lost -= 1
@@ -185,8 +186,8 @@ class FakeCluster:
 
     def _listed(self, node: int, partition: int, log_offset: int) -> ListedOffset:
         if self._leads(node, partition):
-            return ListedOffset(kafka.NONE, log_offset)
-        return ListedOffset(kafka.NOT_LEADER_OR_FOLLOWER, -1)
+            return ListedOffset(ErrorCode.NONE, log_offset)
+        return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
     async def fetch(
         self,
@@ -205,15 +206,15 @@ class FakeCluster:
             if partition in self.fake.fetch_errors:
                 answers[partition] = FetchResult(self.fake.fetch_errors[partition], -1, b"")
             elif not self._leads(node, partition):
-                answers[partition] = FetchResult(kafka.NOT_LEADER_OR_FOLLOWER, -1, b"")
+                answers[partition] = FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
             elif not log.start <= position <= log.end:
-                answers[partition] = FetchResult(kafka.OFFSET_OUT_OF_RANGE, log.start, b"")
+                answers[partition] = FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, log.start, b"")
             else:
                 # A broker cuts where its limit is: here in the middle of the fifth batch.
                 data = [batch for batch in log.batches if next_offset_at(batch, 0) > position][:5]
                 if len(data) == 5:
                     data[4] = data[4][: len(data[4]) // 2]
-                answers[partition] = FetchResult(kafka.NONE, log.start, b"".join(data))
+                answers[partition] = FetchResult(ErrorCode.NONE, log.start, b"".join(data))
         return answers
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
@@ -224,17 +225,17 @@ class FakeCluster:
             log = self._partitions[partition]
             log.start = max(log.start, offset)
             log.batches = [batch for batch in log.batches if next_offset_at(batch, 0) > log.start]
-        return dict.fromkeys(offsets, kafka.NONE)
+        return dict.fromkeys(offsets, ErrorCode.NONE)
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
         await self._travel("producer id", 1)
         if transactional_id is not None and not self.fake.transactional:
-            return ProducerId(kafka.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
+            return ProducerId(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         known = self.fake.transactional_ids
         name = transactional_id if transactional_id is not None else f"anonymous {len(known)}"
         producer_id, epoch = known.get(name, (1000 + len(known), -1))
         known[name] = (producer_id, epoch + 1)
-        return ProducerId(kafka.NONE, producer_id, epoch + 1)
+        return ProducerId(ErrorCode.NONE, producer_id, epoch + 1)
 
     async def brokers(self) -> int:
         return self.fake.nodes

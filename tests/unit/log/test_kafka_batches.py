@@ -3,11 +3,11 @@
 import asyncio
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
 from coordinator.log.kafka.batches import split_records
 from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, wanted_configs
+from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, values
@@ -68,7 +68,7 @@ def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_ag
         all_of_them = narrow()
         log = await all_of_them.owner(0)
         appending = await under_way(all_of_them, log)
-        all_of_them.kafka.produce_errors = [kafka.TOPIC_AUTHORIZATION_FAILED]
+        all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         _, error = await appending
         assert isinstance(error, LogOutcomeUnknown)
         _, error = await append(log, 0, ONE)
@@ -133,7 +133,7 @@ def test_a_unit_whose_batch_fails_is_not_stored_in_part() -> None:
         log.append(0, MANY[:8], 1, lambda _, error: told.set_result(error), units)
         while len(landed) == before:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-        all_of_them.kafka.produce_errors = [kafka.TOPIC_AUTHORIZATION_FAILED]
+        all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert isinstance(await told, LogOutcomeUnknown)
         await log.own(0)
         assert await values(log) == [value for _, value in MANY[:3]]

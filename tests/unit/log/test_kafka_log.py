@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.log.claims import encode_claim
+from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
 
@@ -220,7 +220,7 @@ def test_what_brokers_refuse_for_good_was_not_written() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
-        all_of_them.kafka.produce_errors = [kafka.MESSAGE_TOO_LARGE]
+        all_of_them.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogUnavailable)
         assert await append_durably(log, 0, ONE) == 1
@@ -232,7 +232,7 @@ def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
-        all_of_them.kafka.produce_errors = [kafka.NOT_ENOUGH_REPLICAS] * 1000
+        all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogUnavailable)
         all_of_them.kafka.produce_errors = []

@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.log.kafka.ownership import ProducerIdAllocator
+from protocol.errors import ErrorCode
 from tests.unit.log.kafka_logs import run
 
 TIMEOUT_S = 30.0
@@ -26,14 +26,14 @@ class FakeTransactionCoordinators:
         self.names.append(transactional_id)
         await asyncio.sleep(0.001)
         if transactional_id is None:
-            return ProducerId(kafka.NONE, 7, 0)
+            return ProducerId(ErrorCode.NONE, 7, 0)
         if self.fate == "refuses":
             raise NoResponse("nobody listens", sent=False)
         if self.fate == "hangs":
             await asyncio.sleep(3600.0)
         if self.fate == "loads":
-            return ProducerId(kafka.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-        return ProducerId(kafka.NONE, 8, 3)
+            return ProducerId(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+        return ProducerId(ErrorCode.NONE, 8, 3)
 
 
 def ids_of(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
@@ -49,12 +49,12 @@ def test_a_claim_goes_without_a_name_that_nobody_answers_for(
         ids = ids_of(keepers)
         began_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(ids.get(4), ids.get(5))
-        assert found == [ProducerId(kafka.NONE, 7, 0)] * 2
+        assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
         # Kafka is given the time that it needs to have another broker keep the name.
         assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
         # The next claim has a name again.
         keepers.fate = "answers"
-        assert await ids.get(4) == ProducerId(kafka.NONE, 8, 3)
+        assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
         assert keepers.names[-1] == "share-coordinator.state.4"
 
     run(main())

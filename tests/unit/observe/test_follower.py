@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from coordinator.kafka import cluster as kafka
 from coordinator.observe import LogFollower
 from coordinator.shard import ShareState
+from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
@@ -118,7 +118,7 @@ def test_a_leader_change_is_followed() -> None:
 
 def test_a_missing_read_permission_is_named_and_the_rest_goes_on() -> None:
     async def test(world: World) -> None:
-        world.fake.fetch_errors[NUMBER] = kafka.TOPIC_AUTHORIZATION_FAILED
+        world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
         others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
         assert others == ["ACTIVE", "ACTIVE"]

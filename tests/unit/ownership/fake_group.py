@@ -7,8 +7,8 @@ lives; any other is thrown out when its session is over.
 import asyncio
 from collections.abc import Mapping
 
-from coordinator.kafka import group as kafka
 from coordinator.kafka.group import Described, DescribedMember, JoinResult, SyncResult
+from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group_client import FakeGroupClient
 
 # max.message.bytes of __consumer_offsets, by default.
@@ -80,7 +80,7 @@ class FakeGroup:
     def expel(self, member_id: str) -> None:
         """Forget a member, as when its session is over."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
-        self._remove(member_id, kafka.UNKNOWN_MEMBER_ID)
+        self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self._after_departure()
 
     def _remove(self, member_id: str, code: int) -> FakeMember:
@@ -97,9 +97,9 @@ class FakeGroup:
         self.node = node
         for member in self.members.values():
             if member.joining is not None and not member.joining.done():
-                member.joining.set_result(JoinResult(kafka.NOT_COORDINATOR))
+                member.joining.set_result(JoinResult(ErrorCode.NOT_COORDINATOR))
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(SyncResult(kafka.NOT_COORDINATOR))
+                member.syncing.set_result(SyncResult(ErrorCode.NOT_COORDINATOR))
             self._restart_session(member)
 
     def forget(self) -> None:
@@ -114,27 +114,27 @@ class FakeGroup:
     def join(
         self, member_id: str, metadata: bytes, instance_id: str = ""
     ) -> JoinResult | asyncio.Future[JoinResult]:
-        code = self._check_instance(member_id, instance_id) if member_id else kafka.NONE
-        if code != kafka.NONE:
+        code = self._check_instance(member_id, instance_id) if member_id else ErrorCode.NONE
+        if code != ErrorCode.NONE:
             return JoinResult(code)
         if not member_id:
             self._ids += 1
             member_id = f"member-{self._ids}"
             self._pending.add(member_id)
             if not instance_id:
-                return JoinResult(kafka.MEMBER_ID_REQUIRED, member_id=member_id)
+                return JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
             before, self.static[instance_id] = self.static.get(instance_id), member_id
             if before is not None:
                 leader = self.leader
                 self._replace(before, member_id, metadata)
                 if self.state == STABLE:
                     # Without a rebalance; who replaced the leader is not told that it leads.
-                    return JoinResult(kafka.NONE, self.generation, member_id, leader)
+                    return JoinResult(ErrorCode.NONE, self.generation, member_id, leader)
                 if self.state == COMPLETING:
                     self._prepare()
         member = self.members.get(member_id)
         if member is None and member_id not in self._pending:
-            return JoinResult(kafka.UNKNOWN_MEMBER_ID)
+            return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID)
         if member is None:
             self._pending.discard(member_id)
             member = self.members[member_id] = FakeMember(member_id, metadata)
@@ -154,7 +154,7 @@ class FakeGroup:
         """Let a member take the place of one with the same group.instance.id."""
         member = self.members[member_id] = FakeMember(member_id, metadata)
         self._pending.discard(member_id)
-        member.assignment = self._remove(before, kafka.FENCED_INSTANCE_ID).assignment
+        member.assignment = self._remove(before, ErrorCode.FENCED_INSTANCE_ID).assignment
         if self.leader == before:
             self.leader = member_id
         self._restart_session(member)
@@ -163,14 +163,14 @@ class FakeGroup:
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
     ) -> SyncResult | asyncio.Future[SyncResult]:
         code = self._check(generation, member_id, instance_id)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return SyncResult(code)
         member = self.members[member_id]
         self._restart_session(member)
         if self.state == PREPARING:
-            return SyncResult(kafka.REBALANCE_IN_PROGRESS)
+            return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
         if self.state == STABLE:
-            return SyncResult(kafka.NONE, member.assignment)
+            return SyncResult(ErrorCode.NONE, member.assignment)
         member.syncing = asyncio.get_running_loop().create_future()
         if member_id == self.leader:
             self._stabilize(assignments)
@@ -178,40 +178,42 @@ class FakeGroup:
 
     def heartbeat(self, generation: int, member_id: str, instance_id: str = "") -> int:
         code = self._check(generation, member_id, instance_id)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return code
         self._restart_session(self.members[member_id])
-        return kafka.REBALANCE_IN_PROGRESS if self.state == PREPARING else kafka.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state == PREPARING else ErrorCode.NONE
 
     def leave(self, member_id: str) -> int:
         if member_id not in self.members:
-            return kafka.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         self.expel(member_id)
-        return kafka.NONE
+        return ErrorCode.NONE
 
     def describe(self) -> Described:
         """Describe as Kafka does: without metadata and assignments unless the group is stable."""
         if self.state != STABLE:
-            return Described(kafka.NONE)
+            return Described(ErrorCode.NONE)
         members = self.members.values()
         return Described(
-            kafka.NONE, [DescribedMember(member.metadata, member.assignment) for member in members]
+            ErrorCode.NONE, [DescribedMember(member.metadata, member.assignment) for member in members]
         )
 
     def _check_instance(self, member_id: str, instance_id: str) -> int:
         if instance_id and instance_id not in self.static:
-            return kafka.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         return (
-            kafka.NONE if self.static.get(instance_id, member_id) == member_id else kafka.FENCED_INSTANCE_ID
+            ErrorCode.NONE
+            if self.static.get(instance_id, member_id) == member_id
+            else ErrorCode.FENCED_INSTANCE_ID
         )
 
     def _check(self, generation: int, member_id: str, instance_id: str) -> int:
         code = self._check_instance(member_id, instance_id)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return code
         if member_id not in self.members:
-            return kafka.UNKNOWN_MEMBER_ID
-        return kafka.NONE if generation == self.generation else kafka.ILLEGAL_GENERATION
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
 
     # States.
 
@@ -220,7 +222,7 @@ class FakeGroup:
         delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(SyncResult(kafka.REBALANCE_IN_PROGRESS))
+                member.syncing.set_result(SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._restart_session(member)
         self._delayed = self.state == EMPTY and self.first_delay_s > 0
         self.state = PREPARING
@@ -277,7 +279,9 @@ class FakeGroup:
     def _joined(self, member: FakeMember) -> JoinResult:
         told = {m.member_id: m.metadata for m in self.members.values()}
         leads = member.member_id == self.leader
-        return JoinResult(kafka.NONE, self.generation, member.member_id, self.leader, told if leads else {})
+        return JoinResult(
+            ErrorCode.NONE, self.generation, member.member_id, self.leader, told if leads else {}
+        )
 
     def record_bytes(self, assignments: Mapping[str, bytes]) -> int:
         """Return the size of the record that the group is stored in (GroupMetadataValue), with its batch."""
@@ -290,7 +294,7 @@ class FakeGroup:
         """Answer as Kafka does when the record is too large: every sync fails, and the group rebalances."""
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(SyncResult(kafka.UNKNOWN_SERVER_ERROR))
+                member.syncing.set_result(SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
                 self._restart_session(member)
         self._prepare()
 
@@ -303,7 +307,7 @@ class FakeGroup:
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             if member.syncing is not None and not member.syncing.done():
-                member.syncing.set_result(SyncResult(kafka.NONE, member.assignment))
+                member.syncing.set_result(SyncResult(ErrorCode.NONE, member.assignment))
                 self._restart_session(member)
 
     def _after_departure(self) -> None:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from coordinator.kafka import group as kafka
 from coordinator.kafka.cluster import NoResponse
 from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from tests.unit.ownership.fake_group import FakeGroup
@@ -40,7 +40,7 @@ class FakeGroupClient:
         errors = self.group.errors.get(api)
         if errors:
             return errors.pop(0)
-        return kafka.NONE if node == self.group.node else kafka.NOT_COORDINATOR
+        return ErrorCode.NONE if node == self.group.node else ErrorCode.NOT_COORDINATOR
 
     async def _back(self, node: int) -> None:
         await asyncio.sleep(self.reply_s)
@@ -55,12 +55,14 @@ class FakeGroupClient:
             raise NoResponse("no broker can be reached", sent=False)
         errors = self.group.errors.get("find")
         return (
-            CoordinatorLookup(errors.pop(0), -1) if errors else CoordinatorLookup(kafka.NONE, self.group.node)
+            CoordinatorLookup(errors.pop(0), -1)
+            if errors
+            else CoordinatorLookup(ErrorCode.NONE, self.group.node)
         )
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
         code = await self._travel("join", node)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return JoinResult(code)
         answer = self.group.join(member_id, metadata, instance_id)
         joined = answer if isinstance(answer, JoinResult) else await asyncio.shield(answer)
@@ -72,7 +74,7 @@ class FakeGroupClient:
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> SyncResult:
         code = await self._travel("sync", node)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return SyncResult(code)
         answer = self.group.sync(generation, member_id, assignments, instance_id)
         synced = answer if isinstance(answer, SyncResult) else await asyncio.shield(answer)
@@ -82,21 +84,21 @@ class FakeGroupClient:
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         code = await self._travel("heartbeat", node)
-        if code == kafka.NONE:
+        if code == ErrorCode.NONE:
             code = self.group.heartbeat(generation, member_id, instance_id)
         await self._back(node)
         return code
 
     async def leave(self, node: int, member_id: str) -> int:
         code = await self._travel("leave", node)
-        if code == kafka.NONE:
+        if code == ErrorCode.NONE:
             code = self.group.leave(member_id)
         await self._back(node)
         return code
 
     async def describe(self, node: int) -> Described:
         code = await self._travel("describe", node)
-        described = Described(code) if code != kafka.NONE else self.group.describe()
+        described = Described(code) if code != ErrorCode.NONE else self.group.describe()
         await self._back(node)
         return described
 

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from coordinator.kafka import group as kafka
 from coordinator.ownership.limits import GroupLimits
+from protocol.errors import ErrorCode
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
@@ -19,13 +19,13 @@ from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
 LIMITS = GroupLimits()
 FAULTS = 60
 CODES = [
-    kafka.COORDINATOR_LOAD_IN_PROGRESS,
-    kafka.COORDINATOR_NOT_AVAILABLE,
-    kafka.NOT_COORDINATOR,
-    kafka.ILLEGAL_GENERATION,
-    kafka.UNKNOWN_MEMBER_ID,
-    kafka.REBALANCE_IN_PROGRESS,
-    kafka.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
 ]
 
 

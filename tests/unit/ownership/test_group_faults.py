@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from coordinator.kafka import group as kafka
 from coordinator.ownership.limits import GroupLimits
+from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
 from tests.unit.ownership.scenarios import cut
@@ -18,23 +18,23 @@ HOUR_S = 3600.0
 @pytest.mark.parametrize(
     ("api", "code"),
     [
-        ("find", kafka.COORDINATOR_NOT_AVAILABLE),
-        ("join", kafka.COORDINATOR_LOAD_IN_PROGRESS),
-        ("join", kafka.COORDINATOR_NOT_AVAILABLE),
-        ("join", kafka.NOT_COORDINATOR),
-        ("join", kafka.UNKNOWN_MEMBER_ID),
+        ("find", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("join", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("join", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("join", ErrorCode.NOT_COORDINATOR),
+        ("join", ErrorCode.UNKNOWN_MEMBER_ID),
         ("join", 999),
-        ("sync", kafka.REBALANCE_IN_PROGRESS),
-        ("sync", kafka.ILLEGAL_GENERATION),
-        ("sync", kafka.UNKNOWN_MEMBER_ID),
-        ("sync", kafka.NOT_COORDINATOR),
-        ("heartbeat", kafka.REBALANCE_IN_PROGRESS),
-        ("heartbeat", kafka.ILLEGAL_GENERATION),
-        ("heartbeat", kafka.UNKNOWN_MEMBER_ID),
-        ("heartbeat", kafka.NOT_COORDINATOR),
-        ("heartbeat", kafka.COORDINATOR_LOAD_IN_PROGRESS),
-        ("heartbeat", kafka.COORDINATOR_NOT_AVAILABLE),
-        ("heartbeat", kafka.GROUP_AUTHORIZATION_FAILED),
+        ("sync", ErrorCode.REBALANCE_IN_PROGRESS),
+        ("sync", ErrorCode.ILLEGAL_GENERATION),
+        ("sync", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("sync", ErrorCode.NOT_COORDINATOR),
+        ("heartbeat", ErrorCode.REBALANCE_IN_PROGRESS),
+        ("heartbeat", ErrorCode.ILLEGAL_GENERATION),
+        ("heartbeat", ErrorCode.UNKNOWN_MEMBER_ID),
+        ("heartbeat", ErrorCode.NOT_COORDINATOR),
+        ("heartbeat", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        ("heartbeat", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("heartbeat", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("heartbeat", 999),
     ],
 )
@@ -53,7 +53,7 @@ def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> 
         for one, (owned, resignations) in zip(replicas, before, strict=True):
             assert len(one.owned) == len(owned)
             # A member that Kafka has and says it does not know is waited for until leases are over.
-            assert one.listener.resignations == resignations or code == kafka.UNKNOWN_MEMBER_ID
+            assert one.listener.resignations == resignations or code == ErrorCode.UNKNOWN_MEMBER_ID
 
     play(scene)
 
@@ -255,11 +255,11 @@ def test_kafka_is_down_at_the_start(play: Play) -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (kafka.GROUP_AUTHORIZATION_FAILED, "needs READ on the group"),
-        (kafka.INCONSISTENT_GROUP_PROTOCOL, "another group id"),
-        (kafka.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms"),
-        (kafka.GROUP_MAX_SIZE_REACHED, "group.max.size"),
-        (kafka.INVALID_GROUP_ID, "INVALID_GROUP_ID"),
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "needs READ on the group"),
+        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "another group id"),
+        (ErrorCode.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms"),
+        (ErrorCode.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+        (ErrorCode.INVALID_GROUP_ID, "INVALID_GROUP_ID"),
         (999, "error 999"),
     ],
 )
