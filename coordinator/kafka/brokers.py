@@ -12,7 +12,6 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogRefused, LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
     NO_NODE,
     FetchResult,
@@ -24,6 +23,8 @@ from coordinator.kafka.cluster import (
     UnsupportedApi,
 )
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.kafka.metadata import topic_error_code
+from protocol.errors import ErrorCode
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -32,11 +33,11 @@ _TRANSACTION = 1
 _TOPIC_RESOURCE = 2
 # A broker that says one of these would say so again.
 _REFUSALS = {
-    kafka.INVALID_TOPIC,
-    kafka.TOPIC_AUTHORIZATION_FAILED,
-    kafka.CLUSTER_AUTHORIZATION_FAILED,
-    kafka.INVALID_CONFIG,
-    kafka.POLICY_VIOLATION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_CONFIG,
+    ErrorCode.POLICY_VIOLATION,
 }
 # A transaction that is never begun cannot time out; brokers want a number within their maximum.
 _TRANSACTION_TIMEOUT_MS = 60_000
@@ -67,8 +68,9 @@ class Brokers:
         self._coordinators: dict[str, int] = {}
 
     async def connect(self) -> None:
-        """Find the cluster and keep knowing it."""
+        """Find the cluster, ask several of its brokers for metadata, and keep the metadata fresh."""
         await self._connections.refresh()
+        await self._connections.refresh(wait_for_others=True)
         self._connections.start_refreshing()
 
     async def close(self) -> None:
@@ -77,7 +79,7 @@ class Brokers:
 
     def leader(self, partition: int) -> int:
         """Return the node that leads a partition as far as is known."""
-        return self._connections.leaders.get(partition, NO_NODE)
+        return self._connections.metadata.leader(partition)
 
     def refresh_soon(self) -> None:
         """Ask who leads what, soon and not too often."""
@@ -86,6 +88,14 @@ class Brokers:
     def unreachable_reason(self) -> str | None:
         """Return why no broker can be reached, if none can."""
         return self._connections.unreachable_reason()
+
+    def pin_topic_id(self) -> bytes:
+        """Return the id of the topic; from now on another topic of the same name is not used."""
+        return self._connections.metadata.topic.pin()
+
+    def recreated_reason(self) -> str | None:
+        """Return why the topic cannot be used, if it was deleted and created again."""
+        return self._connections.metadata.recreated_reason()
 
     # Requests about the topic.
 
@@ -169,23 +179,23 @@ class Brokers:
             response = await self._connections.send_to_any(request)
             return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
         code, node = await self._coordinator(transactional_id)
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return ProducerId(code, -1, -1)
         try:
             response = await self._connections.send(node, METADATA_CHANNEL, request)
         except NoResponse:
             self._coordinators.clear()
             raise
-        if response.error_code != kafka.NONE:
+        if response.error_code != ErrorCode.NONE:
             self._coordinators.pop(transactional_id, None)
         return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
 
     async def _coordinator(self, transactional_id: str) -> tuple[int, int]:
         known = self._coordinators.get(transactional_id)
         if known is not None:
-            return kafka.NONE, known
+            return ErrorCode.NONE, known
         found = await self._connections.send_to_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
-        if found.error_code == kafka.NONE:
+        if found.error_code == ErrorCode.NONE:
             self._coordinators[transactional_id] = found.coordinator_id
             self._connections.learn(found.coordinator_id, found.host, found.port)
         return found.error_code, found.coordinator_id
@@ -199,19 +209,17 @@ class Brokers:
 
     async def describe_topic(self) -> TopicDescription | None:
         """Look at the topic as the brokers know it now."""
-        metadata = await self._connections.fetch_metadata()
-        for code, topic, _, partitions in metadata.topics:
-            if topic != self._topic:
-                continue
-            if code == kafka.NONE:
-                self._connections.leaders = {partition: leader for _, partition, leader, *_ in partitions}
-                replicas = min(len(replicas) for _, _, _, replicas, *_ in partitions)
-                ready = all(leader != NO_NODE for leader in self._connections.leaders.values())
-                return TopicDescription(len(partitions), replicas, ready)
-            if code != kafka.UNKNOWN_TOPIC_OR_PARTITION:
-                error = LogRefused if code in _REFUSALS else LogUnavailable
-                raise error(f"topic {self._topic} cannot be looked at: Kafka's error {code}")
-        return None
+        reported = await self._connections.refresh(wait_for_others=True)
+        code = topic_error_code(reported, self._topic)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if code != ErrorCode.NONE:
+            error = LogRefused if code in _REFUSALS else LogUnavailable
+            raise error(f"topic {self._topic} cannot be described: Kafka's error {code}")
+        partitions = self._connections.metadata.topic.partitions.values()
+        replicas = min(len(partition.replicas) for partition in partitions)
+        ready = all(partition.leader != NO_NODE for partition in partitions)
+        return TopicDescription(len(partitions), replicas, ready)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Create the topic; any broker leads the request to the controller."""
@@ -219,11 +227,11 @@ class Brokers:
         timeout_ms = round(self._request_timeout_s * 1000)
         response = await self._connections.send_to_any(CreateTopicsRequest([wanted], timeout_ms, False))
         ((_, code, message, *_),) = response.topic_errors
-        if code not in (kafka.NONE, kafka.TOPIC_ALREADY_EXISTS):
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             error = LogRefused if code in _REFUSALS else LogUnavailable
             why = f"{message or 'no reason given'} (Kafka's error {code})"
             raise error(f"topic {self._topic} cannot be created: {why}")
-        return bool(code == kafka.NONE)
+        return bool(code == ErrorCode.NONE)
 
     async def topic_configs(self) -> Mapping[str, str] | None:
         """Return all configs of the topic, those that are defaults too."""
@@ -234,6 +242,6 @@ class Brokers:
         except UnsupportedApi:
             return None
         code, _, _, _, entries = response.resources[0]
-        if code != kafka.NONE:
+        if code != ErrorCode.NONE:
             return None
         return {name: value for name, value, *_ in entries if value is not None}

@@ -20,12 +20,13 @@ from aiokafka.errors import (
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
-from aiokafka.protocol.metadata import MetadataRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogRefused, LogUnavailable
-from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import NO_NODE, NoResponse, UnsupportedApi
+from coordinator.kafka.cluster import NoResponse, UnsupportedApi
+from coordinator.kafka.metadata import ClusterMetadata
+from coordinator.kafka.metadata_cache import MetadataCache
+from coordinator.kafka.metadata_requests import metadata_request, old_metadata_request, read_metadata
 from coordinator.kafka.token_provider import FileTokenProvider
 
 _logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ _REFUSED = (
 class Connections:
     """A connection for each broker and lane, made when it is needed. Used on one event loop.
 
-    `leaders` is who leads the partitions of the topic, as far as is known.
+    `metadata` is what the brokers report of the cluster and the topic.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Connections:
         """
         security = security or ClientSecurity()
         self._bootstrap = bootstrap_servers
-        self._topic = topic
+        self._topics = () if topic is None else (topic,)
         self._request_timeout_s = request_timeout_s
         self._bootstrap_timeout_s = patience_s or {}
         self._connect_options = {
@@ -88,12 +89,9 @@ class Connections:
             if security.token_file
             else None,
         }
-        self.leaders: dict[int, int] = {}
-        self._addresses: dict[int, tuple[str, int]] = {}
+        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers)
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
-        self._last_responder = NO_NODE
-        self._unreachable_reason: str | None = None
         self._refresh_asked = asyncio.Event()
         self._refreshing: asyncio.Task[None] | None = None
 
@@ -107,6 +105,7 @@ class Connections:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self.metadata.close()
         closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
         self._connections.clear()
         await asyncio.gather(*(closed for closed in closing if closed is not None))
@@ -117,20 +116,20 @@ class Connections:
 
     def unreachable_reason(self) -> str | None:
         """Return why no broker can be reached, if none can."""
-        return self._unreachable_reason
+        return self.metadata.unreachable_reason
 
     def nodes(self) -> list[int]:
         """Return the brokers that are known."""
-        return list(self._addresses)
+        return list(self.metadata.addresses)
 
     def address(self, node: int) -> str:
         """Return where a broker is, "host:port", or "" if that is not known."""
-        host, port = self._addresses.get(node, ("", 0))
+        host, port = self.metadata.addresses.get(node, ("", 0))
         return f"{host}:{port}" if host else ""
 
     def learn(self, node: int, host: str, port: int) -> None:
         """Note where a broker is, if that is not known."""
-        self._addresses.setdefault(node, (host, port))
+        self.metadata.addresses.setdefault(node, (host, port))
 
     def drop(self, node: int, channel: str) -> None:
         """Close a connection: somebody gave up waiting, and the broker answers one request at a time."""
@@ -142,54 +141,42 @@ class Connections:
 
     async def _keep_fresh(self) -> None:
         while True:
+            was_reachable = self.unreachable_reason() is None
             try:
-                async with asyncio.timeout(
-                    _METADATA_AGE_MAX_S if self._unreachable_reason is None else _UNREACHABLE_PAUSE_S
-                ):
+                async with asyncio.timeout(_METADATA_AGE_MAX_S if was_reachable else _UNREACHABLE_PAUSE_S):
                     await self._refresh_asked.wait()
             except TimeoutError:
                 pass
             self._refresh_asked.clear()
-            was_troubled = self._unreachable_reason is not None
             try:
                 await self.refresh()
             except LogUnavailable as error:
-                if not was_troubled:
+                if was_reachable:
                     _logger.warning("%s", error)
+            except Exception:
+                # Without metadata no new leader would ever be found.
+                _logger.exception("Metadata of Kafka could not be refreshed; trying again")
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
-    async def refresh(self) -> None:
-        """Ask any broker, at last the bootstrap servers. Raises LogUnavailable if none answers."""
-        metadata = await self.fetch_metadata()
-        self._addresses = {node: (host, port) for node, host, port, *_ in metadata.brokers}
-        for code, topic, _, partitions in metadata.topics:
-            if topic == self._topic and code == kafka.NONE:
-                self.leaders = {partition: leader for _, partition, leader, *_ in partitions}
-        if self._unreachable_reason is not None:
-            _logger.info("Kafka is back")
-            self._unreachable_reason = None
+    async def refresh(self, *, wait_for_others: bool = False) -> list[ClusterMetadata]:
+        """Ask several brokers for metadata, as `MetadataCache.refresh`."""
+        return await self.metadata.refresh(wait_for_others=wait_for_others)
 
-    async def fetch_metadata(self) -> Any:
-        """Return what a broker knows of the cluster and the topic, at last a bootstrap server.
+    async def _ask_metadata(self, node: int) -> ClusterMetadata:
+        try:
+            response = await self.send(node, METADATA_CHANNEL, metadata_request(self._topics))
+        except UnsupportedApi:
+            response = await self.send(node, METADATA_CHANNEL, old_metadata_request(self._topics))
+        return read_metadata(response)
 
-        Raises LogUnavailable if none answers, LogRefused if one does not let us in.
-        """
-        topics = [] if self._topic is None else [self._topic]
-        request = MetadataRequest(topics, allow_auto_topic_creation=False)
-        for node in self._order_by_last_response():
-            try:
-                metadata = await self.send(node, METADATA_CHANNEL, request)
-            except NoResponse:
-                continue
-            self._last_responder = node
-            return metadata
+    async def _ask_bootstrap_servers(self) -> ClusterMetadata:
         why: object = "no bootstrap server is given"
         kind: type[LogUnavailable] = LogUnavailable
         for host, port, _ in collect_hosts(self._bootstrap):
             try:
                 connection = await create_conn(host, port, **self._connect_options)
                 try:
-                    return await connection.send(request)
+                    return read_metadata(await self._send_metadata_request(connection))
                 finally:
                     await connection.close()
             except _NEVER_SENT as error:
@@ -197,25 +184,27 @@ class Connections:
                     why = f"{host}:{port}: {_error_text(error)}"
                 if isinstance(error, _REFUSED):
                     kind = LogRefused
-        self._unreachable_reason = f"No broker of {self._bootstrap} can be reached ({why})."
-        raise kind(self._unreachable_reason)
+        raise kind(f"No broker of {self._bootstrap} can be reached ({why}).")
+
+    async def _send_metadata_request(self, connection: AIOKafkaConnection) -> Any:
+        try:
+            return await connection.send(metadata_request(self._topics))
+        except (IncompatibleBrokerVersion, NotImplementedError):
+            return await connection.send(old_metadata_request(self._topics))
 
     # Requests.
-
-    def _order_by_last_response(self) -> list[int]:
-        """Return the brokers, who answered last first: one that hangs would cost the time of a request."""
-        return sorted(self._addresses, key=lambda node: node != self._last_responder)
 
     async def send_to_any(self, request: Any) -> Any:
         """Send a request to the brokers in turn until one answers. Raises LogUnavailable if none does."""
         error: NoResponse = NoResponse("no broker is known", sent=False)
-        for node in self._order_by_last_response():
+        # A broker that answers comes first: one that hangs costs the time of a request.
+        for node in self.metadata.nodes_best_first():
             try:
                 answer = await self.send(node, METADATA_CHANNEL, request)
             except NoResponse as failed:
                 error = failed
             else:
-                self._last_responder = node
+                self.metadata.note_response(node)
                 return answer
         raise LogUnavailable(str(error)) from error
 
@@ -240,7 +229,7 @@ class Connections:
         key = (node, channel)
         lock = self._connecting.setdefault(key, asyncio.Lock())
         async with lock:
-            address = self._addresses.get(node)
+            address = self.metadata.addresses.get(node)
             if address is None:
                 raise NoResponse(f"broker {node} is not known", sent=False)
             connection = self._connections.get(key)

@@ -13,23 +13,6 @@ PROTOCOL_NAME = "v1"
 # The state of a group in which all members have their assignments.
 STABLE = "Stable"
 
-# Kafka's error codes of the group protocol.
-UNKNOWN_SERVER_ERROR = -1
-NONE = 0
-COORDINATOR_LOAD_IN_PROGRESS = 14
-COORDINATOR_NOT_AVAILABLE = 15
-NOT_COORDINATOR = 16
-ILLEGAL_GENERATION = 22
-INCONSISTENT_GROUP_PROTOCOL = 23
-INVALID_GROUP_ID = 24
-UNKNOWN_MEMBER_ID = 25
-INVALID_SESSION_TIMEOUT = 26
-REBALANCE_IN_PROGRESS = 27
-GROUP_AUTHORIZATION_FAILED = 30
-MEMBER_ID_REQUIRED = 79
-GROUP_MAX_SIZE_REACHED = 81
-FENCED_INSTANCE_ID = 82
-
 
 class CoordinatorLookup(NamedTuple):
     """The broker that coordinates the group, if the error code is 0."""

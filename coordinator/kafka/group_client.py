@@ -16,8 +16,8 @@ from aiokafka.protocol.metadata import MetadataRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogError
 from coordinator.kafka.connections import Connections
+from coordinator.kafka.generated_requests import GeneratedRequest
 from coordinator.kafka.group import (
-    NONE,
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
     STABLE,
@@ -28,7 +28,8 @@ from coordinator.kafka.group import (
     MetadataSnapshot,
     SyncResult,
 )
-from coordinator.kafka.static_members import static_heartbeat
+from protocol.errors import ErrorCode
+from protocol.messages import heartbeat as heartbeat_api
 
 _GROUP_KEY = 0
 # Where the leaders are is a preference; planning does not wait long for it.
@@ -80,7 +81,7 @@ class KafkaGroupClient:
         """Find the coordinator, by way of brokers that metadata knows now."""
         await self._connections.refresh()
         found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
-        if found.error_code == NONE:
+        if found.error_code == ErrorCode.NONE:
             self._connections.learn(found.coordinator_id, found.host, found.port)
         return CoordinatorLookup(found.error_code, found.coordinator_id)
 
@@ -128,7 +129,7 @@ class KafkaGroupClient:
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
         """Say that the member lives."""
         request = (
-            static_heartbeat(self._group_id, generation, member_id, instance_id)
+            _static_heartbeat(self._group_id, generation, member_id, instance_id)
             if instance_id
             else HeartbeatRequest(self._group_id, generation, member_id)
         )
@@ -147,9 +148,9 @@ class KafkaGroupClient:
         """Return the metadata and the assignments of all members."""
         answer = await self._connections.send(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
         (group,) = answer.groups
-        if group[1] != self._group_id or group[0] != NONE or group[2] != STABLE:
+        if group[1] != self._group_id or group[0] != ErrorCode.NONE or group[2] != STABLE:
             return Described(group[0])
-        return Described(NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
+        return Described(ErrorCode.NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
 
     async def leaders(self) -> Mapping[int, int]:
         """Return who leads what, asked anew if that is quick."""
@@ -158,7 +159,7 @@ class KafkaGroupClient:
                 await self._connections.refresh()
         except (LogError, TimeoutError):
             pass
-        return dict(self._connections.leaders)
+        return self._leaders()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
@@ -168,10 +169,14 @@ class KafkaGroupClient:
             await self._connections.refresh()
         except LogError:
             return None
-        leaders = dict(self._connections.leaders)
+        leaders = self._leaders()
         asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
+
+    def _leaders(self) -> dict[int, int]:
+        partitions = self._connections.metadata.topic.partitions
+        return {partition: known.leader for partition, known in partitions.items()}
 
     async def _probe_node(self, node: int) -> str:
         """Ask a broker for something small; return why it did not answer in time, "" if it did."""
@@ -191,3 +196,11 @@ class KafkaGroupClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
+
+
+def _static_heartbeat(
+    group_id: str, generation: int, member_id: str, group_instance_id: str
+) -> GeneratedRequest:
+    """Return the heartbeat of a member with group.instance.id, which fails if it was replaced (KIP-345)."""
+    message = heartbeat_api.HeartbeatRequest(group_id, generation, member_id, group_instance_id)
+    return GeneratedRequest(heartbeat_api, message)

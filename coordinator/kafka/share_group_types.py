@@ -2,12 +2,7 @@
 
 from typing import NamedTuple
 
-from coordinator.kafka.cluster import NONE
-
-# Kafka's error codes of these requests.
-NON_EMPTY_GROUP = 68
-GROUP_ID_NOT_FOUND = 69
-UNKNOWN_TOPIC_ID = 100
+from protocol.errors import ErrorCode
 
 NO_GROUP_EPOCH = -1
 
@@ -41,7 +36,7 @@ class GroupDescription(NamedTuple):
     @property
     def is_empty(self) -> bool:
         """Tell whether there is such a group, and it has no members."""
-        return self.error_code == NONE and self.state == EMPTY and self.members == 0
+        return self.error_code == ErrorCode.NONE and self.state == EMPTY and self.members == 0
 
 
 class ChangeResult(NamedTuple):

@@ -13,23 +13,15 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka import share_group_requests as requests
 from coordinator.kafka.cluster import NoResponse
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
-from coordinator.kafka.share_group_types import (
-    EMPTY,
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
-    ChangeResult,
-    GroupDescription,
-    GroupOffset,
-)
+from coordinator.kafka.share_group_types import EMPTY, ChangeResult, GroupDescription, GroupOffset
+from protocol.errors import ErrorCode
+from protocol.messages.share_group_describe import DescribedGroup
 
 __all__ = [
     "EMPTY",
-    "GROUP_ID_NOT_FOUND",
-    "NON_EMPTY_GROUP",
     "ChangeResult",
     "GroupDescription",
     "GroupOffset",
@@ -46,13 +38,17 @@ _FIRST_PAUSE_S = 0.1
 # Changes do not keep others from being looked at.
 _CHANGE_CHANNEL = "changes"
 
-_DELETED_MEANWHILE = ChangeResult(GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
+_DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # Of what an answer does not mention.
 _UNANSWERED = ChangeResult(-1, "Kafka's coordinator did not say what became of it")
 
 # Ours, for a group that has something.
 _NOT_BARE = -1
-_MOVED = (kafka.COORDINATOR_LOAD_IN_PROGRESS, kafka.COORDINATOR_NOT_AVAILABLE, kafka.NOT_COORDINATOR)
+_MOVED = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 class ShareGroups:
@@ -88,9 +84,9 @@ class ShareGroups:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and Unsupported."""
         found: set[str] = set()
         for response in await self._send_to_all_brokers(requests.list_share_groups()):
-            if response.error_code != kafka.NONE:
+            if response.error_code != ErrorCode.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
-            found |= {group for group, *_ in response.groups}
+            found |= {group.group_id for group in response.groups}
         return found
 
     async def offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
@@ -104,15 +100,16 @@ class ShareGroups:
             for response in await self._send_to_all_brokers(
                 requests.describe_offsets(names[at : at + _GROUPS_MAX])
             ):
-                for group, topics, code, *_ in response.groups:
-                    if code != kafka.NONE:
-                        continue
-                    found += [
-                        GroupOffset(group, topic_id, partition, start_offset)
-                        for _, topic_id, partitions, *_ in topics
-                        for partition, start_offset, _, error_code, *_ in partitions
-                        if error_code == kafka.NONE
-                    ]
+                found += [
+                    GroupOffset(
+                        group.group_id, topic.topic_id, partition.partition_index, partition.start_offset
+                    )
+                    for group in response.groups
+                    if group.error_code == ErrorCode.NONE
+                    for topic in group.topics
+                    for partition in topic.partitions
+                    if partition.error_code == ErrorCode.NONE
+                ]
         return found
 
     async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
@@ -123,12 +120,14 @@ class ShareGroups:
 
         def outcomes(response: Any) -> dict[str, ChangeResult]:
             return {
-                group: ChangeResult(code if code != kafka.NONE or not topics else _NOT_BARE)
-                for group, topics, code, *_ in response.groups
+                group.group_id: ChangeResult(
+                    group.error_code if group.error_code != ErrorCode.NONE or not group.topics else _NOT_BARE
+                )
+                for group in response.groups
             }
 
         answers = await self._send_to_coordinators(groups, requests.describe_offsets, outcomes)
-        return {group for group, answer in answers.items() if answer.error_code == kafka.NONE}
+        return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """Return what the coordinator of each of these groups says of it, in ShareGroupDescribe.
@@ -139,7 +138,7 @@ class ShareGroups:
         """
 
         def described(response: Any) -> dict[str, GroupDescription]:
-            return {group[2]: _description(group) for group in response.groups}
+            return {group.group_id: _description(group) for group in response.groups}
 
         answers = await self._send_to_coordinators(groups, requests.describe, described)
         return {
@@ -159,11 +158,12 @@ class ShareGroups:
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
-            if response.error_code != kafka.NONE:
+            if response.error_code != ErrorCode.NONE:
                 return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
                 group: {
-                    topic: ChangeResult(code, text or "") for topic, _, code, text, *_ in response.responses
+                    topic.topic_name: ChangeResult(topic.error_code, topic.error_message or "")
+                    for topic in response.responses
                 }
             }
 
@@ -185,14 +185,17 @@ class ShareGroups:
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
-            if response.error_code != kafka.NONE:
+            if response.error_code != ErrorCode.NONE:
                 return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
                 group: {
-                    topic: {
-                        partition: ChangeResult(code, text or "") for partition, code, text, *_ in partitions
+                    topic.topic_name: {
+                        partition.partition_index: ChangeResult(
+                            partition.error_code, partition.error_message or ""
+                        )
+                        for partition in topic.partitions
                     }
-                    for topic, _, partitions, *_ in response.responses
+                    for topic in response.responses
                 }
             }
 
@@ -250,7 +253,7 @@ class ShareGroups:
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(
-            waiting, ChangeResult(kafka.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
+            waiting, ChangeResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
         )
         pause_s = _FIRST_PAUSE_S
         for attempt in range(_ATTEMPTS_MAX):
@@ -268,7 +271,7 @@ class ShareGroups:
                 try:
                     response = await self._connections.send(node, channel, request_for(asked))
                 except NoResponse as error:
-                    silent[node] = ChangeResult(kafka.COORDINATOR_NOT_AVAILABLE, str(error))
+                    silent[node] = ChangeResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
                     answers |= dict.fromkeys(asked, silent[node])
                     if error.sent and channel == _CHANGE_CHANNEL:
                         doubtful.update(asked)
@@ -292,12 +295,14 @@ class ShareGroups:
             found = await self._connections.send_to_any(
                 requests.find_coordinators(unknown[at : at + _GROUPS_MAX])
             )
-            for group, node, host, port, code, text, *_ in found.coordinators:
-                if code == kafka.NONE:
-                    self._coordinators[group] = node
-                    self._connections.learn(node, host, port)
+            for coordinator in found.coordinators:
+                if coordinator.error_code == ErrorCode.NONE:
+                    self._coordinators[coordinator.key] = coordinator.node_id
+                    self._connections.learn(coordinator.node_id, coordinator.host, coordinator.port)
                 else:
-                    answers[group] = ChangeResult(code, text or "")
+                    answers[coordinator.key] = ChangeResult(
+                        coordinator.error_code, coordinator.error_message or ""
+                    )
         sorted_groups: defaultdict[int, list[str]] = defaultdict(list)
         for group in groups:
             if group in self._coordinators:
@@ -313,13 +318,12 @@ def _has_moved(answer: Any) -> bool:
     return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
 
 
-def _description(group: Sequence[Any]) -> GroupDescription:
-    code, text, _, state, group_epoch, _, _, members, *_ = group
+def _description(group: DescribedGroup) -> GroupDescription:
     return GroupDescription(
-        code,
-        text or "",
-        state,
-        group_epoch,
-        len(members),
-        frozenset(topic for member in members for topic in member[5]),
+        group.error_code,
+        group.error_message or "",
+        group.group_state,
+        group.group_epoch,
+        len(group.members),
+        frozenset(topic for member in group.members for topic in member.subscribed_topic_names),
     )

@@ -1,14 +1,17 @@
-"""A look whether a topic exists, which never creates it."""
+"""Find out whether a topic exists, without creating it."""
+
+from collections.abc import Callable
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.connections import Connections
+from coordinator.kafka.metadata import topic_error_code
+from protocol.errors import ErrorCode
 
 
 class TopicExistence:
     """Asks the cluster behind bootstrap servers, "host:port,host:port", about one topic.
 
-    Made for a question a minute: nothing stays connected.
+    It is meant for one question a minute, so no connection stays open.
     """
 
     def __init__(
@@ -22,22 +25,30 @@ class TopicExistence:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
         self._topic = topic
-        self._connections = Connections(
-            bootstrap_servers,
-            topic,
-            security=security,
-            client_id=client_id,
-            request_timeout_s=request_timeout_s,
-        )
+
+        def connections() -> Connections:
+            return Connections(
+                bootstrap_servers,
+                topic,
+                security=security,
+                client_id=client_id,
+                request_timeout_s=request_timeout_s,
+            )
+
+        self._make_connections: Callable[[], Connections] = connections
+        connections()
 
     async def exists(self) -> bool | None:
-        """Tell whether the topic exists; None: we may not see it, be it there or not.
+        """Return whether a broker knows the topic, None if we may not see topics of this name.
 
         Raises LogUnavailable if no broker answers.
         """
-        metadata = await self._connections.fetch_metadata()
-        codes = (code for code, topic, *_ in metadata.topics if topic == self._topic)
-        code = next(codes, kafka.UNKNOWN_TOPIC_OR_PARTITION)
-        if code == kafka.TOPIC_AUTHORIZATION_FAILED:
+        connections = self._make_connections()
+        try:
+            await connections.refresh()
+            code = topic_error_code(await connections.refresh(wait_for_others=True), self._topic)
+        finally:
+            await connections.close()
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return None
-        return bool(code != kafka.UNKNOWN_TOPIC_OR_PARTITION)
+        return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NoResponse
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
-from coordinator.kafka.share_group_types import UNKNOWN_TOPIC_ID, ResolvedTopicIds
-from coordinator.kafka.topic_ids import topics_request
+from coordinator.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.kafka.share_group_types import ResolvedTopicIds
+from protocol.errors import ErrorCode
 
 # In one request.
 _TOPICS_MAX = 1_000
@@ -47,18 +47,19 @@ class TopicIdResolver:
             # Without ids there is still the id of the cluster to be had.
             wanted = sorted(missing)
             for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
-                request = topics_request([(topic_id, None) for topic_id in wanted[at : at + _TOPICS_MAX]])
+                request = metadata_request(topic_ids=wanted[at : at + _TOPICS_MAX])
                 try:
-                    metadata = await self._connections.send(node, METADATA_CHANNEL, request)
+                    response = await self._connections.send(node, METADATA_CHANNEL, request)
                 except NoResponse:
                     is_anyone_silent = True
                     break
+                metadata = read_metadata(response)
                 cluster_id = metadata.cluster_id or cluster_id
-                for code, name, topic_id, *_ in metadata.topics:
-                    if code != UNKNOWN_TOPIC_ID:
-                        missing.discard(topic_id)
-                    if code == kafka.NONE and name is not None:
-                        names[topic_id] = name
+                for topic in metadata.topics:
+                    if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+                        missing.discard(topic.topic_id)
+                    if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                        names[topic.topic_id] = topic.name
             if cluster_id and not missing:
                 break
         return ResolvedTopicIds(cluster_id, names, frozenset() if is_anyone_silent else frozenset(missing))

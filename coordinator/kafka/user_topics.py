@@ -12,10 +12,11 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import NO_NODE, NoResponse
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
-from coordinator.kafka.topic_ids import NO_TOPIC_ID, topics_request
+from coordinator.kafka.generated_requests import GeneratedRequest
+from coordinator.kafka.metadata_requests import metadata_request, read_metadata
+from protocol.errors import ErrorCode
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -53,11 +54,11 @@ class UserTopics:
 
         Raises LogUnavailable if no broker answers, and Unsupported below Kafka 3.1.
         """
-        return await self._describe([(topic_id, None) for topic_id in topic_ids])
+        return await self._describe(metadata_request(topic_ids=topic_ids))
 
     async def topic_id(self, name: str) -> bytes | None:
         """Return the id of a topic, None if there is none or we may not see it. Raises as `names`."""
-        found = await self._describe([(NO_TOPIC_ID, name)])
+        found = await self._describe(metadata_request([name]))
         return next(iter(found), None)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -100,25 +101,24 @@ class UserTopics:
         """Close all connections."""
         await self._connections.close()
 
-    async def _describe(self, topics: list[tuple[bytes, str | None]]) -> dict[bytes, str]:
-        request = topics_request(topics)
+    async def _describe(self, request: GeneratedRequest) -> dict[bytes, str]:
         if not self._connections.nodes():
             await self._connections.refresh()
         try:
-            metadata = await self._connections.send_to_any(request)
+            metadata = read_metadata(await self._connections.send_to_any(request))
         except LogUnavailable:
             await self._connections.refresh()
-            metadata = await self._connections.send_to_any(request)
+            metadata = read_metadata(await self._connections.send_to_any(request))
         if len(self._leaders) > _PARTITIONS_MAX:
             self._leaders.clear()
         found = {}
-        for node, host, port, *_ in metadata.brokers:
+        for node, (host, port) in metadata.brokers.items():
             self._connections.learn(node, host, port)
-        for code, name, topic_id, _, partitions, *_ in metadata.topics:
-            if code == kafka.NONE and name is not None:
-                found[topic_id] = name
-                for _, partition, leader, *_ in partitions:
-                    self._leaders[topic_id, partition] = leader
+        for topic in metadata.topics:
+            if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                found[topic.topic_id] = topic.name
+                for partition in topic.partitions:
+                    self._leaders[topic.topic_id, partition.partition] = partition.leader
         self._names.update(found)
         return found
 
@@ -140,7 +140,7 @@ class UserTopics:
             return {}
         for name, partitions in response.topics:
             for partition, code, _, offset, *_ in partitions:
-                if code == kafka.NONE:
+                if code == ErrorCode.NONE:
                     found[ids[name], partition] = offset
                 else:
                     self._leaders.pop((ids[name], partition), None)

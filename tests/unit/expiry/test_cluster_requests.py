@@ -1,25 +1,26 @@
 """Coordinators that move, load or hang, and brokers whose metadata is old: what is made of their answers."""
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from coordinator.kafka import share_groups
-from coordinator.kafka.cluster import COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR, NoResponse
-from coordinator.kafka.share_group_types import (
-    GROUP_ID_NOT_FOUND,
-    NON_EMPTY_GROUP,
-    UNKNOWN_TOPIC_ID,
-    ChangeResult,
-)
+from coordinator.kafka.cluster import NoResponse
+from coordinator.kafka.share_group_types import ChangeResult
 from coordinator.kafka.share_groups import ShareGroups
 from coordinator.kafka.topic_id_resolver import TopicIdResolver
+from protocol.errors import ErrorCode
+from protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
+from protocol.messages.describe_share_group_offsets import DescribedGroup as DescribedOffsets
+from protocol.messages.describe_share_group_offsets import DescribedPartition as PartitionOffset
+from protocol.messages.describe_share_group_offsets import DescribedTopic as TopicOffsets
+from protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
+from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from protocol.messages.metadata import DescribedTopic, MetadataResponse
+from protocol.messages.share_group_describe import DescribedGroup, ShareGroupDescribeResponse
 from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import topic_id
-
-COORDINATOR_NOT_AVAILABLE = 15
 
 
 class Brokers:
@@ -46,8 +47,10 @@ class Brokers:
 
     async def send_to_any(self, request: Any) -> Any:
         self.lookups += 1
-        found = [(group, self.where, "host", 9092, 0, None, {}) for group in request.values[1]]
-        return SimpleNamespace(coordinators=found)
+        groups = request.message.coordinator_keys
+        return FindCoordinatorResponse(
+            coordinators=[Coordinator(group, self.where, "host", 9092, 0, None) for group in groups]
+        )
 
     async def close(self) -> None:
         pass
@@ -61,8 +64,10 @@ def asking(brokers: Brokers) -> ShareGroups:
 
 def describing(code: int = 0) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
-        groups = [(code, None, group, "Empty", 4, 4, "", [], 0, {}) for group in request.values[0]]
-        return SimpleNamespace(groups=groups)
+        groups = [
+            DescribedGroup(code, None, group, "Empty", 4, 4, "", [], 0) for group in request.message.group_ids
+        ]
+        return ShareGroupDescribeResponse(0, groups)
 
     return answer
 
@@ -78,12 +83,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @async_test
 async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
-    brokers = Brokers(_1=describing(NOT_COORDINATOR), _2=describing())
+    brokers = Brokers(_1=describing(ErrorCode.NOT_COORDINATOR), _2=describing())
     groups = asking(brokers)
 
     def move(request: Any) -> Any:
         brokers.where = 2
-        return describing(NOT_COORDINATOR)(request)
+        return describing(ErrorCode.NOT_COORDINATOR)(request)
 
     brokers.brokers[1] = move
     described = await groups.describe_groups(["g", "h"])
@@ -97,8 +102,8 @@ async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (describing(COORDINATOR_LOAD_IN_PROGRESS), COORDINATOR_LOAD_IN_PROGRESS),
-        (silent, COORDINATOR_NOT_AVAILABLE),
+        (describing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (silent, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
 def test_a_coordinator_that_loads_or_hangs_for_ever_is_no_group_that_is_not_there(
@@ -121,7 +126,7 @@ async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_th
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)
     brokers = Brokers(_1=silent)
     described = await asking(brokers).describe_groups([f"g{number}" for number in range(10)])
-    assert {each.error_code for each in described.values()} == {COORDINATOR_NOT_AVAILABLE}
+    assert {each.error_code for each in described.values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
 
 
@@ -129,7 +134,7 @@ async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_th
 async def test_a_change_that_may_be_under_way_is_not_asked_for_again() -> None:
     brokers = Brokers(_1=silent)
     outcome = (await asking(brokers).delete_offsets("g", ["t"]))["t"]
-    assert outcome.error_code == COORDINATOR_NOT_AVAILABLE
+    assert outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "did not answer" in outcome.error_message
     assert brokers.asked == [1]
 
@@ -149,21 +154,19 @@ async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
 
 @async_test
 async def test_a_group_that_goes_while_its_offsets_do_is_not_found() -> None:
-    answer = SimpleNamespace(error_code=0, error_message=None, responses=[])
+    answer = DeleteShareGroupOffsetsResponse(0, 0, None, [])
     outcomes = await asking(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
     assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
-        "t": GROUP_ID_NOT_FOUND,
-        "u": GROUP_ID_NOT_FOUND,
+        "t": ErrorCode.GROUP_ID_NOT_FOUND,
+        "u": ErrorCode.GROUP_ID_NOT_FOUND,
     }
 
 
 @async_test
 async def test_a_refusal_of_all_is_one_of_each() -> None:
-    refusal = SimpleNamespace(
-        error_code=NON_EMPTY_GROUP, error_message="The group is not empty.", responses=[]
-    )
+    refusal = DeleteShareGroupOffsetsResponse(0, ErrorCode.NON_EMPTY_GROUP, "The group is not empty.", [])
     groups = asking(Brokers(_1=lambda _: refusal))
-    outcome = ChangeResult(NON_EMPTY_GROUP, "The group is not empty.")
+    outcome = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
     assert await groups.delete_offsets("g", ["t", "u"]) == {"t": outcome, "u": outcome}
     altered = await groups.alter_offsets("g", {"t": {0: 1, 5: 7}})
     assert altered == {"t": {0: outcome, 5: outcome}}
@@ -173,12 +176,16 @@ def metadata(
     *known: str, unknown: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
 ) -> Callable[[Any], Any]:
     """A broker that knows some topics, does not know some, and does not show some."""
+    forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
-        *((0, topic, topic_id(topic), False, [], 0, {}) for topic in known),
-        *((UNKNOWN_TOPIC_ID, None, topic_id(topic), False, [], 0, {}) for topic in unknown),
-        *((29, None, topic_id(topic), False, [], 0, {}) for topic in hidden),
+        *(DescribedTopic(0, topic, topic_id(topic), False, [], 0) for topic in known),
+        *(
+            DescribedTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id(topic), False, [], 0)
+            for topic in unknown
+        ),
+        *(DescribedTopic(forbidden, None, topic_id(topic), False, [], 0) for topic in hidden),
     ]
-    return lambda _: SimpleNamespace(cluster_id="cluster", topics=topics)
+    return lambda _: MetadataResponse(0, [], "cluster", -1, topics)
 
 
 def presence_by(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
@@ -207,7 +214,7 @@ async def test_further_brokers_are_asked_only_for_topics_that_were_not_found() -
 
     def noting(node: int, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def noted(request: Any) -> Any:
-            asked.append((node, [each for each, *_ in request.values[0]]))
+            asked.append((node, [topic.topic_id for topic in request.message.topics]))
             return answer(request)
 
         return noted
@@ -218,24 +225,27 @@ async def test_further_brokers_are_asked_only_for_topics_that_were_not_found() -
     assert asked == [(1, sorted(wanted)), (2, [topic_id("b")])]
 
 
-def listing(code: int = 0, *topics: tuple[Any, ...]) -> Callable[[Any], Any]:
+def listing(code: int = 0, *topics: TopicOffsets) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
-        return SimpleNamespace(
-            groups=[(group, list(topics), code, None, {}) for group, *_ in request.values[0]]
-        )
+        groups = [
+            DescribedOffsets(group.group_id, list(topics), code, None) for group in request.message.groups
+        ]
+        return DescribeShareGroupOffsetsResponse(0, groups)
 
     return answer
 
 
-FAILED_PARTITION = ("t", topic_id("t"), [(0, -1, 0, COORDINATOR_NOT_AVAILABLE, "", {})], {})
+FAILED_PARTITION = TopicOffsets(
+    "t", topic_id("t"), [PartitionOffset(0, -1, 0, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
+)
 
 
 @pytest.mark.parametrize(
     ("broker", "bare"),
     [
         (listing(), {"g"}),
-        (listing(NOT_COORDINATOR), set()),
-        (listing(COORDINATOR_LOAD_IN_PROGRESS), set()),
+        (listing(ErrorCode.NOT_COORDINATOR), set()),
+        (listing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), set()),
         (listing(30), set()),
         (listing(0, FAILED_PARTITION), set()),
         (silent, set()),

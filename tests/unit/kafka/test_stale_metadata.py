@@ -1,0 +1,154 @@
+"""Metadata when brokers disagree: a broker that is cut off from the controller reports old leaders."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.kafka.brokers import Brokers
+from tests.unit.kafka.fake_brokers import NEW_TOPIC_ID, TOPIC, FakeBroker, serving
+
+OLD, NEW = [(1, 4)], [(2, 5)]
+DEADLINE_S = 30.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds. Raises TimeoutError."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def brokers_at(bootstrap: str) -> Brokers:
+    return Brokers(bootstrap, TOPIC, request_timeout_s=5.0)
+
+
+def test_a_stale_broker_does_not_hide_the_newest_leader() -> None:
+    async def main() -> None:
+        stale = FakeBroker(1, OLD)
+        async with serving(stale, FakeBroker(2, NEW), FakeBroker(3, NEW)) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+            for _ in range(20):
+                asked = stale.answered
+                brokers.refresh_soon()
+                await until(lambda asked=asked: stale.answered > asked)  # type: ignore[misc]
+                await until(lambda: brokers.leader(0) == 2)
+            # Requests that any broker may answer do not go to the stale broker either.
+            assert brokers._connections.metadata.nodes_best_first()[0] != 1
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+def test_a_leader_that_moves_is_found_although_the_broker_that_answered_last_is_stale() -> None:
+    async def main() -> None:
+        stale, *others = FakeBroker(1, OLD), FakeBroker(2, OLD), FakeBroker(3, OLD)
+        async with serving(stale, *others) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+            assert brokers.leader(0) == 1
+            for broker in others:
+                broker.leaders = NEW
+            brokers.refresh_soon()
+            await until(lambda: brokers.leader(0) == 2)
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+def test_more_stale_brokers_than_are_asked_at_a_time_delay_the_newest_leader_only() -> None:
+    async def main() -> None:
+        fleet = [FakeBroker(node, OLD) for node in range(1, 8)]
+        fleet[5].leaders = NEW
+        async with serving(*fleet) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+
+            def is_found() -> bool:
+                brokers.refresh_soon()
+                return brokers.leader(0) == 2
+
+            await until(is_found)
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+def test_a_silent_broker_does_not_delay_a_refresh() -> None:
+    async def main() -> None:
+        silent, *others = FakeBroker(1, OLD), FakeBroker(2, NEW), FakeBroker(3, NEW)
+        async with serving(*others, silent) as bootstrap:
+            silent.silent = True
+            brokers = Brokers(bootstrap, TOPIC, request_timeout_s=DEADLINE_S)
+            await brokers.connect()
+            async with asyncio.timeout(DEADLINE_S / 2):
+                for _ in range(5):
+                    await brokers._connections.refresh()
+            assert brokers.leader(0) == 2
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stale_node", [1, 2, 3])
+def test_a_topic_that_most_brokers_know_as_another_one_is_not_used(stale_node: int) -> None:
+    async def main() -> None:
+        fleet = [FakeBroker(node, OLD) for node in (1, 2, 3)]
+        async with serving(*fleet) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+            brokers.pin_topic_id()
+            assert brokers.recreated_reason() is None
+            for broker in fleet:
+                if broker.node != stale_node:
+                    broker.topic_id, broker.leaders = NEW_TOPIC_ID, [(3, 0)]
+            brokers.refresh_soon()
+            await until(lambda: brokers.recreated_reason() is not None)
+            reason = brokers.recreated_reason() or ""
+            assert reason.startswith(f"Topic {TOPIC} was deleted and created again: its topic id was ")
+            assert "Restart the coordinator" in reason
+            assert "\n" not in reason
+            assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stale_node", [1, 2, 3])
+def test_a_stale_broker_cannot_declare_a_topic_recreated(stale_node: int) -> None:
+    """A coordinator that starts after the topic was created again hears of the old topic, too."""
+
+    async def main() -> None:
+        fleet = [FakeBroker(node, [(3, 0)], NEW_TOPIC_ID) for node in (1, 2, 3)]
+        stale = fleet[stale_node - 1]
+        stale.topic_id, stale.leaders = b"\1" * 16, OLD
+        async with serving(*fleet) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+            assert brokers.pin_topic_id() == NEW_TOPIC_ID
+            asked = stale.answered
+            brokers.refresh_soon()
+            await until(lambda: stale.answered > asked)
+            assert brokers.recreated_reason() is None
+            assert brokers.leader(0) == 3
+            await brokers.close()
+
+    asyncio.run(main())
+
+
+def test_brokers_without_topic_ids_are_asked_in_the_old_version() -> None:
+    async def main() -> None:
+        fleet = [FakeBroker(node, NEW, newest_version=5) for node in (1, 2, 3)]
+        async with serving(*fleet) as bootstrap:
+            brokers = brokers_at(bootstrap)
+            await brokers.connect()
+            assert brokers.leader(0) == 2
+            assert brokers.pin_topic_id() == bytes(16)
+            assert brokers.recreated_reason() is None
+            topic = await brokers.describe_topic()
+            assert topic is not None
+            assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
+            await brokers.close()
+
+    asyncio.run(main())
