@@ -90,7 +90,9 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
 
 
 def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
-    """Find the whole and undamaged batches that a buffer begins with: positions, sizes, what ended them."""
+    """Find the complete and valid batches at the beginning of a buffer: positions, sizes, and the error after
+    them.
+    """
     view = memoryview(buffer)
     positions: list[int] = []
     sizes: list[int] = []
@@ -134,7 +136,7 @@ def _heads(data: Bytes, at: Ints, size: Ints) -> Batches:
 def _decompressed(
     data: Bytes, head: Batches, begin: Ints, end: Ints, compressed: Ints, first_byte: int
 ) -> tuple[Bytes, Ints, Ints]:
-    """Put the records of compressed batches behind the data. Raises DecodeError."""
+    """Append the records of compressed batches to the data. Raises DecodeError."""
     parts: list[bytes | memoryview | Bytes] = [data]
     begin, end = begin.copy(), end.copy()
     behind = len(data)
@@ -154,14 +156,14 @@ def _decompressed(
 def _records(
     state_partition: int, data: Bytes, at: Ints, begin: Ints, end: Ints, count: Ints, head: Batches
 ) -> Records | None:
-    """Read all records at once; None if any of them is not as it should be. May raise IndexError."""
+    """Read all records at once; return None if any of them has an unusual layout. May raise IndexError."""
     starts = _record_starts(data.tobytes(), begin.tolist(), end.tolist(), count.tolist())
     if starts is None:
         return None
     batch = np.repeat(np.arange(len(count)), count)
     size, cursor = _varints(data, starts)
     record_end = cursor + size
-    cursor = cursor + 1  # attributes, of which there are none
+    cursor = cursor + 1  # attributes, always 0
     timestamp_delta, cursor = _varints(data, cursor)
     offset_delta, cursor = _varints(data, cursor)
     key_length, key_at = _varints(data, cursor)
@@ -191,9 +193,9 @@ def _records(
 
 
 def _record_starts(data: bytes, begins: list[int], ends: list[int], counts: list[int]) -> Ints | None:
-    """Follow the chain of record lengths; None if the records of a batch do not fill it exactly.
+    """Follow the chain of record lengths; return None if the records of a batch do not fill it exactly.
 
-    This loop is most of what parsing costs: lengths of one and two bytes are read in line.
+    This loop is most of the cost of parsing, so lengths of one and two bytes are read in line.
     """
     starts: list[int] = []
     append = starts.append
@@ -223,7 +225,7 @@ def _record_starts(data: bytes, begins: list[int], ends: list[int], counts: list
 
 
 def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Read a zig-zag varint at each position: the values, and the positions behind them."""
+    """Read a zig-zag varint at each position; return the values and the positions after them."""
     byte = data[at]
     value = (byte & 0x7F).astype(np.int64)
     behind = at + 1
@@ -241,7 +243,7 @@ def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Read the owner epoch of records with no header or just that one; return it, and the rows of others."""
+    """Read the owner epoch of records with only that header or none; return it, and the other rows."""
     owner_epoch = np.full(len(at), NONE, np.int64)
     bare = (data[at] == 0) & (at + 1 == end)
     rows = np.flatnonzero(~bare)

@@ -22,16 +22,16 @@ NUMBERS = tuple(
     if name not in ("share_partition", "batches", "loose_batches", "unreadable")
 )
 
-# A share-partition in a state partition: it may be in two of them, if somebody changed their number.
+# A share-partition in a state partition; after a change of their number it may be in two of them.
 Name = tuple[int, bytes]
 
 
 @dataclass(slots=True)
 class Partials:
-    """Partial states, those of one share-partition in log order; see `fold` for what they mean.
+    """Partial states, those of one share-partition in log order; see `fold` for their meaning.
 
-    `key` indexes `names`; `numbers` holds the columns `NUMBERS`.  The batches of a row are a run, or, before
-    they are folded, in any order.
+    `key` indexes `names`; `numbers` holds the columns `NUMBERS`.  The batches of a row are merged, or, before
+    folding, in any order.
     """
 
     names: list[Name]
@@ -48,7 +48,7 @@ class Partials:
         return self.numbers[name]
 
     def take(self, wanted: Bools | Ints) -> "Partials":
-        """Return the wanted rows, which may be given in another order; all names stay."""
+        """Return the selected rows, possibly in another order; all names stay."""
         if wanted.dtype == np.bool_:
             if wanted.all():
                 return self
@@ -134,7 +134,7 @@ def _unpacked_column(column: Any) -> StateBatches:
 
 
 def concatenated(parts: Sequence[Partials]) -> Partials:
-    """Put partial states behind one another; they must share their list of names."""
+    """Concatenate partial states, which must share their list of names."""
     if len(parts) == 1:
         return parts[0]
     begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
@@ -157,7 +157,7 @@ def _moved(batches: StateBatches, by: int) -> StateBatches:
 
 
 def floors(start_offset: Ints) -> Ints:
-    """Return below which offset each start offset cuts: -1 is not known, and cuts nothing."""
+    """Return the offset below which each start offset cuts; -1 is not known and cuts nothing."""
     return np.where(start_offset == NO_START_OFFSET, LOWEST_OFFSET, start_offset)
 
 
@@ -170,7 +170,7 @@ def partials_of(
     range_start: int,
     claimed: Bools,
 ) -> Partials:
-    """Make a partial state of each record, as if it stood alone; `key` numbers their share-partitions."""
+    """Make a partial state of each record alone; `key` numbers their share-partitions."""
     rows = len(decoded)
     kind = decoded.kind
     snapshot, update, tombstone = (kind == each for each in (Kind.SNAPSHOT, Kind.UPDATE, Kind.TOMBSTONE))
@@ -188,7 +188,7 @@ def partials_of(
         "exists": (~tombstone).astype(np.int64),
         "snapshot_epoch": np.where(snapshot | update, decoded.snapshot_epoch, 0),
         "state_epoch": np.where(snapshot, decoded.state_epoch, 0),
-        # Of an update -1 says nothing about it; of a snapshot it is the leader epoch.
+        # In an update, -1 means unchanged; in a snapshot it is the leader epoch.
         "leader_epoch": np.where(snapshot | update, decoded.leader_epoch, NO_LEADER_EPOCH),
         "leader_epoch_max": np.maximum(leader_epoch_max, np.where(snapshot, decoded.leader_epoch_max, 0)),
         "start_offset": np.where(snapshot | update, decoded.start_offset, NO_START_OFFSET),

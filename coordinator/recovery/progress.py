@@ -1,4 +1,4 @@
-"""What a person sees of a job while it runs: a bar for each phase, on a terminal only."""
+"""Show the progress of a job: a bar for each phase, on a terminal only."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,23 +10,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 
 class Phases:
-    """Shows phases of a job one under the other."""
+    """The phases of a job; this class shows nothing."""
 
     @contextmanager
     def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """Run a phase; call what is given with how much more is done."""
+        """Run a phase; call the yielded function with each progress."""
         yield lambda more: None
 
 
 class Bars(Phases):
-    """Phases as bars of a terminal, with their rate."""
+    """Phases as progress bars with their rate."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     @contextmanager
     def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """Show a bar, which stays when the phase is over."""
+        """Show a bar, which stays after the phase."""
         task = self._progress.add_task(what, total=total, unit=unit, rate="")
 
         def advance(more: int) -> None:
@@ -44,7 +44,7 @@ class Bars(Phases):
 
 @contextmanager
 def progress_display(stream: TextIO | None = None) -> Iterator[Phases]:
-    """Show phases on a stream, stderr by default, if that is a terminal."""
+    """Show phases on a stream, stderr by default, if it is a terminal."""
     stream = stream or sys.stderr
     if not stream.isatty():
         yield Phases()

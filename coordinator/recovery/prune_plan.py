@@ -1,4 +1,4 @@
-"""The jobs `plan-prune` and `replay-cost`: what the log could do without, and how long loading it takes."""
+"""The jobs `plan-prune` and `replay-cost`: compute the prunable records, and how long loading takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.record_batch import encode_batch
 
-# Share-partitions that are named for each state partition.
+# Share-partitions that are listed for each state partition.
 PINS_MAX = 5
 
-# Records that are replayed to see how fast this machine is, and how many of them a batch has.
+# Records of the sample that is replayed to measure the speed of this machine.
 _SAMPLE_RECORDS = 20_000
 _SAMPLE_BATCH_RECORDS = 50
 _MEASURED_S = 0.3
 
 
 class Pin(NamedTuple):
-    """A share-partition that needs old records; a newer snapshot of it, and of those before it, frees some.
+    """A share-partition that needs old records; a newer snapshot of it and of those before it frees some.
 
-    `frees` is how many log offsets could be pruned then that cannot be now.
+    `frees` is the number of log offsets that could then be pruned in addition.
     """
 
     share_partition: str
@@ -39,14 +39,14 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """A state partition, and what holds its pruning back: the oldest first."""
+    """A state partition, and the share-partitions that hold its pruning back, oldest first."""
 
     facts: PartitionStats
     pins: Sequence[Pin]
 
 
 def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
-    """Say for each state partition how far it can be pruned, and what keeps it from more."""
+    """Compute for each state partition how far it can be pruned, and what prevents more."""
     states = run.states
     partition, needed_from = (numbers(states.column(name)) for name in ("state_partition", "needed_from"))
     order = np.lexsort((needed_from, partition))
@@ -80,24 +80,24 @@ def _collect_stats(run: RebuildResult) -> list[PartitionStats]:
 
 @dataclass(frozen=True)
 class ReplayCost:
-    """How long loading takes at `records_per_s`; `is_measured` on this machine, with records of this log."""
+    """The load time at `records_per_s`, which `is_measured` on this machine or given."""
 
     records_per_s: float
     is_measured: bool
     partitions: Sequence[PartitionStats]
 
     def seconds(self, facts: PartitionStats) -> float:
-        """Return how long a state partition takes."""
+        """Return the load time of a state partition."""
         return facts.records / self.records_per_s
 
     @property
     def total_s(self) -> float:
-        """How long all of them take, one after the other, as in one process."""
+        """The load time of all state partitions one after the other, as in one process."""
         return sum(self.seconds(each) for each in self.partitions)
 
 
 def replay_cost(source: Source, run: RebuildResult, records_per_s: float | None = None) -> ReplayCost:
-    """Say how long each state partition takes to load, at a given speed or at that of this machine."""
+    """Compute the load time of each state partition, at a given speed or at that of this machine."""
     facts = _collect_stats(run)
     if records_per_s is not None:
         return ReplayCost(records_per_s, False, facts)
@@ -105,7 +105,7 @@ def replay_cost(source: Source, run: RebuildResult, records_per_s: float | None 
 
 
 def measured_records_per_s(source: Source) -> float:
-    """Load some records of a log with the coordinator's loader, and return how many it does in a second."""
+    """Load records of a log with the coordinator's loader; return the number of records per second."""
     batches: list[bytes] = []
     count = 0
     for log_range in source.plan(Cut()).ranges:
@@ -128,7 +128,7 @@ def measured_records_per_s(source: Source) -> float:
 
 
 def _replay(batches: Sequence[bytes]) -> int:
-    """Load batches into a shard as a coordinator does, and return how many records there were."""
+    """Load batches into a shard as a coordinator does; return the number of records."""
     (replay,) = make_replays({0: Shard(0, SnapshotPolicy())}).values()
     replayed = 0
     for batch in batches:
@@ -142,7 +142,7 @@ def _replay(batches: Sequence[bytes]) -> int:
 
 
 def _stored(records: Records, begin: int) -> list[bytes]:
-    """Write records of the sample as batches again, from a log offset on."""
+    """Encode the records of the sample as batches, from a log offset on."""
     data = records.data_records()
     rows = range(min(len(data), _SAMPLE_RECORDS - begin))
     pairs = [(data.keys.get(row) or b"", data.values.get(row)) for row in rows]

@@ -1,6 +1,6 @@
-"""Phase 1: a range of the log, read a chunk at a time, to partial states and a summary.
+"""Phase 1: read a range of the log in chunks, and fold it into partial states and a summary.
 
-Memory is that of one chunk and of the share-partitions that the range has, not of its records.
+The memory is that of one chunk and of the share-partitions in the range, not of its records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ from coordinator.recovery.records import Bools, Damage, Ints, Records
 from coordinator.recovery.schema import DAMAGES, RANGES
 from coordinator.recovery.tasks import Output
 
-# The names of what phase 1 makes of a range.
+# The names of the outputs of phase 1.
 RANGES_OUTPUT, PARTIALS_OUTPUT, DAMAGES_OUTPUT = "ranges", "partials", "damages"
 
-# Rows that wait until they are folded together: enough that folding costs little beside decoding.
+# Rows that are folded together: enough that folding costs little compared with decoding.
 _WAITING_MAX = 200_000
 
 
 class ScannedRecords(NamedTuple):
-    """Records of a range, decoded, but for those that do not count whatever is before the range.
+    """The decoded records of a range, without those that never count.
 
-    `claimed` says of each decoded row which of the two conditions of `ownership` it has.
+    `claimed` tells for each row which of the two conditions of `claim_filter` it meets.
     """
 
     records: Records
@@ -36,11 +36,11 @@ class ScannedRecords(NamedTuple):
 
 
 class RangeScan:
-    """Decodes the records of one state partition in one range, in log order, and sums them up."""
+    """Decodes the records of one state partition in one range, in log order, and summarises them."""
 
     def __init__(self, state_partition: int) -> None:
         self.state_partition = state_partition
-        # The log offset of the first record, by which the range goes.
+        # The log offset of the first record, which identifies the range.
         self.range_start = 0
         self._range_end = 0
         self._claims = ClaimFilter()
@@ -51,7 +51,7 @@ class RangeScan:
         self.damages: list[Damage] = []
 
     def take(self, records: Records) -> ScannedRecords:
-        """Take the next records, those of control batches included."""
+        """Process the next records, including those of control batches."""
         if len(records) and not self._totals["batches"]:
             self.range_start = int(records.log_offset[0])
         if len(records):
@@ -79,7 +79,7 @@ class RangeScan:
         return ScannedRecords(records, counting, claimed[may_count])
 
     def outputs(self) -> Iterator[Output]:
-        """Give the summary of the range, and its damage if there is any."""
+        """Yield the summary of the range, and its damage, if any."""
         rows = pa.RecordBatch.from_pylist([self.summary()], RANGES)
         yield Output(RANGES_OUTPUT, self.state_partition, rows)
         if self.damages:
@@ -112,7 +112,7 @@ class RangeScan:
 
 
 class RangeFold:
-    """Folds the records of one state partition in one range, as a `RangeScan` gives them."""
+    """Folds the records of one state partition in one range, as a `RangeScan` returns them."""
 
     def __init__(self, state_partition: int) -> None:
         self._state_partition = state_partition
@@ -123,7 +123,7 @@ class RangeFold:
         self._range_start: int | None = None
 
     def take(self, scan: RangeScan, scanned: ScannedRecords) -> Ints:
-        """Take the next records of the range; return the numbers of their share-partitions in it."""
+        """Process the next records of the range; return the numbers of their share-partitions in it."""
         decoded = scanned.decoded
         if not len(decoded):
             return decoded.key
@@ -162,7 +162,7 @@ class RangeFold:
         self._waiting, self._waiting_rows = [folded], len(folded)
 
     def result(self) -> Partials | None:
-        """Return one partial state for each share-partition and ownership; None if the range has none."""
+        """Return one partial state for each share-partition and owner epoch; None if the range has none."""
         if not self._waiting:
             return None
         self._fold()

@@ -1,4 +1,4 @@
-"""The job `rebuild`: the state of every share-partition, as a coordinator holds it that has just loaded."""
+"""The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,10 +39,10 @@ def rebuild(
     range_records: int = RANGE_RECORDS,
     clock: Clock | None = None,
 ) -> RebuildResult:
-    """Rebuild all states up to a cut, and write them to a new folder if one is given.
+    """Rebuild all states up to a cut; if a new directory is given, write them to it.
 
-    Damage is left out; the manifest names it under `damages`, and the share-partitions that may lack updates
-    because of it under `affected`.
+    Damage is skipped. The manifest lists it under `damages`, and the share-partitions that may lack updates
+    under `affected`.
 
     Raises ConfigError, LogError, OSError; then no manifest is written.
     """
@@ -74,12 +74,12 @@ def rebuild(
 
 
 def for_states(source: Source) -> Source:
-    """Return a source as it is read for states alone: an archive begins with a state checkpoint."""
+    """Return a source for reading states only: an archive starts from a state checkpoint."""
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
 def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
-    """Join the partial states that `fold_range` made of a log; sorted by group, topic and partition."""
+    """Join the partial states of a log; sorted by group, topic and partition."""
     known = owner_epochs(log.ranges)
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
         joined = log.gathered.joined(partial(join_states, known), advance)

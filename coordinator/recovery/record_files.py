@@ -1,4 +1,4 @@
-"""Write records of a state log to Parquet files, and list what each row group holds."""
+"""Write records of a state log to Parquet files, and list the content of each row group."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import Piece
 
-# Of a file; and of a row group, which is read as a whole.
+# The number of records of a file, and of a row group, which is read as a whole.
 _FILE_RECORDS = 4_000_000
 _GROUP_RECORDS = 1_000_000
 
@@ -73,7 +73,7 @@ class RecordFiles:
             sync_file(self._path)
 
     def close(self) -> None:
-        """Write what waits, and make all files durable."""
+        """Write pending records, and make all files durable."""
         if self._waiting:
             self._write_group()
         self._end_file()

@@ -1,7 +1,7 @@
-"""Records of one state partition as columns: what parsing makes, what Arrow carries, what decoding takes.
+"""Records of one state partition as columns, between parsing, Arrow and decoding.
 
-Byte strings are spans of one buffer and are not copied until somebody wants them as Arrow.  A buffer ends in
-`PADDING_BYTES` zeros, so that eight bytes can be read from any position in it.
+Byte strings are spans of one buffer and are copied only for Arrow.  A buffer ends with `PADDING_BYTES` zeros,
+so that eight bytes can be read at any position.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _VIEW_INLINE_MAX = 12
 
 
 def padded(*parts: bytes | memoryview | Bytes) -> Bytes:
-    """Return bytes as one array, with the padding behind them."""
+    """Return bytes as one array, followed by the padding."""
     arrays = [np.frombuffer(part, np.uint8) if not isinstance(part, np.ndarray) else part for part in parts]
     return np.concatenate([*arrays, np.zeros(PADDING_BYTES, np.uint8)])
 
@@ -54,7 +54,7 @@ class Spans(NamedTuple):
         return None if length < 0 else self.data[at : at + length].tobytes()
 
     def views(self) -> pa.Array:
-        """Return them as Arrow's binary views: no byte is copied but those of the shortest.
+        """Return them as Arrow's binary views, which copies only the shortest strings.
 
         The buffer must be shorter than 2 GiB.
         """
@@ -85,7 +85,7 @@ class Spans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The record batches of some records, a row each; a column is None where a source cannot tell."""
+    """The record batches of some records, a row each; a column is None if the source does not provide it."""
 
     base_offset: Ints
     next_offset: Ints
@@ -98,10 +98,10 @@ class Batches:
 
 
 class Damage(NamedTuple):
-    """Log offsets of a state partition, the last included, whose records are lost in this copy of the log.
+    """Log offsets of a state partition (last included) whose records are lost in this copy of the log.
 
-    `share_partitions` are the record keys, without their type, that the lost records have; empty if they are
-    not known.
+    `share_partitions` are the record keys of the lost records, without their type; empty if they are not
+    known.
     """
 
     state_partition: int
@@ -115,8 +115,8 @@ class Damage(NamedTuple):
 class Records:
     """Records of one state partition, in log order; `batch` is the row of each record's batch.
 
-    `unread_bytes` come after them where a file ends in a write that broke off or goes on.  `damages` were
-    found while they were read, before or after them.
+    `unread_bytes` follow them if a file ends in an interrupted or current write.  `damages` were found before
+    or after them.
     """
 
     state_partition: int
@@ -147,17 +147,17 @@ class Records:
         )
 
     def between(self, start: int, end: int) -> "Records":
-        """Return the records at log offsets from a start up to an end, the end not included."""
+        """Return the records from one log offset to another (exclusive)."""
         if len(self) and self.log_offset[0] >= start and self.log_offset[-1] < end:
             return self
         return self.take((self.log_offset >= start) & (self.log_offset < end))
 
     def reaches(self, end: int) -> bool:
-        """Say whether these are followed by none that is below a log offset."""
+        """Return whether no later record is below a log offset."""
         return len(self) > 0 and int(self.log_offset[-1]) >= end - 1
 
     def data_records(self) -> "Records":
-        """Return the records without the markers of transactions."""
+        """Return the records without transaction markers."""
         control = (self.batches.attributes & CONTROL) != 0
         return self.take(~control[self.batch]) if control.any() else self
 

@@ -1,13 +1,13 @@
-"""The checks of an audit: what can be wrong with a state log, and how each of it is found.
+"""The checks of an audit, and how each is computed.
 
-    catalogue    every check by its id: what it asks, what a finding means, what to do
-    record_checks, histories, fidelity    what a range is asked, in columns, while it is read
-    ending       what can only be asked of a whole share-partition, at the end of its history
-    flow         what is asked of a state partition: holes, writers, transactions, clocks
-    facts        what is asked of all of it: pruning, recovery time
-    cluster, baseline    what is asked of the cluster, and of an earlier audit
+    catalogue           the checks by their ids: meaning of a finding, what to do
+    single_record, adjacent_records, generations    records and their neighbours, while a range is read
+    log_end             checks at the end of a share-partition's history
+    writer_sequence     checks of a state partition: missing offsets, writers, transactions, clocks
+    partition_stats     checks of a whole state partition: pruning, load time
+    cluster, baseline   comparisons with the cluster, and with an earlier audit
 
-The one thing to know: a history is checked where its records are, and what is left of it joins with its
-neighbours (`histories`).  So ranges are read in any order by any number of processes, and the place of a cut
-changes no finding; a property test cuts logs anywhere and compares.
+A history is checked where its records are read, and its rest joins with its neighbours (`record_histories`).
+So ranges are read in any order by any number of processes, and the place of a cut does not change the
+findings. A property test cuts logs anywhere and compares.
 """

@@ -1,4 +1,4 @@
-"""What a record is asked about the one before it of the same share-partition: K2, K4, K6, K7, K10 to K14."""
+"""Compare a record with the record before it of the same share-partition: K2, K4, K6, K7, K10 to K14."""
 
 from collections.abc import Callable
 
@@ -16,10 +16,10 @@ Flag = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
 
 
 def make_flag(histories: Histories, found: Findings) -> Flag:
-    """Return what notes a finding for each wrong entry.
+    """Return a function that adds a finding for each wrong entry.
 
-    It takes the check, its severity, the wrong entries, their evidence, and the column with the log offset,
-    which ends in `_at`; the column with the time has the same name with `_ms`.
+    It takes the check, its severity, the wrong entries, their evidence, and the name of the column with the
+    log offset, which ends in `_at`; the column with the time has the same name with `_ms`.
     """
 
     def flag(
@@ -40,7 +40,7 @@ def make_flag(histories: Histories, found: Findings) -> Flag:
 
 
 def check_adjacent_records(histories: Histories, found: Findings) -> None:
-    """Check the entries that have just become neighbours; they must be sorted."""
+    """Check the entries that have become neighbours; they must be sorted."""
     if len(histories) < 2:
         return
     flag = make_flag(histories, found)
@@ -92,7 +92,7 @@ def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag
 
 
 def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag) -> None:
-    """Check a record inside of a run whose start offset can only now be compared with the one before it."""
+    """Check a record within a run whose start offset can now be compared with the one before it."""
     met = (start_before >= 0) & (histories.source[start_before] != histories.source)
     start, complete = histories["start_first"], histories["complete_at_start"]
     complete_before = histories["complete_before_start"]
@@ -109,7 +109,7 @@ def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag)
 
 
 def _names_start(histories: Histories) -> Bools:
-    """Return which entries say where the share-partition starts, or that nobody knows any more."""
+    """Return which entries set the start offset or make it unknown."""
     named: Bools = histories.is_reset | (histories["start_last"] != NONE)
     return named
 
@@ -131,7 +131,7 @@ def _check_leaders(histories: Histories, flag: Flag) -> None:
 
 
 def _check_starts(histories: Histories, flag: Flag) -> None:
-    """Check updates; a snapshot is asked with its generation, where its state epoch can be compared."""
+    """Check updates; snapshots are checked with their generation, where state epochs can be compared."""
     start = histories["start_first"]
     before = histories.previous(_names_start(histories))
     met = (before >= 0) & (histories.source[before] != histories.source)

@@ -1,7 +1,7 @@
-"""X3: what an earlier audit saw, and is not there any more.
+"""X3: find states of an earlier audit that have disappeared.
 
-A share-partition that was pruned away as a whole leaves nothing in the log that could be found; only somebody
-who has seen it before can miss it.
+If all records of a share-partition were pruned, the log has no trace of it, so only an earlier audit can show
+it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 class Baseline:
-    """The results of an earlier audit: states, and how far each state partition was read."""
+    """The results of an earlier audit: states, and the end of each state partition."""
 
     def __init__(self, manifest: Mapping[str, Any], states: pa.Table) -> None:
         self.run_id: str = manifest["run_id"]
@@ -28,13 +28,13 @@ class Baseline:
 
     @classmethod
     def read(cls, folder: Path) -> "Baseline":
-        """Read what an audit or a rebuild wrote to a folder. Raises ConfigError and LogDamaged."""
+        """Read the results of an audit or a rebuild. Raises ConfigError and LogDamaged."""
         return cls(read_manifest(folder), read_results(folder, "states"))
 
     def check(
         self, states: pa.Table, deleted_at: Mapping[tuple[int, bytes], int], starts: Mapping[int, int]
     ) -> Iterator[Finding]:
-        """Compare with what is there now, each state partition by itself: offsets are those of its log."""
+        """Compare with the current states, each state partition with its own log offsets."""
         now = {(row["state_partition"], identity_of_row(row)): row for row in states.to_pylist()}
         for before in self._states:
             state_partition, identity = before["state_partition"], identity_of_row(before)
@@ -59,7 +59,7 @@ class Baseline:
 
 def _what_went_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = ["snapshot_epoch", "state_epoch"]
-    # With a higher state epoch it was initialised anew, anywhere.
+    # With a higher state epoch, it was re-initialised, possibly at a lower offset.
     if now["state_epoch"] == before["state_epoch"] and now["leader_epoch"] >= before["leader_epoch"]:
         names.append("start_offset")
     back = [name for name in names if now[name] < before[name]]

@@ -1,7 +1,7 @@
-"""Every check of an audit: its id, how grave a finding is, what it means and what to do about it.
+"""The checks of an audit: id, severity, meaning and what to do.
 
-Ids are for people: R are about a single record, K about the history of a share-partition, P about a state
-partition, X about what lies outside of the log.
+R checks concern a single record, K checks the history of a share-partition, P checks a state partition, X
+checks something outside the log.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """How grave a finding is."""
+    """The severity of a finding."""
 
     CRITICAL = "critical"
     """State is lost or wrong, or would be after a recovery."""
@@ -19,12 +19,12 @@ class Severity(StrEnum):
     """Worth knowing; nothing is wrong."""
 
 
-# The gravest first.
+# Most severe first.
 SEVERITIES = tuple(Severity)
 
 
 class Effect(StrEnum):
-    """What a finding says about the state that a restart would load."""
+    """The effect of a finding on the state that a restart would load."""
 
     NONE = "none"
     """The state is not affected."""
@@ -39,7 +39,7 @@ class Effect(StrEnum):
 
 
 class Check(NamedTuple):
-    """One check. `severity` is the gravest that a finding of it has; each says its own."""
+    """One check. `severity` is the highest of its findings; each finding has its own."""
 
     id: str
     severity: Severity
@@ -300,7 +300,7 @@ _CHECKS = (
         "Its share-partitions cannot be served until it is loaded.",
         "recovery replay-cost and plan-prune say why.",
     ),
-    # Across.
+    # Outside the log.
     Check(
         "X1",
         _C,

@@ -1,6 +1,6 @@
-"""P5, X2 and X5: what the cluster says of the topic, of the groups, and of the topics that they consume.
+"""P5, X2 and X5: compare with the cluster's topic configs, groups, and consumed topics.
 
-The findings are plain values; `coordinator.recovery.external_checks` asks the cluster for them.
+The findings are plain values; `coordinator.recovery.external_checks` queries the cluster.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from protocol.state_records import parse_topic_id
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
-# What a state topic must have: config, what is right, and how grave anything else is.
+# The required configs of a state topic: name, valid values, and the severity of others.
 _CONFIGS = (
     ("cleanup.policy", "delete", _C),
     ("retention.ms", "-1", _C),
@@ -50,10 +50,10 @@ def check_groups(
     groups: Collection[str],
     topics: Mapping[bytes, str],
 ) -> Iterator[Finding]:
-    """Compare groups and state both ways (X2).
+    """Compare groups and state in both directions (X2).
 
-    `shown` are the share-partitions that groups took for initialised before the log was read, `groups` and
-    `topics` what there was afterwards.
+    `shown` are the share-partitions that groups had initialised before the log was read; `groups` and
+    `topics` are those afterwards.
     """
     there = {identity_of_row(row) for row in states}
     for group_id, topic_id, partition in sorted(shown):
@@ -76,7 +76,7 @@ def check_data(
     ends: Mapping[TopicPartition, int],
     limits: Limits,
 ) -> Iterator[Finding]:
-    """Compare states with where their data partitions begin and end (X5)."""
+    """Compare states with the log start and end of their data partitions (X5)."""
     for row in states:
         place = (parse_topic_id(row["topic_id"]), row["partition"])
         if place not in ends or place not in starts:

@@ -1,8 +1,8 @@
 """Findings as rows: one for each check and share-partition, with a count and the first of them.
 
-While a range is read it is not known yet which of its records count (`coordinator.recovery.claim_filter`), so
-a finding says whose records it is about, and is dropped later if they do not.  Findings of one check and
-share-partition merge: their counts add up, and the first one's evidence stays.
+While a range is read, it is not known which of its records count (`coordinator.recovery.claim_filter`). So a
+finding has the owner epoch of its records, and is dropped later if they do not count.  Findings of one check
+and share-partition merge: their counts add up, and the evidence of the first stays.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from coordinator.recovery.schema import NONE
 
 FINDINGS_OUTPUT = "findings"
 
-# Of whatever records, count or not: a record that is of no share-partition is there whoever wrote it.
+# For findings that do not depend on whether a record counts.
 NO_OWNER_YET = -2
 
 
@@ -34,18 +34,18 @@ _WHAT = [
     _required("state_partition", pa.int32()),
 ]
 _WHERE = [
-    # Log offsets of the first and the last; -1 where it is about no record.
+    # Log offsets of the first and the last record; -1 without a record.
     _required("log_offset", pa.int64()),
     _required("last_log_offset", pa.int64()),
     _required("count", pa.int64()),
     _required("evidence", pa.string()),
-    # The time of the first record that it is about; -1 where it is not known.
+    # The time of the first record; -1 if it is not known.
     _required("timestamp_ms", pa.int64()),
 ]
 
 _WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
 
-# As a range makes them.
+# The findings of a range.
 PARTIAL_FINDINGS = pa.schema(
     [
         *_WHAT,
@@ -57,7 +57,7 @@ PARTIAL_FINDINGS = pa.schema(
     ]
 )
 
-# As an audit reports them; the state partition is -1 where it is about no one of them.
+# The findings of an audit; the state partition is -1 if the finding concerns no single one.
 FINDINGS = pa.schema(
     [
         *_WHAT,
@@ -84,21 +84,21 @@ class Finding:
     timestamp_ms: int = NONE
 
     def and_(self, other: "Finding") -> "Finding":
-        """Return both as one; both must be of the same check, severity and share-partition."""
+        """Merge two findings of the same check, severity and share-partition."""
         first = min(self, other, key=lambda each: each.log_offset)
         last_log_offset = max(self.last_log_offset, other.last_log_offset)
         return replace(first, last_log_offset=last_log_offset, count=self.count + other.count)
 
 
 class Findings:
-    """Findings of a state partition, merged as they come."""
+    """The findings of a state partition, merged when they are added."""
 
     def __init__(self, state_partition: int) -> None:
         self.state_partition = state_partition
         self._found: dict[tuple[str, Severity, bytes | None], Finding] = {}
 
     def add(self, finding: Finding) -> None:
-        """Add one that is about this state partition."""
+        """Add a finding about this state partition."""
         name = (finding.check, finding.severity, finding.share_partition)
         known = self._found.get(name)
         self._found[name] = finding if known is None else known.and_(finding)
@@ -117,7 +117,7 @@ class Findings:
     ) -> None:
         """Add a finding for each of these rows; the others are columns, in log order by key.
 
-        Evidence is asked for only for the first row of each key.
+        `evidence` is called only for the first row of each key.
         """
         if not len(rows):
             return
@@ -147,7 +147,7 @@ class Findings:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Make one of those that are of one check, severity and place."""
+    """Merge findings of one check, severity and place."""
     found: dict[tuple[str, Severity, int, bytes | None], Finding] = {}
     for each in findings:
         name = (each.check, each.severity, each.state_partition, each.share_partition)
@@ -174,7 +174,7 @@ def partial_rows(
 
 
 def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
-    """Give the findings that are about records that count."""
+    """Yield the findings about records that count."""
     for table in tables:
         columns = [numbers(table.column(name)) for name in _WHOSE]
         anybodys = columns[2] == NO_OWNER_YET
@@ -191,7 +191,7 @@ def finding_of(row: Mapping[str, Any]) -> Finding:
 
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
-    """Return findings as rows of `FINDINGS`: the gravest first, then by check, place and share-partition."""
+    """Return findings as rows of `FINDINGS`: most severe first, then by check, place and share-partition."""
     gravity = {severity: place for place, severity in enumerate(SEVERITIES)}
     ordered = sorted(
         findings,

@@ -1,8 +1,8 @@
-"""What a reset is asked about the generation before it: K3, K5, K7, K8, K9 and K13.
+"""Compare a reset with the generation before it: K3, K5, K7, K8, K9 and K13.
 
-K8 is the one that finds lost progress: a snapshot must hold everything that the snapshot before it and the
-updates between amount to.  It may hold more, as the write that made it came with batches of its own, but for
-a cold one, which only renews what was there and must be equal.
+K8 finds lost progress: a snapshot must contain everything in the snapshot before it and in the updates
+between.  It may contain more, because the write that caused it had batches of its own. A cold snapshot only
+renews the state and must be equal.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 def check_generations(histories: Histories, limits: Limits, found: Findings) -> None:
-    """Check the generations that have just got both of their ends; runs must be merged."""
+    """Check the generations whose both ends are known; runs must be merged."""
     reset = histories.is_reset
     base = histories.previous(reset)
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
@@ -45,7 +45,7 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
 
 
 def flag_long_runs(histories: Histories, many: Bools, flag: Flag) -> None:
-    """Note runs of too many updates."""
+    """Add findings for runs with too many updates."""
     updates = histories["updates"]
     flag("K9", _W, many, lambda row: f"{updates[row]} updates without a snapshot", "first_at")
 
@@ -98,7 +98,7 @@ def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools
     generation = np.arange(len(rows))
     members = np.concatenate([base, rows[has_run] - 1])
     owners = np.concatenate([generation, generation[has_run]])
-    # A snapshot may end one generation and begin the next, so rows are taken one kind after the other.
+    # A snapshot may end one generation and begin the next, so rows are processed by kind.
     order = np.argsort(members, kind="stable")
     members, owners = members[order], owners[order]
     wanted = np.zeros(len(histories), np.bool_)
@@ -129,7 +129,7 @@ def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools
 
 
 def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
-    """Return which rows have other batches in one than in the other; both sorted by row and offset."""
+    """Return which rows have different batches; both sides are sorted by row and offset."""
     counts, other_counts = (np.bincount(each.row, minlength=rows) for each in (one, other))
     different: Bools = counts != other_counts
     same = ~different
@@ -142,7 +142,7 @@ def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
 
 
 def _first_missing(one: StateBatches, other: StateBatches, row: int) -> str:
-    """Show the first batch of a row that the other has not so."""
+    """Format the first batch of a row that the other side lacks."""
     has = {batch[1:] for batch in _batches_of(other, row)}
     for batch in _batches_of(one, row):
         if batch[1:] not in has:

@@ -1,4 +1,4 @@
-"""What an audit takes for too much; each has a flag."""
+"""The limits of an audit; each has a flag."""
 
 from typing import NamedTuple
 
@@ -15,11 +15,11 @@ class Limits(NamedTuple):
     record_bytes_max: int = 1_000_000
     # R10
     clock_ms_max: int = 60_000
-    # P1: records that could be pruned; and the same kept back by a snapshot so many times older than usual.
+    # P1: records that could be pruned; also the number held back by a snapshot that is much older than usual.
     prune_backlog_max: int = 100_000
     cold_snapshot_interval_ms: int = 300_000
     pinned_intervals_max: int = 3
-    # P6: the highest that a transaction may last by default (transaction.max.timeout.ms).
+    # P6: the default of transaction.max.timeout.ms.
     transaction_ms_max: int = 900_000
     # P7
     replay_s_max: float = 10.0

@@ -1,4 +1,4 @@
-"""What can be asked of a share-partition only at the end of its history: K1, K9, K11, and R8."""
+"""Check the end of a share-partition's history: K1, K9, K11, and R8."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ _C, _I = Severity.CRITICAL, Severity.INFO
 
 
 def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, found: Findings) -> None:
-    """Check whole histories, shortened; `log_start` is where the log of the state partition begins."""
+    """Check complete histories, shortened; `log_start` is the log start of the state partition."""
     flag = make_flag(histories, found)
     reset, kind = histories.is_reset, histories["kind"]
     updates = histories["updates"]
@@ -39,7 +39,7 @@ def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, foun
 
 
 def check_routing(histories: Histories, state_partitions: int, found: Findings) -> None:
-    """Check that the share-partitions are where their hash leads to."""
+    """Check that share-partitions are in the state partition of their hash."""
     first = np.flatnonzero(np.append(True, histories.key[1:] != histories.key[:-1])[: len(histories)])
     for row in first.tolist():
         identity = histories.identities[int(histories.key[row])]

@@ -1,4 +1,4 @@
-"""What is asked of the states and ranges when all are there: P1, P7, and K13 of the final states."""
+"""Check all states and ranges of a log: P1, P7, and K13 of the final states."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ _W, _I = Severity.WARNING, Severity.INFO
 
 
 class PartitionStats(NamedTuple):
-    """A state partition in numbers. `needed_from` is below where everything may be pruned."""
+    """The statistics of a state partition. Records below `needed_from` can be pruned."""
 
     state_partition: int
     start: int
@@ -34,30 +34,30 @@ class PartitionStats(NamedTuple):
     batches: int
     share_partitions: int
     newest_ms: int
-    # Of the share-partition that needs the oldest record: what it is, and when its snapshot was written.
+    # The share-partition that needs the oldest record, and the time of its snapshot.
     pinned_by: str
     pinned_since_ms: int
 
     @property
     def prunable(self) -> int:
-        """How many log offsets could be pruned."""
+        """The number of log offsets that can be pruned."""
         return max(self.needed_from - self.start, 0)
 
     @property
     def held(self) -> int:
-        """How many log offsets cannot be pruned."""
+        """The number of log offsets that cannot be pruned."""
         return max(self.end - self.needed_from, 0)
 
     @property
     def replay_s(self) -> float:
-        """About how long a coordinator takes to load it."""
+        """The estimated load time."""
         return self.records / REPLAY_RECORDS_PER_S
 
 
 def partition_stats(
     states: pa.Table, ranges: Sequence[Mapping[str, Any]], starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> list[PartitionStats]:
-    """Sum up states and ranges by state partition."""
+    """Summarise states and ranges by state partition."""
     partition = numbers(states.column("state_partition"))
     needed_from = numbers(states.column("needed_from"))
     oldest = {int(partition[row]): int(row) for row in np.lexsort((needed_from, partition))[::-1]}
@@ -93,7 +93,7 @@ def partition_stats(
 
 
 def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> list[Finding]:
-    """Check pruning and the time that recovery takes: P1 and P7."""
+    """Check pruning and load time: P1 and P7."""
     found = []
     for each in facts:
         if each.prunable > limits.prune_backlog_max:
@@ -122,7 +122,7 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
 
 def check_complete_counts(states: pa.Table) -> list[Finding]:
-    """Check the final states: a delivery complete count is the number of finished records in flight (K13)."""
+    """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
     batches = states.column("state_batches").combine_chunks()
     if isinstance(batches, pa.ChunkedArray):
         batches = batches.chunk(0)

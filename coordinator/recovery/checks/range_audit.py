@@ -1,6 +1,6 @@
-"""The two functions of an audit: what a range is asked, and what is left to ask of a state partition.
+"""The two functions of an audit: check a range, and check the rest of a state partition.
 
-Beside the findings a range gives what `rebuild` makes of it, so one reading serves both.
+A range also returns the output of `rebuild`, so one pass over the log serves both.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,12 +41,12 @@ from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.tasks import Output, Tables
 
-# Entries of histories that wait until they are joined: enough that joining costs little.
+# Entries of histories that are joined together: enough that joining costs little.
 _WAITING_MAX = 200_000
 
 DELETED_OUTPUT = "deleted"
 
-# The last tombstone of each share-partition that has one; the key is that of its records, without the type.
+# The last tombstone of each share-partition that has one; the key is the record key without its type.
 DELETED = pa.schema(
     [
         pa.field("state_partition", pa.int32(), nullable=False),
@@ -55,12 +55,12 @@ DELETED = pa.schema(
     ]
 )
 
-# Whose records: owner epoch, and whether it was claimed in the range.
+# The owner epoch, and whether it was claimed in the range.
 _Owner = tuple[int, bool]
 
 
 def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
-    """Check what has not been checked yet, and return what is left of it."""
+    """Check what has not been checked yet, and return the rest."""
     histories = histories.sorted()
     check_adjacent_records(histories, found)
     histories = merged_runs(histories)
@@ -69,7 +69,7 @@ def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
 
 
 class _Ownership:
-    """The histories and findings of one ownership in a range."""
+    """The histories and findings of one owner epoch in a range."""
 
     def __init__(self, state_partition: int) -> None:
         self.found = Findings(state_partition)
@@ -84,7 +84,7 @@ class _Ownership:
             self.joined(limits)
 
     def joined(self, limits: Limits) -> Histories:
-        """Join what waits to one."""
+        """Join the pending histories."""
         if len(self.waiting) > 1:
             self.waiting = [examine(concatenated_histories(self.waiting), limits, self.found)]
         self.entries = len(self.waiting[0])
@@ -105,7 +105,7 @@ class RangeAudit:
         self._identities: list[bytes] = []
 
     def take(self, records: Records) -> None:
-        """Take the next records of the range."""
+        """Process the next records of the range."""
         self._writer_sequence.take(records)
         scanned = self._scan.take(records)
         check_unexpected_records(scanned.records, scanned.decoded, self._unexpected_records)
@@ -128,7 +128,7 @@ class RangeAudit:
             )
 
     def outputs(self) -> Iterator[Output]:
-        """Give what is left of the range."""
+        """Yield the rest of the range."""
         state_partition, range_start = self.state_partition, self._scan.range_start
         yield from self._scan.outputs()
         yield Output(WRITERS_OUTPUT, state_partition, self._writer_sequence.to_arrow(range_start))
@@ -159,9 +159,9 @@ def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[
 
 
 def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
-    """Check the records of a range: the first task of the job, its first argument bound.
+    """Check the records of a range: the first function of the job, with its first argument bound.
 
-    Damage is a finding, and what was read before it counts.
+    Damage is a finding, and the records before it are used.
     """
     audits: dict[int, RangeAudit] = {}
     damage: LogDamaged | None = None
@@ -180,7 +180,7 @@ def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
 
 
 def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
-    """Return damage as a finding, and the state partition that it is of, ALL if that is not known."""
+    """Return damage as a finding, and its state partition, ALL if it is not known."""
     state_partition = ALL if damage.state_partition is None else damage.state_partition
     finding = Finding(
         "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
@@ -196,9 +196,9 @@ def join_audit(
     state_partition: int,
     tables: Tables,
 ) -> Iterator[Output]:
-    """Check what is left of a state partition: the second task of an audit, but for the last two bound.
+    """Check the rest of a state partition: the second function of an audit, with all but two arguments bound.
 
-    Gives rows of `STATES`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is None where it is
+    Yields rows of `STATES`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is None if it is
     not known.
     """
     yield from join_states(known, state_partition, tables)

@@ -1,4 +1,4 @@
-"""The checks of a single record, R1 to R10 but R8: nothing is asked that another record says."""
+"""Check single records: R1 to R10 without R8."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
 def check_unexpected_records(records: Records, decoded: Decoded, found: Findings) -> None:
-    """Check the records that are of no share-partition: R1, R2 and R3."""
+    """Check records that belong to no share-partition: R1, R2 and R3."""
     none = np.zeros(len(records), np.int64)
     no_key = decoded.undecodable[records.keys.length[decoded.undecodable] < 0]
     garbled = decoded.undecodable[records.keys.length[decoded.undecodable] >= 0]
@@ -41,7 +41,7 @@ def check_unexpected_records(records: Records, decoded: Decoded, found: Findings
 
 
 def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: Findings) -> None:
-    """Check the given rows of what was decoded."""
+    """Check the given decoded rows."""
     records, decoded = scanned.records, scanned.decoded
 
     def flag(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
@@ -101,7 +101,7 @@ def _check_batches(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
-        """Return which rows have such a batch, and how to show the first one."""
+        """Return which rows have such a batch, and a function that formats the first one."""
         at = np.flatnonzero(wrong)
         hit = np.zeros(rows, np.bool_)
         hit[batches.row[at]] = True

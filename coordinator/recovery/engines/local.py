@@ -1,7 +1,6 @@
-"""The engine of one machine: a process for each core, none at all if there is little to do.
+"""The local engine: one process for each core, none if there is little work.
 
-Processes are made by a fork server that has imported what they need, so that one takes milliseconds to start
-and inherits no threads.
+A fork server with the imports starts processes in milliseconds; they inherit no threads.
 """
 
 import multiprocessing
@@ -39,7 +38,7 @@ class LocalOutputs:
         return LocalOutputs([each for each in self.outputs if each.state_partition not in state_partitions])
 
     def plus(self, more: GatheredOutputs) -> "LocalOutputs":
-        """Return these outputs and others."""
+        """Return these outputs and others together."""
         assert isinstance(more, LocalOutputs)
         return LocalOutputs([*self.outputs, *more.outputs])
 
@@ -48,7 +47,7 @@ class LocalOutputs:
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
     def joined(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
-        """Join the outputs of each state partition, one after the other: they are small."""
+        """Join the outputs of each state partition one after the other, because they are small."""
         found: list[Output] = []
         for state_partition, named in by_partition(self.outputs):
             found += join_counted(join, state_partition, named)
@@ -58,7 +57,7 @@ class LocalOutputs:
         return joined
 
     def close(self) -> None:
-        """Forget them."""
+        """Drop the outputs."""
         self.outputs = []
 
 
@@ -68,19 +67,19 @@ class LocalEngine:
     name = "local"
 
     def __init__(self, processes: int | None = None) -> None:
-        """Use so many processes; by default as many as there are cores for us."""
+        """Use this number of processes; by default the number of usable cores."""
         self._processes = processes or len(os.sched_getaffinity(0))
         self._pool: ProcessPoolExecutor | None = None
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """What it runs on."""
+        """The versions of the platform."""
         return {"python": platform.python_version(), "pyarrow": pa.__version__, "numpy": np.__version__}
 
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> LocalOutputs:
-        """Read ranges, the largest first."""
+        """Read ranges, largest first."""
         ordered = sorted(ranges, key=lambda each: -each.records)
         found: list[Output] = []
         if self._processes == 1 or len(ordered) < 2 or sum(each.records for each in ordered) <= ALONE_MAX:

@@ -1,11 +1,11 @@
-"""The engine of a cluster: Spark runs the two functions of a job, each as one Python stage.
+"""The Spark engine: runs the two functions of a job, each as one Python stage.
 
-Rows of the log never cross into the JVM.  A task of phase 1 reads some ranges and writes their outputs,
-tables in Arrow's stream format, to Parquet files in the work folder.  Phase 2 reads these files and shuffles
-them, all of a state partition to one task; it never reads the log, whatever becomes of the executors.
+Rows of the log never enter the JVM.  A task of phase 1 reads some ranges and writes their outputs, tables in
+Arrow's stream format, to Parquet files in the work directory.  Phase 2 reads these files and shuffles them,
+one state partition to one task. It never reads the log, even if executors are lost.
 
-Ranges are ours and never Spark's file splits, so a share-partition with most of the records is read by as
-many tasks as any other.
+The ranges are those of the plan, not Spark's file splits, so a state partition with most of the records is
+read by many tasks.
 """
 
 import platform
@@ -44,23 +44,23 @@ OUTPUTS = pa.schema(
 )
 _SUMMARIES = (COUNTS_OUTPUT, PRUNED_OUTPUT, RANGES_OUTPUT, DAMAGES_OUTPUT)
 
-# Several, so that all cores are at work until the end.
+# Several tasks per core keep all cores busy until the end.
 _TASKS_PER_CORE = 4
 _PARALLELISM_UNKNOWN = 50
 
-# Of a row that passes through the JVM: about 20 MB of partial states.
+# The size of a row in the JVM: about 20 MB of partial states.
 _PACKED_ROWS_MAX = 50_000
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class SparkOutputs:
-    """Outputs of a phase as Parquet files in the work folder."""
+    """The outputs of a phase as Parquet files in the work directory."""
 
     def __init__(self, stored: "WorkFolder", frame: "DataFrame") -> None:
         self._stored = stored
         self.frame = frame
-        # Outputs that the driver reads in any case, all together: each read is a job of Spark's.
+        # Outputs that the driver always reads, all together, because each read is a Spark job.
         self._summaries: list[Output] | None = None
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
@@ -83,13 +83,13 @@ class SparkOutputs:
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
     def without(self, state_partitions: Collection[int]) -> "SparkOutputs":
-        """Leave some state partitions out."""
+        """Drop some state partitions."""
         wanted = ~self.frame["state_partition"].isin(list(state_partitions))
         frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(wanted)
         return SparkOutputs(self._stored, frame)
 
     def plus(self, more: GatheredOutputs) -> "SparkOutputs":
-        """Return these outputs and others."""
+        """Return these outputs and others together."""
         assert isinstance(more, SparkOutputs)
         return SparkOutputs(self._stored, self.frame.unionByName(more.frame))
 
@@ -113,21 +113,21 @@ class SparkOutputs:
         return self.frame.where(self.frame["name"] == name).mapInArrow(unpacking, from_arrow_schema(schema))
 
     def close(self) -> None:
-        """Leave the files to the engine, which deletes the work folder when the job ends."""
+        """Do nothing: the engine deletes the work directory at the end of the job."""
 
 
 class SparkEngine:
-    """A Spark session; `close` leaves it alone unless it was started here."""
+    """A Spark session; `close` stops it only if it was started here."""
 
     name = "spark"
 
     def __init__(
         self, spark: "SparkSession", *, is_ours: bool = False, connector: bool = False, work: str = ""
     ) -> None:
-        """Use a session; with `connector`, topics are read through Spark's own Kafka connector.
+        """Use a session; with `connector`, topics are read through Spark's Kafka connector.
 
-        `work` is a folder for the outputs of phases, which the driver and all executors see.  Raises
-        ConfigError if there is none and executors run on other machines.
+        `work` is a directory for the outputs of phases, which the driver and all executors share.  Raises
+        ConfigError without one if executors run on other machines.
         """
         self.spark = spark
         self._is_ours = is_ours
@@ -136,13 +136,13 @@ class SparkEngine:
 
     @classmethod
     def started(cls, master: str = "", *, connector: bool = False, work: str = "") -> "SparkEngine":
-        """Take the active session, or start one. Raises SparkMissing and ConfigError."""
+        """Use the active session, or start one. Raises SparkMissing and ConfigError."""
         is_ours = not has_active()
         return cls(session(master), is_ours=is_ours, connector=connector, work=work)
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """What it runs on."""
+        """The versions of the platform."""
         return {
             "python": platform.python_version(),
             "pyarrow": pa.__version__,
@@ -153,7 +153,7 @@ class SparkEngine:
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> SparkOutputs:
-        """Read ranges, a few in each task where they are small: a task costs as much as 50,000 records."""
+        """Read ranges, several small ones in each task, because a task costs as much as 50,000 records."""
         if self._connector and isinstance(source, TopicSource):
             return self._gather_through_connector(source, ranges, read, advance)
         tasks = balance_ranges(ranges, self._tasks(sum(each.records for each in ranges)))
@@ -178,23 +178,23 @@ class SparkEngine:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
     def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkOutputs:
-        """Compute a frame of outputs once, and store it."""
+        """Compute a DataFrame of outputs once, and store it."""
         return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
     def as_gathered(self, gathered: GatheredOutputs) -> SparkOutputs:
-        """Return outputs of this engine as what they are."""
+        """Cast outputs to those of this engine."""
         assert isinstance(gathered, SparkOutputs)
         return gathered
 
     def close(self) -> None:
-        """Delete the work folder; stop Spark if it was started here."""
+        """Delete the work directory; stop Spark if it was started here."""
         self._work.delete()
         if self._is_ours:
             self.spark.stop()
 
 
 def parallelism(spark: "SparkSession") -> int:
-    """Return how many tasks Spark runs at once, as far as it tells."""
+    """Return the number of concurrent tasks, if Spark provides it."""
     try:
         return spark.sparkContext.defaultParallelism
     except Exception:
@@ -202,7 +202,7 @@ def parallelism(spark: "SparkSession") -> int:
 
 
 def balance_ranges(ranges: Sequence[LogRange], count: int) -> list[list[LogRange]]:
-    """Spread ranges over so many tasks of about the same size; the largest task first."""
+    """Distribute ranges over tasks of similar size, the largest task first."""
     tasks: list[tuple[int, int, list[LogRange]]] = [(0, n, []) for n in range(min(count, len(ranges)))]
     for each in sorted(ranges, key=lambda each: -each.records):
         records, number, task = heappop(tasks)
@@ -212,7 +212,7 @@ def balance_ranges(ranges: Sequence[LogRange], count: int) -> list[list[LogRange
 
 
 def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask) -> ArrowTask:
-    """Return the function of phase 1: numbers of tasks to outputs."""
+    """Return the function of phase 1: task numbers to outputs."""
 
     def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -224,7 +224,7 @@ def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask
 
 
 def reading_rows(read: ReadTask) -> ArrowTask:
-    """Return the function of phase 1 where Spark has read: rows of `RECORDS` to outputs."""
+    """Return the function of phase 1 for records that Spark has read: rows of `RECORDS` to outputs."""
 
     def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chunks = (records for batch in batches for records in records_from_arrow(batch))

@@ -1,4 +1,4 @@
-"""How far Spark is: the tasks of a job that are done, asked for now and then while it runs."""
+"""Report the progress of Spark jobs by polling their finished tasks."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ _PAUSE_S = 0.25
 
 @contextmanager
 def report_progress(spark: "SparkSession", weights: Sequence[int], advance: Advance) -> Iterator[None]:
-    """Report the jobs that run meanwhile; `weights` are what each task amounts to, in order.
+    """Report the jobs that run during the block; `weights` are the weights of the tasks in order.
 
-    Where Spark does not tell (Spark Connect), nothing is reported before the end.
+    If Spark provides no progress (Spark Connect), nothing is reported before the end.
     """
     done = threading.Event()
     watcher: threading.Thread | None = None

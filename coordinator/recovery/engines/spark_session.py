@@ -1,6 +1,6 @@
-"""A Spark session as the recovery jobs need it, or why there is none, in one line.
+"""Start or reuse a Spark session, and explain failures in one line.
 
-A session that is active (a notebook's, one of spark-submit) is used as it is.
+An active session (of a notebook or spark-submit) is used unchanged.
 """
 
 import os
@@ -36,11 +36,11 @@ _PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*)")
 
 
 class SparkMissing(LogError):
-    """Spark cannot be used here; the text is one line that says what to do about it."""
+    """Spark cannot be used; the text is one line that says what to do."""
 
 
 def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
-    """Return the active session, or start one. Raises SparkMissing; ConfigError for a master that is none."""
+    """Return the active session, or start one. Raises SparkMissing, and ConfigError for an invalid master."""
     _check_python_side()
     from pyspark.sql import SparkSession
 
@@ -48,7 +48,7 @@ def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSe
     if active is not None:
         return active
     check_master(master)
-    # Workers would be the first python3 of the path, which has none of our packages.
+    # Workers would use the first python3 in the path, which lacks the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _check_java()
     builder = SparkSession.builder.appName("share-coordinator recovery")
@@ -65,9 +65,9 @@ def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSe
 
 
 def user_settings() -> dict[str, str]:
-    """Return the settings of the user that the builder of a session would replace: they take precedence.
+    """Return the user's settings that the session builder would override; they take precedence.
 
-    They are those of spark-submit or `PYSPARK_SUBMIT_ARGS`, and of the properties file.
+    They come from spark-submit or `PYSPARK_SUBMIT_ARGS`, and from the properties file.
     """
     given: dict[str, str] = {}
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
@@ -101,7 +101,7 @@ def _default_properties() -> Path | None:
 
 
 def check_master(master: str) -> None:
-    """Refuse what Spark would refuse with a page of Java. Raises ConfigError."""
+    """Refuse an invalid master, for which Spark prints a page of Java. Raises ConfigError."""
     if master and not _MASTER.fullmatch(master):
         raise ConfigError("--master", master, "local[N], spark://HOST:PORT, k8s://URL or yarn")
 
@@ -136,10 +136,10 @@ def _check_java() -> None:
 
 
 def why(error: Exception) -> str:
-    """Say in a line what an error of Spark's start says in pages, and what it only hints at."""
+    """Return the cause of a failed Spark start in one line."""
     lines = [line.removeprefix(": ") for line in str(error).strip().splitlines()]
     if lines and lines[0].startswith("An error occurred while calling"):
-        # What Python tried comes first, and what Java has to say about it then.
+        # Skip Python's part of the message, which comes before Java's.
         lines.pop(0)
     if not lines:
         return type(error).__name__
@@ -151,7 +151,7 @@ def why(error: Exception) -> str:
 
 
 def has_active() -> bool:
-    """Say whether a session is active in this process."""
+    """Return whether a session is active in this process."""
     _check_python_side()
     from pyspark.sql import SparkSession
 

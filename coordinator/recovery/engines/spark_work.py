@@ -1,4 +1,4 @@
-"""The work folder of Spark jobs: outputs of a phase as Parquet files that outlive the executors."""
+"""The work directory of Spark jobs: outputs of a phase as Parquet files that outlive the executors."""
 
 import re
 import shutil
@@ -23,9 +23,9 @@ _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.*", re.IGNORECASE)
 
 
 class WorkFolder:
-    """A folder of one job in `given`, which the driver and all executors must see.
+    """A directory of one job in `given`, which the driver and all executors must share.
 
-    By default it is in `spark.checkpoint.dir`, and in the temporary folder where all executors are local.
+    By default it is in `spark.checkpoint.dir`, or in the temporary directory if all executors are local.
     """
 
     def __init__(self, spark: "SparkSession", given: str = "") -> None:
@@ -45,7 +45,7 @@ class WorkFolder:
         self._folder = f"{given.rstrip('/')}/share-coordinator-{uuid4().hex}"
 
     def stored(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
-        """Compute a frame of outputs once, and return it as it is read from its files.
+        """Compute a DataFrame of outputs once, and return it as read from its files.
 
         Raises LogError.
         """
@@ -59,7 +59,7 @@ class WorkFolder:
             raise error_of_spark(error) from None
 
     def delete(self) -> None:
-        """Delete what was stored. A file system that refuses leaves it there."""
+        """Delete the stored files. If the file system refuses, they stay."""
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
         elif self._files:
@@ -78,7 +78,7 @@ class WorkFolder:
 
 
 def error_of_spark(error: Exception) -> CoordinatorError:
-    """Return the exception of a task as ours: the last line of the traceback that Spark wraps."""
+    """Convert the exception of a task: use the last line of the traceback that Spark wraps."""
     if isinstance(error, CoordinatorError):
         return error
     lines = [line.strip() for line in str(error).splitlines()]

@@ -1,6 +1,6 @@
-"""What an audit has found, for people and programs: text, Markdown, JSON, and one page of HTML.
+"""Write audit reports: text, Markdown, JSON, and one HTML page.
 
-All of them show the same `content`, the verdict first, and say what was not checked.
+All formats show the same `content`, verdict first, and list the checks that were not run.
 """
 
 from pathlib import Path
@@ -17,18 +17,18 @@ _KINDS = (".html", ".json", ".md", ".txt")
 
 
 def check_report(path: Path) -> None:
-    """Refuse a file whose name does not say which kind of report it is. Raises ConfigError."""
+    """Refuse a file name without a known report format. Raises ConfigError."""
     if path.suffix not in _KINDS:
         raise ConfigError("--report", path, "a file name that ends in .html, .json, .md or .txt")
 
 
 def write_report(path: Path, run: AuditResult) -> None:
-    """Write a report, as the end of the file's name says. Raises ConfigError and OSError."""
+    """Write a report in the format of the file name. Raises ConfigError and OSError."""
     check_report(path)
     content = make_content(run)
     match path.suffix:
         case ".html":
-            # Plots take a library that nothing else here needs.
+            # Plots need a library that nothing else here imports.
             from coordinator.recovery.report.html import as_html
 
             written = as_html(content)

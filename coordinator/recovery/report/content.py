@@ -1,4 +1,4 @@
-"""What a report says, before it looks like anything."""
+"""Collect the content of a report, independent of its format."""
 
 import json
 from collections import Counter
@@ -13,12 +13,12 @@ from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.verdict import GroupVerdict, SharePartitionVerdict, Status, Verdict
 
-# Share-partitions that are named for one check; all are counted, and all are in the JSON.
+# Share-partitions that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
 
-# Of warnings and of what is only worth knowing, fewer: they must not hide what is critical.
+# A lower limit for warnings and information, so that critical findings stay visible.
 _MINOR_EXAMPLES_MAX = 5
-# Groups that are not whole and are named; all are in the JSON.
+# Groups that are not whole and are listed; the JSON lists all.
 _GROUPS_MAX = 20
 
 
@@ -32,23 +32,23 @@ class Section:
 
     @property
     def total(self) -> int:
-        """How many there are, with each of one share-partition."""
+        """The number of findings, including all of one share-partition."""
         return sum(row["count"] for row in self.rows)
 
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
-        """The first of them."""
+        """The first findings."""
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
     @property
     def by_group(self) -> Sequence[tuple[str, int]]:
-        """The groups that have findings, those with the most first."""
+        """The groups with findings, most findings first."""
         counted = Counter(row["group_id"] for row in self.rows if row["group_id"] is not None)
         return counted.most_common(EXAMPLES_MAX)
 
 
 class GroupLines(NamedTuple):
-    """A group that is not whole, and the lines about it."""
+    """A group that is not whole, and its lines."""
 
     group_id: str
     status: str
@@ -58,7 +58,7 @@ class GroupLines(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """A report: facts are label and text; sections are the gravest first."""
+    """A report: facts are label and text; sections are the most severe first."""
 
     run: AuditResult
     title: str
@@ -71,7 +71,7 @@ class Content:
 
     @property
     def passed_text(self) -> str:
-        """The checks that found nothing, and in how much of the log if that was not all of it."""
+        """The checks without findings, and the part of the log that they cover."""
         if not self.passed:
             return "nothing"
         in_part = self.run.manifest["damages"] or any(
@@ -81,7 +81,7 @@ class Content:
 
 
 def make_content(run: AuditResult) -> Content:
-    """Return what there is to say about an audit."""
+    """Return the content of an audit's report."""
     manifest = run.manifest
     found = run.findings.to_pylist()
     sections = []
@@ -104,7 +104,7 @@ def make_content(run: AuditResult) -> Content:
 
 
 def is_unread(row: Mapping[str, Any]) -> bool:
-    """Say whether a finding is that the log could not be read from there on: it is of no log offset."""
+    """Return whether a finding says that the rest of the log could not be read; it has no log offset."""
     return bool(
         row["check"] == "P4" and row["severity"] == Severity.CRITICAL.value and row["log_offset"] == NONE
     )
@@ -137,7 +137,7 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
 
 
 def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
-    """Say where a finding is: share-partition, state partition, log offsets. `named` sets names apart."""
+    """Format the place of a finding: share-partition, state partition, log offsets. `named` marks names."""
     parts = []
     if row["group_id"] is not None:
         parts.append(" ".join(map(named, (row["group_id"], row["topic_id"], str(row["partition"])))))
@@ -154,7 +154,7 @@ def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
 
 
 def _groups(verdict: Verdict) -> list[GroupLines]:
-    """Return the groups that are not whole, the worst first."""
+    """Return the groups that are not whole, worst first."""
     wrong = [group for group in verdict.groups if group.status is not Status.WHOLE]
     return [
         GroupLines(
@@ -184,7 +184,7 @@ def _records(each: SharePartitionVerdict) -> str:
 
 
 def as_json(content: Content) -> str:
-    """Return the report for programs: every finding, with what it means."""
+    """Return the report for programs: every finding with its meaning."""
     run = content.run
     found = {
         "verdict": content.verdict,

@@ -1,4 +1,4 @@
-"""A report as one page of HTML that needs nothing else: no script, no font, no picture from elsewhere."""
+"""Render a report as one HTML page without scripts, fonts or images from elsewhere."""
 
 from collections.abc import Iterator
 from html import escape
@@ -7,7 +7,7 @@ from coordinator.printable import escape_unprintable
 from coordinator.recovery.report.content import Content, Section, place_of
 from coordinator.recovery.report.plots import plots_of
 
-# Partitions that are listed; the largest ones.
+# Partitions that are listed, largest first.
 _PARTITIONS_MAX = 20
 
 _STYLE = """
@@ -65,7 +65,7 @@ def _text(said: str) -> str:
 
 
 def _name(said: str) -> str:
-    """Set apart what users named: a word that is read from the right turns nothing round beside it."""
+    """Isolate a name chosen by a user, so that right-to-left text does not reorder its neighbours."""
     return f"<bdi>{_text(said)}</bdi>"
 
 

@@ -1,7 +1,7 @@
-"""The plots of a report, as SVG that takes its colours from the page it is in.
+"""Draw the plots of a report as SVG that uses the colours of its page.
 
-Colours are drawn as marks that stand for a variable of the page's style sheet, so that one picture is
-readable on a light and on a dark page.
+Colours are drawn as placeholders for variables of the page's style sheet, so that one image is readable on a
+light and on a dark page.
 """
 
 import re
@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.records import numbers
 
-# Colours that nobody would choose, and the variables that they become.
+# Placeholder colours, and the variables that replace them.
 _MARKS = {
     "#010203": "var(--ink)",
     "#040506": "var(--line)",
@@ -114,7 +114,7 @@ def _partitions(axes: Axes) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """Put it above the plot, where it hides nothing."""
+    """Place the legend above the plot, where it hides nothing."""
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
 
 

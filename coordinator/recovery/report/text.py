@@ -1,4 +1,4 @@
-"""A report as lines for a terminal, and as Markdown."""
+"""Render a report as terminal text and as Markdown."""
 
 from collections.abc import Iterator
 from textwrap import fill
@@ -118,7 +118,7 @@ def _markdown(content: Content) -> Iterator[str]:
 
 
 def _escaped(said: str) -> str:
-    """Keep what users named from being taken for Markdown, and from turning round what stands beside it."""
+    """Escape names chosen by users, so that they are neither Markdown nor reorder their neighbours."""
     said = escape_unprintable(" ".join(said.split()))
     for char in "\\`*_[]<>|":
         said = said.replace(char, f"\\{char}")

@@ -1,4 +1,4 @@
-"""Where records come from: `base` is the port; a prefix on the command line names its implementation."""
+"""The sources of records: `base` defines the interface; a prefix on the command line selects the source."""
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
@@ -16,9 +16,9 @@ def open_source(
     security: ClientSecurity | None = None,
     request_timeout_s: float = 10.0,
 ) -> Source:
-    """Return the source that a text names; nothing is opened yet.
+    """Return the source for a text; nothing is opened yet.
 
-    A source that is none, or needs what is not given, raises ConfigError.
+    Raises ConfigError for an unknown source or a missing option.
     """
     kind, colon, where = text.partition(":")
     if colon and where:
