@@ -16,7 +16,7 @@ RUN test -z "${BUILD_PACKAGES}" \
     || { apt-get update && apt-get -o Acquire::Retries=3 install -y --no-install-recommends ${BUILD_PACKAGES}; }
 RUN python3 -m venv /opt/share-coordinator
 WORKDIR /source
-# There is no git in the image build, so the release comes from outside.
+# The image build has no git, so the version is an argument.
 ARG VERSION=0.1.0.dev0
 ENV SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION}
 COPY deploy/image deploy/image
@@ -50,10 +50,10 @@ ENTRYPOINT ["share-coordinator"]
 
 FROM base AS serve
 EXPOSE 9095 9096
-# A published port reaches the container's address, never its loopback address.
+# A published port connects to the container's address, not to its loopback address.
 ENV SHARE_COORDINATOR_HTTP=0.0.0.0:9096
-# The check asks the port that the environment names, with TLS if the environment sets a certificate; it does not see
-# flags. It presents no certificate: with http.ssl.client.auth=required, replace it by a check of your own.
+# The check uses the port in the environment, with TLS if the environment sets a certificate; it does not see
+# flags. It has no client certificate: with http.ssl.client.auth=required, replace it by your own check.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["python3", "-c", "\
 import os, ssl, urllib.request as request; \
 port = os.environ.get('SHARE_COORDINATOR_HTTP', ':9096').rpartition(':')[2]; \
@@ -82,5 +82,5 @@ USER 10001
 CMD ["recovery", "--help"]
 COPY --from=build-spark /opt/share-coordinator /opt/share-coordinator
 
-# What is built without --target.
+# The default target.
 FROM serve
