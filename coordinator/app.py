@@ -1,6 +1,6 @@
-"""The composition root: the only place that names the adapters and puts the parts together.
+"""Connect all parts of a coordinator; the only module that chooses the implementations.
 
-One process, one event loop: the wire listener, the shards, the HTTP server.
+A coordinator is one process with one event loop for the Kafka listener, the shards and the HTTP server.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_SETTING = 2
 
-# Allocations between two looks of the garbage collector at young objects. What a request allocates is
-# freed by its reference counts; the collector is for the rare cycle.
+# Allocations between two garbage collections of young objects. Reference counts free the objects of a
+# request; the collector is only needed for rare cycles.
 _GC_THRESHOLD = 50_000
 
-# Of the time that a stop may take, what goes to giving the shards away.
+# The share of the stop timeout for handing shards over.
 _HAND_OVER_SHARE = 0.6
 
 
@@ -53,7 +53,7 @@ def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> i
     `on_ready` is called once with a sentence when both listeners accept connections.
     """
     if not __debug__:
-        # Assertions state what must hold before anything is acknowledged.
+        # Assertions check conditions that must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
     _log_listen_risk(config)
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
@@ -67,7 +67,7 @@ def _log_listen_risk(config: Config) -> None:
 
 
 class _OwnershipHandler:
-    """Carries out what ownership decides. See `OwnershipListener` for the promises."""
+    """Applies changes of ownership; see `OwnershipListener`."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _Coordinator:
         runtime.add_health_source(listener.health)
         http = self._make_http(runtime)
         try:
-            # HTTP first: a long recovery of the journal should be seen from outside.
+            # HTTP first, so that a long recovery of the journal is visible.
             await http.start()
             if not await self._open(runtime):
                 await self._stop(runtime, listener, http)
@@ -173,7 +173,7 @@ class _Coordinator:
         except CoordinatorError as error:
             _logger.error("The coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
-            # Whether a setting fits to what is there shows only now.
+            # Whether a setting fits the cluster is known only now.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
         on_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
@@ -204,7 +204,7 @@ class _Coordinator:
         )
 
     async def _open(self, runtime: Runtime) -> bool:
-        """Start the runtime; return False if we are told to stop before there is a cluster for its log."""
+        """Start the runtime; return False if a stop is requested while it waits for the cluster."""
         if self._config.log != "kafka":
             await runtime.start(elect_all=self._one_owner)
             return True
@@ -213,7 +213,7 @@ class _Coordinator:
         return await opening.run(self._stop_requested)
 
     async def _drain(self, listener: Listener) -> None:
-        """Give the shards to others, then answer what was accepted."""
+        """Hand the shards over, then answer the accepted requests."""
         timeout_s = self._config.stop_timeout_ms / 1000
         began_s = asyncio.get_running_loop().time()
         if self._forwarding is not None:
@@ -227,7 +227,7 @@ class _Coordinator:
             self._ownership.hand_over(state_partition, to_instance)
 
     def _may_claim(self) -> bool:
-        # One owner of all has nobody to hear of, so that it loads before ownership begins.
+        # Static ownership has no group to wait for, so shards load before ownership begins.
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
     def _on_fenced(self, state_partition: int) -> None:
@@ -271,7 +271,7 @@ class _Coordinator:
 def make_forwarding(
     config: Config, runtime: Runtime, metrics: Metrics, instance: str
 ) -> ForwardingMode | None:
-    """Make what carries requests to other coordinators; None if there are none."""
+    """Make the forwarding to other coordinators; None with static ownership."""
     if config.ownership == "static":
         return None
     from coordinator.kafka.topic_existence import TopicExistence
@@ -285,7 +285,7 @@ def make_forwarding(
 
 
 def make_ownership(config: Config, instance: str, advertised: HostPort, http: HostPort) -> Ownership:
-    """Make the ownership that the configuration names; `instance` is our name in it."""
+    """Make the configured ownership; `instance` identifies this process in it."""
     replica = Replica(
         instance=instance,
         wire=str(advertised),
@@ -337,7 +337,7 @@ def make_runtime(
     may_claim: Callable[[], bool] = lambda: True,
     on_fenced: Callable[[int], None] = lambda state_partition: None,
 ) -> Runtime:
-    """Make a runtime over a log, with the bounds of the configuration."""
+    """Make a runtime over a log with the configured limits."""
     runtime = Runtime(
         log=log,
         clock=SystemClock(),
@@ -361,5 +361,5 @@ def make_runtime(
 
 
 def _advertised(config: Config, listening_port: int) -> HostPort:
-    """Return the address for brokers; port 0 stands for the port that the listener got."""
+    """Return the address for brokers; port 0 becomes the port of the listener."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

@@ -1,21 +1,21 @@
-"""Every exception of the coordinator, in one tree.
+"""The exceptions of the coordinator.
 
 ::
 
     CoordinatorError
     ├── ConfigError             a setting that cannot be used
-    ├── ListenError             an address that cannot be listened on
-    ├── OperationFailed         what a person asked for, and the reason why it was not done
-    └── LogError                the state log could not do what was asked
-        ├── LogUnavailable      nothing was written and nothing will show up: try again
-        │   └── LogRefused      whoever keeps the log is there and says no: a human must act
-        ├── LogOutcomeUnknown   it may or may not be in the log: reload before going on
-        ├── LogFenced           somebody else owns the state partition now: resign
-        ├── LogDamaged          what was stored cannot be read back: a human must act
+    ├── ListenError             an address that cannot be bound
+    ├── OperationFailed         a requested operation that was not executed, and the reason
+    └── LogError                an operation on the state log failed
+        ├── LogUnavailable      nothing was written and nothing will be: a retry is safe
+        │   └── LogRefused      the log's storage refuses this process: an operator must act
+        ├── LogOutcomeUnknown   the records may or may not be in the log: reload first
+        ├── LogFenced           another process owns the state partition: resign
+        ├── LogDamaged          stored records cannot be read back: an operator must act
         └── LogLocked           another process holds the log
 
-A client's mistake is an error code in its answer, never one of these.  ``error_code`` of an exception is what
-a waiting client is told when the exception is the reason that its request failed.
+A client's mistake is an error code in its response, never one of these.  ``error_code`` of an exception is
+the code for clients whose requests fail because of it.
 """
 
 import os
@@ -27,12 +27,12 @@ from protocol.errors import ErrorCode
 
 
 class CoordinatorError(Exception):
-    """The root: whoever catches it catches all that the coordinator raises on purpose."""
+    """The base class of all exceptions that the coordinator raises on purpose."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes whole: most are made of other arguments than their text."""
+        """Support pickling: the arguments of most exceptions differ from their text."""
         return _remade, (type(self), self.args, self.__dict__)
 
 
@@ -48,13 +48,13 @@ def _remade(
 class ConfigError(CoordinatorError):
     """A setting that cannot be used; the text is one line for the operator.
 
-    ``allowed`` says in words what would be accepted ("a number from 1 to 500"). ``value`` None is not shown.
+    ``allowed`` describes the allowed values ("a number from 1 to 500"). A ``value`` of None is not shown.
     """
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
         given = setting if value is None else f"{setting}={value}"
         text = f"{given} cannot be used: it must be {allowed}"
-        # A value may hold line ends, and whatever else does something to a terminal.
+        # The value may contain line breaks and control characters.
         super().__init__(escape_unprintable(text))
         self.setting = setting
         self.value = value
@@ -62,42 +62,42 @@ class ConfigError(CoordinatorError):
 
 
 class OperationFailed(CoordinatorError):
-    """What a person asked for was not done, or not all of it; the text says why in a sentence."""
+    """A requested operation failed or was executed in part; the text is a sentence with the reason."""
 
 
 class LogError(CoordinatorError):
-    """The state log could not do what was asked; the subclass says what is known about the outcome."""
+    """An operation on the state log failed; the subclass tells what is known about the outcome."""
 
 
 class LogUnavailable(LogError):
-    """Nothing of the append is in the log, nor will it appear after a restart: trying again is safe."""
+    """Nothing of the append is in the log, nor will it appear after a restart: a retry is safe."""
 
     error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class LogRefused(LogUnavailable):
-    """Whoever keeps the log refuses us, and would do so again: a password, a right, a setting is wrong."""
+    """The log's storage refuses this process, for example because of a password or a permission."""
 
 
 class LogOutcomeUnknown(LogError):
-    """The append may or may not be in the log; whoever holds state must read the log again before going on.
+    """The append may or may not be in the log; the state must be loaded again from the log first.
 
-    A later successful append to the same log settles the question: what it does not follow is gone for good.
+    If a later append to the same log succeeds without these records before it, they will never appear.
     """
 
     error_code = ErrorCode.NOT_COORDINATOR
 
 
 class LogFenced(LogError):
-    """A higher owner epoch was found in the log: this process does not own the state partition any more."""
+    """The log has a higher owner epoch, so this process no longer owns the state partition."""
 
     error_code = ErrorCode.NOT_COORDINATOR
 
 
 class LogDamaged(LogError):
-    """Acknowledged bytes cannot be read back; starting over them would lose state silently.
+    """Acknowledged bytes cannot be read back; continuing without them would lose state silently.
 
-    ``state_partition`` is the one that they are of, None where that is not known or it is more than one.
+    ``state_partition`` is the damaged one, None if it is not known or if there are several.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LogDamaged(LogError):
 
 
 class LogLocked(LogError):
-    """Another process holds the log; ``owner_pid`` is None when it did not leave its number."""
+    """Another process holds the log; ``owner_pid`` is None if its process id is not known."""
 
     def __init__(self, file: Path | str, owner_pid: int | None) -> None:
         owner = f"process {owner_pid}" if owner_pid is not None else "another process"
@@ -122,7 +122,7 @@ class LogLocked(LogError):
 
 
 class ListenError(CoordinatorError):
-    """An address that cannot be listened on; the text is one line for the operator."""
+    """An address that cannot be bound; the text is one line for the operator."""
 
     def __init__(self, setting: str, address: str, cause: Exception) -> None:
         number = getattr(cause, "errno", None)

@@ -1,7 +1,7 @@
-"""Logging set-up: text for people on a terminal, one JSON object a line for machines.
+"""Configure logging: text on a terminal, one JSON object per line for log collectors.
 
-A message is a constant; its facts are fields, passed as `extra={"shard": 7}`, and come out as `shard=7` or
-`"shard": 7`. ERROR means that somebody must act.
+A message is a constant; its values are fields, passed as `extra={"shard": 7}`, and appear as `shard=7` or
+`"shard": 7`. ERROR means that an operator must act.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import TextIO
 
 from coordinator.printable import escape_json_unprintable, escape_unprintable
 
-# Who did what, or was refused. Its name is on its lines, in the text too: people look for it.
+# The audit log of changes and refusals. Text lines include this name, so that they can be found.
 AUDIT = "coordinator.audit"
 
 _logger = logging.getLogger(__name__)
@@ -28,7 +28,8 @@ _PLAIN = re.compile(r'[^\s"=]+')
 
 
 def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
-    """Send all log records of `level` and above to `stream` (default stderr), in place of any earlier set-up.
+    """Send all log records of `level` and above to `stream` (default stderr), replacing an earlier
+    configuration.
 
     `style` is "text", "json", or "auto" (text if the stream is a terminal).
     """
@@ -43,12 +44,12 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     root.addHandler(handler)
     root.setLevel(level)
     sys.unraisablehook = _IgnoredExceptions().log
-    # uvicorn tells at INFO about each start and stop of its own, which ours tells already.
+    # uvicorn logs its start and stop at INFO, which this program already logs.
     logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))
 
 
 class _IgnoredExceptions:
-    """Logs exceptions that Python can only ignore, at a limited rate: clients can cause some of them.
+    """Logs exceptions that Python ignores, with a rate limit, because clients can cause some of them.
 
     The one known cause is a TLS server name that is not ASCII, which the ssl module cannot decode.
     """
@@ -72,13 +73,13 @@ class _IgnoredExceptions:
         if isinstance(ignored.exc_value, UnicodeDecodeError) and isinstance(ignored.object, bytes):
             _logger.warning("A TLS server name is not ASCII; the handshake was refused.", extra=facts)
             return
-        # Without the traceback, which would keep the frames of the exception.
+        # Without the traceback, which would keep the exception's frames in memory.
         where = repr(ignored.object)[:_IGNORED_CHARS_MAX]
         _logger.error("An exception was ignored.", extra={**facts, "where": where})
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return what a call passed as `extra`."""
+    """Return the fields that a call passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
@@ -93,10 +94,10 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger, event, the fields, and the error with its traceback."""
+    """One JSON object per line: ts, level, logger, event, the fields, and the error with its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line without its line break."""
         entry: dict[str, object] = {
             "ts": _timestamp(record),
             "level": record.levelname,
@@ -111,14 +112,14 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time of day, level, event, fields; a traceback follows on its own lines, which are indented.
+    """Time of day, level, event, fields; a traceback follows on indented lines.
 
-    Nothing from outside, such as a group id, can look like a line of ours, or like a field: line ends are
-    written out, and a value that is not one plain word is in quotes, as JSON has them.
+    A value from outside, such as a group id, cannot imitate a line or a field: line breaks are escaped, and a
+    value that is not a single plain word is quoted as in JSON.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text, without its last line end."""
+        """Return the text without its last line break."""
         fields = "".join(f" {name}={_format_field(value)}" for name, value in fields_of(record).items())
         name = f"{AUDIT}: " if record.name == AUDIT else ""
         said = escape_unprintable(f"{name}{record.getMessage()}{fields}")

@@ -1,7 +1,7 @@
-"""How many files and sockets this process may have open.
+"""The limit of open files and sockets of this process.
 
-Connections that take all of it would take the journal's next segment along, and the probes over HTTP: so some
-are kept back from them.
+Connections must not use all of them, because the journal needs files for new segments, and probes need
+connections; so some are reserved.
 """
 
 import logging
@@ -10,15 +10,15 @@ from contextlib import suppress
 
 _logger = logging.getLogger(__name__)
 
-# Connections over HTTP at a time; where there are few open files, one for so many of them.
+# The maximum number of HTTP connections; fewer with a low limit of open files.
 HTTP_CONNECTIONS_MAX = 500
 _FILES_PER_CONNECTION = 8
-# For what is no connection from brokers: HTTP, segments of the journal, connections of our own, libraries.
+# Reserved for HTTP, segments of the journal, outgoing connections, and libraries.
 FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
 
 def raise_open_files(wanted: int) -> int:
-    """Have the system allow so many open files, as far as it lets us; return how many it does."""
+    """Raise the limit of open files as far as the system allows; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
@@ -30,7 +30,7 @@ def raise_open_files(wanted: int) -> int:
 
 
 def http_connections_to_accept() -> int:
-    """Return how many connections over HTTP there is room for."""
+    """Return the number of HTTP connections to accept."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if open_files == resource.RLIM_INFINITY:
         return HTTP_CONNECTIONS_MAX
@@ -38,7 +38,7 @@ def http_connections_to_accept() -> int:
 
 
 def connections_to_accept(connections_max: int) -> int:
-    """Return how many connections there is room for, at most so many; fewer are a warning."""
+    """Return the number of connections to accept; if it is lower than requested, log a warning."""
     wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
     open_files = raise_open_files(wanted)
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))

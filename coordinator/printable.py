@@ -1,4 +1,4 @@
-"""Text from outside, such as a group id, made fit for one line of a terminal or a log."""
+"""Escape text from outside, such as a group id, for one line of a terminal or a log."""
 
 import json
 import re
@@ -7,14 +7,14 @@ _UNPRINTABLE = re.compile(r"[^\n -~]")
 
 
 def escape_unprintable(text: str) -> str:
-    """Write out the characters that would not show, or that a terminal would obey; line ends are such."""
+    """Escape invisible and control characters, including line breaks."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def escape_json_unprintable(text: str, encoding: str = "utf-8") -> str:
-    """Escape in JSON, which may have lines, what would not show or cannot be encoded: the same value."""
+    """Escape invisible characters and those that cannot be encoded in JSON text, keeping its value."""
 
     def shown(found: re.Match[str]) -> str:
         char = found[0]

@@ -36,13 +36,8 @@ async def exposition(
     With `share_partitions`, add three series for each of the first `share_partitions_max` share-partitions.
     """
     if openmetrics:
-<<<<<<< ours
-        openmetrics_text: bytes = generate_openmetrics(metrics.registry)  # type: ignore[no-untyped-call]
-        text = openmetrics_text.removesuffix(_OPENMETRICS_END)
-=======
         text = bytes(generate_openmetrics(metrics.registry))  # type: ignore[no-untyped-call]
         text = text.removesuffix(_OPENMETRICS_END)
->>>>>>> theirs
     else:
         text = generate_latest(metrics.registry)
     if share_partitions is not None:

@@ -1,6 +1,7 @@
-"""Who owns which shard.  Membership is a hint: only the log decides who may write (`coordinator.log.claims`).
+"""Ownership of shards.  Membership in a group is a hint; only the log decides who may write
+(`coordinator.log.claims`).
 
-`static`: this process owns all.  `group`: the members of a Kafka group share the shards between them.
+`static`: this process owns all shards.  `group`: the members of a Kafka group share the shards.
 """
 
 from coordinator.ownership.base import NOBODY, Assignment, Ownership, OwnershipListener, Replica

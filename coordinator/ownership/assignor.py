@@ -1,12 +1,12 @@
-"""Who should own which shard: a pure function of the members of a group.
+"""Assign shards to the members of a group; a pure function.
 
-The rule, most important first.  Only replicas that may own get shards; all get the same number, within one;
-a shard is with somebody who reaches the broker that leads its state partition; it goes where its owner
-wishes; it stays where it is; it goes to the replica beside that broker.
+The rules, most important first.  Only ready replicas get shards. All get the same number, within one. A shard
+goes to a replica that reaches the broker which leads its state partition. A shard goes where its owner
+requests it. A shard stays at its owner. A shard goes to the replica on the host of that broker.
 
-Every member sends its claims: the shards that it holds.  Two may claim one shard, when a member that was
-thought lost comes back; then the claim counts that is of the newest generation, and a lease that is fresh
-counts for more than any generation, because a group that was forgotten by Kafka begins to count anew.
+Every member sends its claims, the shards that it holds.  Two members may claim one shard if a member returns
+that was considered lost. Then the claim of the newest generation counts. A claim with a fresh lease counts
+more than any generation, because generations start again if Kafka forgets the group.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,13 +17,13 @@ from coordinator.ownership.base import NOBODY
 
 
 class AssignableMember(NamedTuple):
-    """What the assignor needs to know of a member.
+    """A member, as the assignor sees it.
 
-    `instance` tells members apart. `started_ms` is when its process began, for those that share an address.
-    `owned` is what it holds, by the map of `claim_generation`; `claim_fresh` if its lease was fresh when it
-    said so. `broker_id` is the broker it sits beside, or -1. `wishes` are shards of its own that it would
-    rather give away: each to the instance that is named, or to any other if none is. `unreached` are state
-    partitions whose leader it does not reach.
+    `instance` identifies the member. `started_ms` is the start of its process, for members with the same
+    address. `owned` are the shards of its assignment in `claim_generation`; `claim_fresh` if its lease was
+    fresh when it joined. `broker_id` is the broker on the same host, or -1. `wishes` are own shards that it
+    wants to hand over: each to the named instance, or to any other. `unreached` are state partitions whose
+    leader it does not reach.
     """
 
     instance: str
@@ -40,11 +40,10 @@ class AssignableMember(NamedTuple):
 
 
 class AssignmentPlan(NamedTuple):
-    """Who owns what. Members are named by their place in the sequence that was given.
+    """The result. Members are numbered by their position in the input.
 
-    `owners` has for each state partition its owner or NOBODY, `holders` who held it until now (the claim that
-    counts) or NOBODY. `doubles` are members that get nothing because the one that is named by the value has
-    the same address and started later.
+    `owners` has the owner of each state partition or NOBODY, `holders` its previous owner (of the claim that
+    counts) or NOBODY. `doubles` maps members without shards to the newer member with the same address.
     """
 
     owners: tuple[int, ...]
@@ -59,10 +58,10 @@ def assign(
     *,
     moves_max: int = 0,
 ) -> AssignmentPlan:
-    """Plan who owns each state partition; the plan does not depend on the order of the members.
+    """Assign each state partition; the result does not depend on the order of the members.
 
-    `leaders` has the broker that leads each state partition, as far as is known. Up to `moves_max` shards
-    leave an owner that could keep them, for one beside the broker that leads them.
+    `leaders` has the broker that leads each state partition, as far as known. Up to `moves_max` shards are
+    moved to the host of their leader, although their owner could keep them.
     """
     order = sorted(range(len(members)), key=lambda place: _seniority(members[place]))
     holders = _holders(members, order, state_partitions)
@@ -76,7 +75,8 @@ def assign(
     spread.fill()
     spread.apply_preferences(members)
     spread.move(moves_max)
-    # At last: what the others change may make a swap possible, and a plan is to be the same when made again.
+    # Again at the end: the other steps may make a swap possible, and a repeated run must give the same
+    # result.
     spread.move_to_reachable()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
@@ -86,7 +86,7 @@ def _seniority(member: AssignableMember) -> tuple[int, str]:
 
 
 def _holders(members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int) -> list[int]:
-    """Return whose claim counts for each state partition."""
+    """Return the member whose claim counts for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
         order, key=lambda place: (members[place].claim_fresh, members[place].claim_generation)
@@ -103,7 +103,7 @@ def _find_duplicates(members: Sequence[AssignableMember], order: Sequence[int]) 
 
 
 class _Balancer:
-    """Shards being spread over members: each gets `least`, and `extra` of them one more."""
+    """Distributes shards over members: each gets `least`, and `extra` members one more."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Balancer:
         self._load = dict.fromkeys(owning, 0)
         self._rank = {place: rank for rank, place in enumerate(owning)}
         self._least, self._extra = divmod(state_partitions, len(owning))
-        # For each state partition those who reach its leader, and those of them who sit beside it.
+        # For each state partition, the members that reach its leader, and those on the leader's host.
         everybody = frozenset(owning)
         beside: dict[int, set[int]] = {}
         away: dict[int, set[int]] = {}
@@ -136,12 +136,12 @@ class _Balancer:
         ]
 
     def keep(self, holders: Sequence[int]) -> None:
-        """Leave shards where they are, as far as the balance allows."""
+        """Leave shards at their owners, as far as the balance allows."""
         held: dict[int, list[int]] = {place: [] for place in self._owned_shards}
         for partition, holder in enumerate(holders):
             if holder in held:
                 held[holder].append(partition)
-        # Whoever holds most may keep one more than the others.
+        # The members with the most shards may keep one more.
         for place in sorted(self._owned_shards, key=lambda place: (-len(held[place]), self._rank[place])):
             best_first = sorted(
                 held[place],
@@ -156,9 +156,10 @@ class _Balancer:
                     self._give(partition, place)
 
     def fill(self) -> None:
-        """Give away what has no owner, near its leader if there is room, else to whoever has least.
+        """Assign shards without an owner, on the leader's host if possible, else to the member with the
+        fewest.
 
-        What not everybody can serve comes first, while there is room with those who can.
+        Shards that only some members can serve are assigned first.
         """
         everything = range(len(self.owners))
         contested = [each for each in everything if len(self._reaching[each]) < len(self._owned_shards)]
@@ -181,7 +182,7 @@ class _Balancer:
         assert NOBODY not in self.owners
 
     def move_to_reachable(self) -> None:
-        """Take shards from those who do not reach their leaders, until neither a move nor a swap helps."""
+        """Move shards from members that do not reach their leaders, until neither a move nor a swap helps."""
         mended = True
         while mended:
             mended = False
@@ -190,7 +191,7 @@ class _Balancer:
                     mended |= self._move_if_reachable(partition, owner)
 
     def _move_if_reachable(self, partition: int, owner: int) -> bool:
-        """Bring a shard to somebody who reaches its leader, and tell whether that was possible."""
+        """Move a shard to a member that reaches its leader; return whether that was possible."""
         for place in sorted(
             self._reaching[partition],
             key=lambda place: (
@@ -210,7 +211,7 @@ class _Balancer:
         return False
 
     def move(self, moves_max: int) -> None:
-        """Bring shards near their leaders, by a swap where a move would upset the balance."""
+        """Move shards to the hosts of their leaders, by a swap if a move would upset the balance."""
         for partition in range(len(self.owners)):
             if moves_max <= 0:
                 return
@@ -232,7 +233,7 @@ class _Balancer:
                     break
 
     def apply_preferences(self, members: Sequence[AssignableMember]) -> None:
-        """Give shards to whom their owners wish them to be, and another one back where balance demands it."""
+        """Move shards as their owners requested; if the balance requires it, another shard moves back."""
         wished = {partition for place in self._owned_shards for partition in members[place].wishes}
         for place in self._owned_shards:
             for partition, instance in sorted(members[place].wishes.items()):
@@ -257,7 +258,8 @@ class _Balancer:
     def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
         """Return a shard that `place` can give `owner`, who reaches its leader; None if there is none.
 
-        Best one whose leader `place` does not reach, or else is not near, and that is near `owner` then.
+        A shard whose leader `place` does not reach, or is not on its host, and that is on `owner`'s host, is
+        preferred.
         """
         return min(
             (

@@ -1,24 +1,24 @@
-"""The port to ownership: which replica should own which shard.
+"""The interface of ownership: which replica should own which shard.
 
-Only ownership elects.  A shard that the log has taken away from us (somebody else's claim) stays closed until
-we are elected again; two owners that reopen by themselves would fight for ever.
+Only ownership elects.  A shard that another owner has claimed in the log stays closed until this process is
+elected again; two owners that reopen by themselves would fence each other forever.
 """
 
 from typing import Protocol
 
 import msgspec
 
-# In place of a replica: nobody owns the shard.
+# Instead of a replica: the shard has no owner.
 NOBODY = -1
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
     """One coordinator process, as the others see it.
 
-    `instance` is random at the start of the process: it tells two processes with one address apart. `wire` is
-    the address that FindCoordinator answers, "host:port", `http` that of the admin API ("host:port", over TLS
-    "https://host:port") or "". `broker_id` is the broker that it sits beside, or -1. `connections` is how
-    many connections a broker should open to it.
+    `instance` is random at the start of the process and distinguishes two processes with one address. `wire`
+    is the address in FindCoordinator responses, "host:port", `http` that of the HTTP API ("host:port", with
+    TLS "https://host:port") or "". `broker_id` is the broker on the same host, or -1. `connections` is the
+    number of connections that a broker should open to it.
     """
 
     instance: str
@@ -29,9 +29,9 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """Who owns what: the same value on all replicas that have heard of this generation.
+    """The owners in one generation, equal on all replicas that know the generation.
 
-    `owners` has for each state partition the place of its owner in `replicas`, or NOBODY.
+    `owners` has for each state partition the index of its owner in `replicas`, or NOBODY.
     """
 
     generation: int
@@ -45,29 +45,29 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class OwnershipListener(Protocol):
-    """Who is told. All methods are called on the event loop that `start` was called on, in order."""
+    """Receives changes of ownership. All methods are called in order, on the event loop of `start`."""
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
-        """Take a new map of all owners; None: it is not known who owns what."""
+        """Use a new assignment; None if the owners are not known."""
         ...
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
-        """Own a shard from now on. With `release_expected` its owner until now lives and hands it over."""
+        """Own a shard from now on. With `release_expected`, its current owner hands it over."""
         ...
 
     def on_resigned(self, state_partition: int) -> None:
-        """Own a shard no more: finish what is under way, and let the next owner have it."""
+        """Stop owning a shard: finish appends in flight, and release it for the next owner."""
         ...
 
     def ready(self) -> bool:
-        """Tell whether this replica could serve shards. Called from any thread, and often.
+        """Return whether this replica could serve shards. Called often, from any thread.
 
-        What is not well of one shard alone is no reason: all of them would move for it.
+        Problems of single shards do not count, because all shards would move because of them.
         """
         ...
 
     def is_resigning(self) -> bool:
-        """Tell whether some shard is not yet released. Called from any thread."""
+        """Return whether some shard is not yet released. Called from any thread."""
         ...
 
 
@@ -75,29 +75,29 @@ class Ownership(Protocol):
     """Elects and resigns the shards of this process. `start` once, `stop` once."""
 
     async def start(self, listener: OwnershipListener) -> None:
-        """Begin; the first election may come within this call or much later. Never waits for a cluster."""
+        """Start; the first election may come during this call or much later. Does not wait for a cluster."""
         ...
 
     async def drain(self, timeout_s: float) -> None:
-        """Give all shards away; return when others have them, or when the time is over."""
+        """Hand all shards over; return when others own them, or at the timeout."""
         ...
 
     async def stop(self) -> None:
-        """End at once; shards that we still have are taken over when the others miss us."""
+        """Stop at once; the remaining shards are taken over after the session timeout."""
         ...
 
     def lease_is_fresh(self) -> bool:
-        """Tell whether we may answer reads: False when we have not heard of the others for too long."""
+        """Return whether reads may be answered: False without a recent confirmation by the group."""
         ...
 
     def on_fenced(self, state_partition: int) -> None:
-        """Note that the log gave a shard of ours to somebody else."""
+        """Note that the log fenced this process in a shard."""
         ...
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Wish a shard of ours to be another replica's; anybody else's if `instance` is "".
+        """Request the hand-over of a shard to an instance, or to any other if it is "".
 
-        Whether it comes to be shows in the next map; then the wish is forgotten.
+        The next assignment shows the result; then the request is dropped.
         """
         ...
 

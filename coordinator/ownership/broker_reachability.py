@@ -1,12 +1,12 @@
-"""Which brokers a replica does not reach, of those that lead its shards.
+"""Detect brokers that lead shards of this replica and do not answer it.
 
-If a broker lives and leads, and this replica alone does not reach it (a firewall rule, a broken route), other
-replicas can serve its shards.  A broker that died is no such case: before the next probe Kafka has noticed
-its death, and its partitions have other leaders or none.
+If a broker is alive and leads partitions, and only this replica does not reach it (a firewall rule, a broken
+route), other replicas can serve its shards.  A dead broker is not such a case: before the next probe, Kafka
+has moved its leaders.
 
 A replica probes the brokers that lead its own shards, and those that some replica did not reach.  So all
-replicas together send about one probe for each shard, and not one for each pair of replica and broker; and
-before a shard moves from replica to replica, all of them have probed its leader.
+replicas together send about one probe for each shard, not one for each pair of replica and broker. Before a
+shard moves, all replicas have probed its leader.
 """
 
 import logging
@@ -16,13 +16,13 @@ from coordinator.kafka.group import MetadataSnapshot
 
 _logger = logging.getLogger(__name__)
 
-# Brokers that are probed at the same time, besides those that did not answer. If there are more, they are
-# probed in turn.
+# The number of concurrent probes, in addition to brokers that did not answer. More brokers are probed in
+# turn.
 PROBES_MAX = 20
 
 
 class BrokerReachability:
-    """What two probes in a row tell.
+    """The result of two consecutive probes.
 
     `unreached` are the leading brokers that answered neither, in order. `suspected` are those that some
     replica does not reach.
@@ -31,7 +31,7 @@ class BrokerReachability:
     def __init__(self) -> None:
         self.unreached: tuple[int, ...] = ()
         self.suspected: frozenset[int] = frozenset()
-        # The brokers that did not answer the last probe, and those that count as not reached.
+        # The brokers that did not answer the last probe, and those that count as unreached.
         self._silent: frozenset[int] = frozenset()
         self._away: frozenset[int] = frozenset()
         self._last_probed = -1
@@ -46,7 +46,7 @@ class BrokerReachability:
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
     def update(self, look: MetadataSnapshot | None) -> None:
-        """Draw the conclusions from probes; None, if no broker answered, means that nothing is known."""
+        """Evaluate probes; None means that no broker answered, so nothing is known."""
         if look is None:
             self._silent = frozenset()
             return

@@ -1,7 +1,7 @@
-"""Ownership by a Kafka group: replicas join it, and its leader spreads the shards over them.
+"""Ownership by a Kafka group: replicas join it, and its leader assigns the shards.
 
-The membership runs on a thread and an event loop of its own, so that a busy main loop does not cost it.  All
-that thread does is in `coordinator.ownership.group_member`; this is the shell around it.
+The membership has its own thread and event loop, so that a busy main loop does not end it.
+`coordinator.ownership.group_member` runs on that thread; this module connects it with the main loop.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from coordinator.ownership.messages import GroupSettings
 
 _logger = logging.getLogger(__name__)
 
-# Over what the parts of draining and stopping are given themselves.
+# Added to the time limits of the steps of draining and stopping.
 _GRACE_S = 1.0
-# After something that no code expected.
+# The pause after an unexpected exception.
 _FAILURE_PAUSE_S = 1.0
 
 
 class GroupOwnership:
-    """An `Ownership` among the members of a group. See `coordinator.ownership.base` for the promises."""
+    """An `Ownership` in a Kafka group; see `coordinator.ownership.base`."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class GroupOwnership:
     ) -> None:
         """Prepare; nothing is connected.
 
-        `started_ms` is when this process started, now if it is not given. Without `own_thread` everything
-        runs on the loop that `start` is called on.
+        `started_ms` is the start of this process, by default now. Without `own_thread`, everything runs on
+        the loop of `start`.
         """
         self._make_group_client = make_link
         self._replica = replica
@@ -69,7 +69,7 @@ class GroupOwnership:
         self._ended = False
 
     async def start(self, listener: OwnershipListener) -> None:
-        """Begin to join the group. Raises ConfigError if the link cannot be made with its settings."""
+        """Begin to join the group. Raises ConfigError if its settings are invalid."""
         self._main = asyncio.get_running_loop()
         self._group_client = self._make_group_client()
         self._member = GroupMember(
@@ -94,12 +94,12 @@ class GroupOwnership:
             self._thread.start()
 
     async def drain(self, timeout_s: float) -> None:
-        """Give all shards away, wait until they are handed over or the time is over, and leave the group."""
+        """Hand all shards over, up to the time limit, and leave the group."""
         if self._loop is not None and not self._ended:
             await self._on_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
 
     async def stop(self) -> None:
-        """Leave the group at once. Nothing is told to the listener any more."""
+        """Leave the group at once. The listener gets no further calls."""
         if self._loop is None or self._ended:
             return
         await self._on_loop(self._end(), self._limits.leave_timeout_s)
@@ -109,53 +109,53 @@ class GroupOwnership:
             await asyncio.to_thread(self._thread.join, _GRACE_S)
 
     def lease_is_fresh(self) -> bool:
-        """True while what Kafka last told us can be believed."""
+        """True while the last confirmation by Kafka is recent enough."""
         return self._lease.is_fresh()
 
     def on_fenced(self, state_partition: int) -> None:
-        """Have the group think again about a shard that the log took away."""
+        """Tell the group about a shard that the log has fenced."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.on_fenced, state_partition)
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Have the group think again about a shard that we would rather give to somebody else."""
+        """Tell the group about a shard to hand over."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
 
     def health(self) -> list[str]:
-        """Return why this process is no member, or gets nothing."""
+        """Return why this process is not a member, or has no shards."""
         return [] if self._member is None else self._member.health()
 
-    # Figures, for any thread.
+    # Metrics, for any thread.
 
     @property
     def generation(self) -> int:
-        """The generation of the map in force, -1 if there never was one."""
+        """The generation of the current assignment, -1 without one."""
         return -1 if self._member is None else self._member.membership.assignment_generation
 
     @property
     def heartbeat_age_s(self) -> float | None:
-        """The seconds since the lease was renewed, None if it is not held."""
+        """The seconds since the last confirmed heartbeat, None without a lease."""
         return self._lease.age_s()
 
     @property
     def members(self) -> int:
-        """How many replicas share the shards, by the map in force."""
+        """The number of replicas in the current assignment."""
         return 0 if self._member is None else self._member.members
 
     @property
     def rebalances(self) -> int:
-        """How many maps this process has got."""
+        """The number of assignments that this process received."""
         return 0 if self._member is None else self._member.membership.rebalances
 
     # Between the loops.
 
     def _deliver(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, after those that were told before."""
+        """Run a batch of calls on the listener's loop, after earlier batches."""
         assert self._main is not None
-        # A loop that is closed has nobody left to tell.
+        # A closed loop has no listener.
         with suppress(RuntimeError):
             self._main.call_soon_threadsafe(self._call, calls)
 
@@ -169,7 +169,7 @@ class GroupOwnership:
                 _logger.exception("An assignment could not be applied.")
 
     async def _on_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Run something on the membership's loop; give up when it takes longer than it says itself."""
+        """Run a coroutine on the membership's loop; give up after its own time limit."""
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         with suppress(TimeoutError):
@@ -220,7 +220,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        # What was cancelled gets its turn to end.
+        # Cancelled tasks get an iteration to end.
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()

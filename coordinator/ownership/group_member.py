@@ -1,10 +1,9 @@
-"""What one replica says and does in its group: claims, plans as the leader, follows maps, drains.
+"""One replica in its group: send claims, compute assignments as the leader, apply assignments, drain.
 
-Runs on the loop of the membership.  What the rest of the process must hear goes out as batches of calls, one
-batch a map, in this order: first what we resign, then the map, then what we are elected for.  A batch runs in
-one go on the listener's loop, so no request is answered between its parts.  In that order nothing is ever
-served that the map in force gives to somebody else, and nobody is sent to us for a shard before its election
-is a matter of the same instant.
+Runs on the loop of the membership.  Changes for the rest of the process are batches of calls, one for each
+assignment, in this order: resignations, the assignment, elections.  A batch runs without interruption on the
+listener's loop, so no request is processed between its calls.  So a shard is never served that the assignment
+gives to another replica, and FindCoordinator names this replica only together with its election.
 """
 
 import asyncio
@@ -38,17 +37,17 @@ from coordinator.ownership.readiness import Readiness
 
 _logger = logging.getLogger(__name__)
 
-# How often draining looks whether the shards are handed over.
+# The interval in which draining checks whether the shards were handed over.
 _HANDED_OVER_PAUSE_S = 0.02
 
 Calls = Sequence[Callable[[], None]]
 
 
 class GroupMember:
-    """The `MemberCallbacks` of one replica. Everything but `health` and the figures is called on the
-    membership's loop.
+    """The `MemberCallbacks` of one replica. Except for `health` and the metrics, all methods are called on
+    the membership's loop.
 
-    `tell` runs a batch of calls on the listener's loop, after those of earlier batches.
+    `tell` runs a batch of calls on the listener's loop, after earlier batches.
     """
 
     def __init__(
@@ -99,12 +98,12 @@ class GroupMember:
         self._draining_told = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
-        # Shards that we would rather give away, and what we last said of that.
+        # Shards that this replica wants to hand over, and the last reported ones.
         self._wishes: dict[int, str] = {}
         self._wishes_told: dict[int, str] = {}
         self._reachability = BrokerReachability()
         self._unreached_told: tuple[int, ...] = ()
-        # As the leader: the members of this generation, their plan, and where leaders were last.
+        # As the leader: the members of this generation, their plan, and the last known partition leaders.
         self._led_generation: Mapping[str, bytes] = {}
         self._decided: GroupPlan | None = None
         self._decided_generation = -1
@@ -112,7 +111,7 @@ class GroupMember:
         self._moves_max = 0
 
     async def run(self) -> None:
-        """Take part until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="group membership")
             tasks.create_task(self._watch_readiness(), name="group readiness")
@@ -120,10 +119,10 @@ class GroupMember:
             tasks.create_task(self._improve_locality(), name="group placement")
             tasks.create_task(self._reader.run(), name="group owners")
 
-    # The part in the group.
+    # Membership callbacks.
 
     def metadata(self) -> bytes:
-        """Return what this replica says of itself now."""
+        """Return the current metadata of this replica."""
         self._draining_told = self._draining
         self._unreached_told = self._reachability.unreached
         self._wishes_told = {
@@ -148,7 +147,7 @@ class GroupMember:
         )
 
     async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Decide as the leader who owns what."""
+        """Compute the assignments as the leader."""
         self._leaders = await self._group_client.leaders()
         moves_max, self._moves_max = self._moves_max, 0
         decided = plan(members, self._leaders, moves_max=moves_max)
@@ -169,20 +168,20 @@ class GroupMember:
         return {member_id: encode(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
-        """Resign all that we hold; return when the listener has heard it."""
+        """Resign all held shards; return when the listener has processed it."""
         change = self._owned_shards.follow(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
             await self._deliver_and_wait(self._listener_calls(change))
 
     def adopt(self, generation: int, decision: bytes) -> None:
-        """Go by what the leader decided: resign, show the map, be elected."""
-        # The leader has heard what we wished; it does not hear it twice.
+        """Apply an assignment: resign, publish the owners, elect."""
+        # The leader has received these hand-over requests, so they are not repeated.
         for partition, instance in self._wishes_told.items():
             if self._wishes.get(partition) == instance:
                 del self._wishes[partition]
         if not decision:
-            # Nothing was given to anybody, so everybody goes on with what they have.
+            # No shard was assigned, so all members keep theirs.
             self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
             self._deliver(self._listener_calls(OwnershipChange()))
             if self.membership.leads:
@@ -205,7 +204,7 @@ class GroupMember:
             self._given_away.set()
 
     def _follow_owners(self, generation: int, *, concerned: bool) -> None:
-        """Take the owners of all shards from the plan of this leader, or begin to read them."""
+        """Use the owners of this leader's plan, or begin to read them from the group."""
         if not concerned:
             self._reader.cancel()
             self.assignment, self.members = None, 0
@@ -213,7 +212,7 @@ class GroupMember:
             self._reader.cancel()
             self._take_view(self._decided.view(generation))
         else:
-            # Until they are read, the owners of the last generation are the best hint.
+            # Until they are read, the owners of the last generation are used.
             self._reader.read(generation)
 
     def _take_view(self, view: GroupView) -> None:
@@ -221,7 +220,7 @@ class GroupMember:
         self._reachability.suspected = view.unreached
 
     def _view_found(self, view: GroupView) -> None:
-        """Show the owners that were read from the group."""
+        """Publish the owners that were read from the group."""
         self._take_view(view)
         self._deliver(self._listener_calls(OwnershipChange()))
 
@@ -237,7 +236,7 @@ class GroupMember:
         ]
 
     def _decode_applicable(self, data: bytes) -> AssignmentMessage | None:
-        """Return the assignment, or None if the group refuses this replica; note the reason."""
+        """Return the assignment, or None if the group refuses this replica; store the reason."""
         self._refused = None
         try:
             decision = decode_assignment(data)
@@ -255,7 +254,7 @@ class GroupMember:
         if not decision.instance:
             self._refuse("The group's leader does not understand this replica, which gets no shards.")
         elif decision.instance != self._replica.instance:
-            # It was made for the process whose place (KIP-345) this one took.
+            # The assignment was made for the previous process with this group.instance.id (KIP-345).
             self._request_rebalance()
             return AssignmentMessage(generation=decision.generation)
         return decision
@@ -265,34 +264,34 @@ class GroupMember:
         _logger.warning("%s", sentence)
 
     def on_lease_changed(self, fresh: bool) -> None:
-        """Show the map while it can be believed."""
+        """Publish the owners while the lease is fresh."""
         if not fresh:
             _logger.warning("No heartbeat succeeded for too long; reads are refused until one does.")
         if self._published_assignment is not (self.assignment if fresh else None):
             self._deliver(self._listener_calls(OwnershipChange()))
 
-    # What changes here.
+    # Changes by this process.
 
     def on_fenced(self, state_partition: int) -> None:
-        """Note that the log took a shard away, and have the group think again about it."""
+        """Note that a shard was fenced by the log, and request a rebalance."""
         if self._owned_shards.on_fenced(state_partition):
             self._request_rebalance()
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Wish a shard of ours to be another replica's; anybody else's if `instance` is ""."""
+        """Request the hand-over of a shard to an instance, or to any other one if it is ""."""
         if state_partition in self._owned_shards.held:
             self._wishes[state_partition] = instance
             self._request_rebalance(urgent=True)
 
     def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
-        """Ask for a rebalance; one that only improves where shards are waits for other members' news."""
+        """Request a rebalance; one that only improves the placement waits for other members' requests."""
         self._joins += 1
         pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s
         self.membership.request_rebalance(0.0 if urgent else pause_s)
 
     async def _watch_readiness(self) -> None:
         while True:
-            # A listener whose loop does not run cannot serve, whatever it says.
+            # If the listener's loop hangs, the process cannot serve, whatever it reports.
             self._deliver([self._readiness.alive])
             await asyncio.sleep(self._limits.heartbeat_interval_s)
             if self._readiness.changed():
@@ -309,19 +308,19 @@ class GroupMember:
         return self._reachability.probes(leaders, self._owned_shards.held)
 
     async def _improve_locality(self) -> None:
-        """As the leader, look now and then whether shards could be nearer to the leaders of their logs."""
+        """As the leader, check periodically whether shards could be closer to their partition leaders."""
         while True:
             await asyncio.sleep(self._limits.locality_interval_s)
             if not self.membership.leads or self._decided is None:
                 continue
             before, self._leaders = self._leaders, await self._group_client.leaders()
-            # Leaders that are still moving, as when brokers restart one by one, are not worth following.
+            # While partition leaders still move, for example during a rolling restart, nothing is changed.
             if before == self._leaders and self._locality_can_improve(self._decided):
                 self._moves_max = self._limits.locality_moves_max
                 self._request_rebalance(improves=True)
 
     def _locality_can_improve(self, decided: GroupPlan) -> bool:
-        """True if the same members would get other shards than they have."""
+        """Return whether the same members would get other shards than now."""
         members = {}
         for member_id, data in self._led_generation.items():
             try:
@@ -333,10 +332,10 @@ class GroupMember:
         nearer = plan(members, self._leaders, moves_max=self._limits.locality_moves_max)
         return nearer.owners != decided.owners
 
-    # The end.
+    # Draining.
 
     async def request_handover(self) -> None:
-        """Have the group give our shards to others; return when we hold none. `run` must be going on."""
+        """Ask the group to move all shards away; return when none is held. `run` must be active."""
         self._draining = True
         if self._owned_shards.held:
             self._request_rebalance(urgent=True)
@@ -345,24 +344,24 @@ class GroupMember:
             await self._reader.settled.wait()
 
     async def wait_until_handed_over(self) -> None:
-        """Wait until the listener has released what it was told to resign."""
+        """Wait until the listener has released the resigned shards."""
         await self.wait_until_delivered()
         while self._listener.is_resigning():  # noqa: ASYNC110
             await asyncio.sleep(_HANDED_OVER_PAUSE_S)
 
     async def wait_until_delivered(self) -> None:
-        """Return when the listener has heard all that it was told."""
+        """Return when the listener has processed all calls."""
         await self._deliver_and_wait([])
 
     async def _deliver_and_wait(self, calls: Calls) -> None:
-        """Run a batch of calls on the listener's loop, and wait until that is done."""
+        """Run a batch of calls on the listener's loop, and wait for it."""
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._deliver([*calls, lambda: _wake(loop, told)])
         await told.wait()
 
     def resign_remaining(self) -> None:
-        """Resign what nobody took, so that whoever comes need not wait for us."""
+        """Resign the remaining shards, so that their next owners need not wait."""
         held = sorted(self._owned_shards.held)
         _logger.warning("Draining timed out; some shards were not handed over.", extra={"shards": len(held)})
         self._deliver([partial(self._listener.on_resigned, partition) for partition in held])
@@ -370,7 +369,7 @@ class GroupMember:
 
     def health(self) -> list[str]:
         """Return why this replica does not own what it should."""
-        # Each is read once: the membership's thread may change it at any time.
+        # Each is read once, because the membership's thread may change it at any time.
         refused, membership_error = self._refused, self.membership.membership_error
         sentences = [] if refused is None else [refused]
         if membership_error is not None:

@@ -1,4 +1,4 @@
-"""Read from the group who owns which shard, after each assignment."""
+"""Read the owners of all shards from the group after each assignment."""
 
 import asyncio
 import logging
@@ -15,9 +15,9 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupViewReader:
-    """Describe the group until the owners of a generation are known, and pass them to `found`.
+    """Describes the group until the owners of a generation are known, and passes them to `found`.
 
-    `settled` is set while no owners are to be read. All methods are called on the membership's loop.
+    `settled` is set while there is nothing to read. All methods are called on the membership's loop.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class GroupViewReader:
         self._wanted = asyncio.Event()
 
     def read(self, generation: int) -> None:
-        """Read the owners of a generation in which this process has its assignment."""
+        """Read the owners of the generation of this process's assignment."""
         self._generation = generation
         self.settled.clear()
         self._wanted.set()
 
     def cancel(self) -> None:
-        """Read nothing: the owners are known from elsewhere, or do not concern this process."""
+        """Stop reading: the owners are known already, or do not concern this process."""
         self._wanted.clear()
         self.settled.set()
 
     async def run(self) -> None:
-        """Read what is wanted until cancelled."""
+        """Read the requested owners until cancelled."""
         pause_s = self._limits.retry_pause_first_s
         while True:
             await self._wanted.wait()
@@ -66,7 +66,7 @@ class GroupViewReader:
                 pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
 
     async def _read(self, generation: int) -> GroupView | None:
-        """Return the view, or None if they cannot be read now: the group may be in a rebalance."""
+        """Return the view, or None if it cannot be read now, for example during a rebalance."""
         try:
             described = await self._describe()
             if described.error_code != ErrorCode.NONE or not described.members:

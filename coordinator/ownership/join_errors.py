@@ -1,10 +1,10 @@
-"""Why a replica is not a member of its group: Kafka's error codes in words, and what follows from each."""
+"""Translate Kafka's error codes to the reason why a replica is not a member, and the next step."""
 
 from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 
-# The member must be another one, or join again as the same; nothing is wrong with that.
+# Normal errors: the member must rejoin, possibly with a new member id.
 _EXPECTED_ERRORS = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_INSTANCE_ID,
@@ -12,9 +12,9 @@ _EXPECTED_ERRORS = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.MEMBER_ID_REQUIRED,
 }
-# Who we were is not a member any more.
+# The member id is no longer valid.
 LOST_MEMBER_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-# The coordinator is somewhere else, or not there yet.
+# The group coordinator has moved, or is not available yet.
 FIND_COORDINATOR_AGAIN = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _TRANSIENT = {*FIND_COORDINATOR_AGAIN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
@@ -34,7 +34,10 @@ _MESSAGES = {
 
 
 class MembershipError(NamedTuple):
-    """Why we are no member now. Two of a `kind` are the same trouble; `is_transient` if it is a usual one."""
+    """Why this process is not a member.
+
+    Errors of one `kind` are logged once; `is_transient` if it is normal.
+    """
 
     kind: str
     sentence: str
@@ -42,7 +45,7 @@ class MembershipError(NamedTuple):
 
 
 class JoinFailure(Exception):
-    """An attempt to be a member that did not succeed. `membership_error` is None if nothing is wrong."""
+    """A failed attempt to join. `membership_error` is None if the next attempt needs no report."""
 
     def __init__(self, membership_error: MembershipError | None) -> None:
         super().__init__(membership_error.sentence if membership_error else "the group has moved on")
@@ -50,7 +53,7 @@ class JoinFailure(Exception):
 
 
 def join_failure(code: int, group: str) -> JoinFailure:
-    """Return what an error code means for somebody who wants to be in a group."""
+    """Return the failure for an error code of a group."""
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)
     sentence = _MESSAGES.get(code, "Kafka does not let this replica into group {group}: error {code}.")

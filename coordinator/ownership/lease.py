@@ -1,12 +1,12 @@
-"""How long we may believe the last thing that Kafka told us."""
+"""The lease of an assignment: how long it may be relied on after the last confirmation by Kafka."""
 
 from collections.abc import Callable
 
 
 class Lease:
-    """A time that runs from when a question was sent whose answer said that our map is the newest.
+    """The time since the request whose response confirmed the current assignment.
 
-    Written by one thread, read by any: a number is all there is.
+    One thread writes it, any thread reads it; it consists of a single number.
     """
 
     def __init__(self, lasts_s: float, monotonic: Callable[[], float]) -> None:
@@ -15,23 +15,23 @@ class Lease:
         self._renewed_s: float | None = None
 
     def renew(self, sent_s: float) -> None:
-        """Count from a question sent at this time on the clock."""
+        """Start the lease at the time when the request was sent."""
         self._renewed_s = sent_s if self._renewed_s is None else max(self._renewed_s, sent_s)
 
     def end(self) -> None:
-        """Believe nothing any more."""
+        """End the lease."""
         self._renewed_s = None
 
     def age_s(self) -> float | None:
-        """Return the seconds since the question, None if there was none."""
+        """Return the seconds since the request, None without a lease."""
         renewed_s = self._renewed_s
         return None if renewed_s is None else self._monotonic() - renewed_s
 
     def left_s(self) -> float:
-        """Return the seconds until it is not fresh any more, 0 or less if it is not."""
+        """Return the remaining seconds, 0 or less after its end."""
         age_s = self.age_s()
         return 0.0 if age_s is None else self._lasts_s - age_s
 
     def is_fresh(self) -> bool:
-        """True while it lasts."""
+        """True while the lease lasts."""
         return self.left_s() > 0

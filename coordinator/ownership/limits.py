@@ -1,26 +1,27 @@
-"""The times of membership in a group."""
+"""Timeouts and intervals of the group membership."""
 
 from typing import NamedTuple
 
-# The part of the time-outs that a lease lasts. The rest is for clocks that run unequally, and for the
-# time that an answer takes: Kafka begins to count when it hears from us, we when we begin to speak.
+# The share of the timeouts that a lease lasts. The rest allows for clock drift and latency: Kafka's timeout
+# starts when a request arrives, the lease when it is sent.
 LEASE_FRACTION = 0.8
 
 
 class GroupLimits(NamedTuple):
-    """Seconds, but for the counts. The first three are Kafka's `session.timeout.ms` and so on.
+    """Seconds, except for the counts. The first three are Kafka's `session.timeout.ms` and so on.
 
-    `session_timeout_s`: a member that Kafka has not heard of for so long is thrown out.
-    `rebalance_timeout_s`: a member that takes longer to join again is left behind.
-    `retry_pause_first_s`, `retry_pause_max_s`: from one attempt to the next while Kafka does not answer.
-    `rebalance_pause_s`: from the last rebalance to one that this member asks for; draining does not wait.
-    `reachability_interval_s` is that pause if the rebalance only improves where shards are: what several
-    members notice one after the other is one rebalance.
-    `unready_after_s`: how long we must be unready before the others hear of it.
-    `reachability_interval_s`: from one look at which brokers answer us to the next. Two in a row must be
-    further apart than Kafka takes to miss a broker that died (broker.session.timeout.ms, 9 s) and move its
-    leaders. `locality_interval_s`: how often the group's leader looks whether shards could be nearer to their
-    leaders, `locality_moves_max`: how many it moves at once for that.
+    `session_timeout_s`: a member without a heartbeat for this time is removed.
+    `rebalance_timeout_s`: a member that takes longer to rejoin is left out.
+    `retry_pause_first_s`, `retry_pause_max_s`: the pause between attempts while Kafka does not answer.
+    `rebalance_pause_s`: the pause between a rebalance and one that this member requests; draining does
+    not wait.
+    `reachability_interval_s` is that pause for rebalances that only improve the placement, so that
+    several members' observations cause one rebalance.
+    `unready_after_s`: how long this process must be unready before the other members are told.
+    `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than
+    the time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders.
+    `locality_interval_s`: how often the group's leader checks whether shards could be closer to their
+    partition leaders, `locality_moves_max`: how many it moves at once for that.
     `leave_timeout_s`: how long leaving may take.
     """
 
@@ -38,5 +39,5 @@ class GroupLimits(NamedTuple):
 
     @property
     def lease_s(self) -> float:
-        """How long a lease lasts: others get our shards if a session or a rebalance goes by without us."""
+        """How long a lease lasts: after a missed session or rebalance, other members get the shards."""
         return min(self.session_timeout_s, self.rebalance_timeout_s) * LEASE_FRACTION

@@ -1,19 +1,20 @@
-"""Being a member of a Kafka group, whatever happens to Kafka: find the coordinator, join, sync, heartbeat.
+"""The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, retry all errors.
 
-Two tasks.  One joins whenever that is asked for, by Kafka or by us, and tries until it succeeds.  The other
-sends heartbeats, also while a join waits for the others, because an answer then still tells us that nobody
-has a newer map than ours.  Only that renews the lease:
+There are two tasks.  One joins when Kafka or this process requests it, and retries until it succeeds.  The
+other sends heartbeats, also while a join waits for other members, because their responses confirm that no
+newer assignment exists.  Only these responses renew the lease:
 
-    heartbeat with the generation of our map: NONE, or REBALANCE_IN_PROGRESS (the next map is not there yet)
-    sync: this is the newest map
+    heartbeat with the generation of the assignment: NONE, or REBALANCE_IN_PROGRESS (no newer assignment yet)
+    sync: this is the newest assignment
 
-A join that succeeded does not: from then on our map is an old one until the sync is answered.
+A successful join does not renew it: from then on, the current assignment is outdated until the sync is
+answered.
 
-Kafka's rules are those of its class GroupMetadataManager (classic groups).  A member id that Kafka gave is
-used until Kafka says that it does not know it (KIP-394): a second one would be a ghost that others wait for.
+The rules are those of Kafka's GroupMetadataManager (classic groups).  A member id from Kafka is used until
+Kafka does not know it any more (KIP-394); a second id would be a member that never answers.
 
-With a group.instance.id (KIP-345) the first join takes the place of the member that had it before, a process
-that died, without a rebalance, and gets the map in which that one stands.
+With a group.instance.id (KIP-345), the first join replaces the previous process with this id without a
+rebalance, and returns its assignment.
 """
 
 import asyncio
@@ -44,30 +45,30 @@ _NOT_JOINED_YET = MembershipError("not yet", "This replica has not joined its gr
 
 
 class MemberCallbacks(Protocol):
-    """What a member says and does in its group. Called on the membership's loop."""
+    """The group member's callbacks. Called on the membership's loop."""
 
     def metadata(self) -> bytes:
-        """Return what to join with."""
+        """Return the metadata to join with."""
         ...
 
     async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Decide as the leader, from each member's metadata, what each member gets."""
+        """Compute, as the leader, the assignment of each member from the metadata of all."""
         ...
 
     async def resign_all(self) -> None:
-        """Hold nothing any more; return when that is done."""
+        """Resign all shards; return when that is done."""
         ...
 
     def adopt(self, generation: int, assignment: bytes) -> None:
-        """Go by what the leader decided."""
+        """Apply an assignment."""
         ...
 
     async def wait_until_delivered(self) -> None:
-        """Return when everybody here goes by it."""
+        """Return when the whole process has applied the assignment."""
         ...
 
     def on_lease_changed(self, fresh: bool) -> None:
-        """Note that the lease ran out, or that it is fresh again."""
+        """Handle that the lease has ended or is fresh again."""
         ...
 
 
@@ -113,16 +114,16 @@ class Membership:
         self._rebalanced_s = float("-inf")
 
     async def run(self) -> None:
-        """Be a member until cancelled."""
+        """Keep the membership until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._join_loop(), name="group join")
             tasks.create_task(self._heartbeat_loop(), name="group heartbeat")
             tasks.create_task(self._watch_lease(), name="group lease")
 
     def request_rebalance(self, pause_s: float) -> None:
-        """Join again, at the earliest `pause_s` after the last rebalance. The metadata must differ by then.
+        """Rejoin, at the earliest `pause_s` after the last rebalance. The metadata must have changed by then.
 
-        If another rebalance comes first, it takes the new metadata along, and this one is not needed.
+        If another rebalance comes first, it uses the new metadata, and this request is done.
         """
         loop = asyncio.get_running_loop()
         due_s = max(loop.time(), self._rebalanced_s + pause_s)
@@ -142,7 +143,7 @@ class Membership:
             self._asking = None
 
     async def leave(self) -> None:
-        """Leave the group, if that is quick. `run` must be over."""
+        """Leave the group within a time limit. `run` must have ended."""
         self._stop_asking()
         self._lease.end()
         member_id, self.member_id, self.generation = self.member_id, "", -1
@@ -173,7 +174,7 @@ class Membership:
                 self._joining = False
 
     async def _join(self) -> None:
-        """Get to the next generation and its map. Raises JoinFailure and LogError."""
+        """Join the next generation and get its assignment. Raises JoinFailure and LogError."""
         node = await self._coordinator()
         self._stop_asking()
         metadata = self._callbacks.metadata()
@@ -198,7 +199,7 @@ class Membership:
         self._rebalanced_s = asyncio.get_running_loop().time()
         self._callbacks.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
-            # What the map takes away must not be read under the lease that comes with it.
+            # Shards that the assignment takes away must not be read under the lease that it renews.
             await self._with_timeout(self._callbacks.wait_until_delivered())
         self.assignment_generation, self._assignment_member_id = joined.generation, joined.member_id
         self.rebalances += 1
@@ -206,16 +207,16 @@ class Membership:
         self._record_success()
 
     def _missed_assignments(self, joined: JoinResult) -> bool:
-        """Tell whether others may have had our shards since our map, and changed what we know of them.
+        """Return whether other members may have owned this process's shards since its last assignment.
 
-        A generation that was missed need not have had a map; while the lease is fresh, none gave anything of
-        ours away.
+        A missed generation may have had no assignment. While the lease is fresh, no assignment gave these
+        shards to another member.
         """
         next_one = (self.assignment_generation + 1, self._assignment_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
     async def _with_timeout(self, hearing: Coroutine[Any, Any, None]) -> None:
-        """Wait for the process to hear something. Raises JoinFailure if it hangs: others must know that."""
+        """Wait for the process to apply something. Raises JoinFailure if it hangs, so that others notice."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):
                 await hearing
@@ -226,12 +227,12 @@ class Membership:
         try:
             return await self._callbacks.assignments(joined.generation, joined.members)
         except Exception:
-            # Somebody must sync, or all would wait for the rebalance timeout.
+            # The leader must sync, or all members would wait for the rebalance timeout.
             _logger.exception("The assignment could not be computed.")
             return {}
 
     async def _unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Wait for an answer, but not for one that cannot come. Raises JoinFailure then."""
+        """Wait for a response unless the request was abandoned. Raises JoinFailure then."""
         self._abandoned.clear()
         answering = asyncio.ensure_future(request)
         giving_up = asyncio.ensure_future(self._abandoned.wait())
@@ -246,7 +247,7 @@ class Membership:
             await asyncio.gather(answering, giving_up, return_exceptions=True)
 
     async def describe(self) -> Described:
-        """Return what the coordinator stores of the members. Raises JoinFailure and LogError."""
+        """Return the members that the group coordinator stores. Raises JoinFailure and LogError."""
         return await self._group_client.describe(await self._coordinator())
 
     async def _coordinator(self) -> int:
@@ -258,11 +259,11 @@ class Membership:
             return self._node
 
     def _check(self, code: int) -> None:
-        """Draw the consequences of an error code. Raises JoinFailure if it is one."""
+        """Handle an error code. Raises JoinFailure for any error."""
         if code == ErrorCode.NONE:
             return
         if code in LOST_MEMBER_ID:
-            # The shards stay ours until a map says otherwise: we join as somebody new who claims them.
+            # The shards stay owned until the next assignment: the process rejoins and claims them again.
             _logger.info(
                 "Kafka no longer knows this member; rejoining.",
                 extra={"group": self._group_id},
@@ -275,7 +276,7 @@ class Membership:
         raise join_failure(code, self._group_id)
 
     def _drop_instance_id(self) -> None:
-        """Be a member like any other from now on: two that take one place from each other would never end."""
+        """Continue without the instance id; two processes that replace each other would never stop."""
         _logger.warning(
             "Another process joined the group with group.instance.id=%s. This one continues without the id.",
             self.instance_id,
@@ -297,14 +298,14 @@ class Membership:
                 self._record_error(error)
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat and draw the consequences. Raises JoinFailure and LogError."""
+        """Send a heartbeat and handle its response. Raises JoinFailure and LogError."""
         node, generation, member_id = await self._coordinator(), self.generation, self.member_id
         if generation < 0:
             return
         sent_s = self._monotonic()
         code = await self._group_client.heartbeat(node, generation, member_id, self.instance_id)
         if (generation, member_id) != (self.generation, self.member_id):
-            # We joined meanwhile; this answer is about who we were.
+            # The process has joined again; the response belongs to the previous generation.
             return
         if code in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             if generation == self.assignment_generation:
@@ -313,7 +314,7 @@ class Membership:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._join_again()
         elif code == ErrorCode.ILLEGAL_GENERATION:
-            # If we are joining, the answer to the join is on its way to us.
+            # If a join is in progress, it needs no request.
             self._join_again()
         else:
             try:
@@ -322,17 +323,17 @@ class Membership:
                 if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code in LOST_MEMBER_ID:
-                    # Also while a join goes on: it may be about to succeed as who we were.
+                    # Also during a join, which may be about to succeed with the old member id.
                     self._join_asked.set()
 
     def _join_again(self) -> None:
         if not self._joining:
             self._join_asked.set()
 
-    # What comes of it.
+    # Results.
 
     def _record_success(self) -> None:
-        """Note that we are a member, and that the lease was renewed."""
+        """Note that the membership is confirmed and the lease renewed."""
         self._lease_renewed.set()
         if self.membership_error is not None:
             if not self.membership_error.is_transient:
@@ -340,9 +341,9 @@ class Membership:
             self.membership_error = None
 
     def _record_error(self, error: Exception) -> None:
-        """Remember why we are no member, and say so once for each kind of reason."""
+        """Store why the process is not a member, and log each kind of reason once."""
         if isinstance(error, LogError):
-            # Whoever does not answer may not be the coordinator any more.
+            # A node that does not answer may no longer be the coordinator.
             self._node = NO_NODE
             self._abandoned.set()
             sentence = f"Group {self._group_id} cannot be reached: {error}"
@@ -376,7 +377,7 @@ class Membership:
                 told = fresh
                 self._callbacks.on_lease_changed(fresh)
             if fresh:
-                # A clock that is not the loop's may not be there yet when the loop wakes up.
+                # The lease's clock may be slightly behind the loop's when the loop wakes up.
                 await asyncio.sleep(max(self._lease.left_s(), 0.001))
             else:
                 await self._lease_renewed.wait()

@@ -1,17 +1,15 @@
-"""The messages of a group's members: metadata on joining, and the assignment that the leader gives to each.
+"""The messages of a group: the metadata of a member, and the assignment of each member by the leader.
 
-Kafka stores the metadata and the assignments of all members in one record, which is limited by
-max.message.bytes.  So an assignment has only what concerns its member, and neither message repeats what
-another one has: the record grows with the members and the shards, not with their product.  Who owns which
-shard follows from all messages together (`group_view`); each member reads them with DescribeGroups.
+Kafka stores the metadata and assignments of all members in one record, which is limited by max.message.bytes.
+So an assignment has only the shards of its member, and neither message repeats the other: the record grows
+with the members and the shards, not with their product.  The owners of all shards follow from all messages
+together (`group_view`); each member reads them with DescribeGroups.
 
-A message is a JSON array that begins with the version of its format, so that people can read it with Kafka's
-own tools.  Another version is refused with a sentence.  Elements that are added at the end are ignored by
-earlier releases.
+A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it.
+Other versions are refused with an error message.  Earlier releases ignore elements that are added at the end.
 
-Members must keep the same state in the same topic, cut into as many state partitions.  If some differ, one
-setting counts (that of the members who hold the most shards, then of the most members). The others get no
-shards and are told the reason.
+All members must have the same state topic and number of state partitions.  If some differ, the setting of the
+members with the most shards (then of the most members) is used. The others get no shards, and the reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,15 +23,15 @@ from coordinator.ownership.base import NOBODY, Assignment, Replica
 METADATA_VERSION = 2
 ASSIGNMENT_VERSION = 2
 
-# How state lies in the topic. Coordinators of different layouts cannot hand shards to each other.
+# The layout of state in the topic. Coordinators with different layouts cannot share shards.
 LAYOUT_VERSION = 1
 
-# More than any cluster gives a topic; a member that names more is not understood.
+# More state partitions than any topic has; metadata with more is invalid.
 STATE_PARTITIONS_MAX = 100_000
 
 
 class GroupSettings(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """What all members of a group must have in common."""
+    """The settings that all members of a group must share."""
 
     state_topic: str
     state_partitions: Annotated[int, msgspec.Meta(ge=1, le=STATE_PARTITIONS_MAX)]
@@ -47,8 +45,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The metadata with which a member joins.
 
     `unreached` are brokers that lead shards and do not answer the member. `joins` counts the rebalances that
-    it asked for: Kafka begins one only if something in here is new.
-    The rest is what `coordinator.ownership.assignor.AssignableMember` says.
+    it requested, because Kafka starts one only if the metadata has changed. The other fields are those of
+    `coordinator.ownership.assignor.AssignableMember`.
     """
 
     version: int = METADATA_VERSION
@@ -65,7 +63,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     joins: int = 0
 
     def to_assignable(self, leaders: Mapping[int, int]) -> AssignableMember:
-        """Return what the assignor needs to know; `leaders` has the broker that leads each shard."""
+        """Return the assignor's view of the member; `leaders` has the broker that leads each shard."""
         return AssignableMember(
             instance=self.replica.instance,
             wire=self.replica.wire,
@@ -90,10 +88,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class AssignmentMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The assignment of one member, made in `generation`.
 
-    `instance` is the replica that it was made for, "" if the leader could not read the member's metadata.
-    `handed_over` are those of `owned` that another member held until now, `unreleased` those of them that
-    their holder cannot release because it does not reach their leader. `refused` is the reason why the
-    member gets no shards; `double` if the reason is a newer member with the same address.
+    `instance` is the replica that it is for, "" if the leader could not read the member's metadata.
+    `handed_over` are those of `owned` that another member held until now, `unreleased` those that their
+    holder cannot release because it does not reach their leader. `refused` is the reason why the member gets
+    no shards; `double` if the reason is a newer member with the same address.
     """
 
     version: int = ASSIGNMENT_VERSION
@@ -107,20 +105,20 @@ class AssignmentMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
 
 
 class GroupView(NamedTuple):
-    """What all members may know of the group: the owners, and the brokers that some member does not reach."""
+    """The view of all members: the owners, and the brokers that some member does not reach."""
 
     assignment: Assignment
     unreached: frozenset[int]
 
 
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the leader decided for the whole group.
+    """The leader's decision for the whole group.
 
-    `owners` and `holders` have for each state partition a place in `replicas` or NOBODY: who owns it now, who
-    held it until now. `cut_off` are those that their holder does not reach. `doubles` are the instances that
-    get nothing because a newer one has their address, `refused` those of another setting, with the reason.
-    `unreached` are the brokers that some member does not reach. `instances` has the instance of each member
-    id, "" for members whose metadata cannot be read.
+    `owners` and `holders` have for each state partition an index in `replicas` or NOBODY: the new owner and
+    the previous one. `cut_off` are shards whose holder does not reach their leader. `doubles` are the
+    instances without shards because a newer one has the same address, `refused` those with other settings,
+    with the reason. `unreached` are the brokers that some member does not reach. `instances` has the instance
+    of each member id, "" if its metadata cannot be read.
     """
 
     setting: GroupSettings
@@ -139,7 +137,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         return sum(not instance for instance in self.instances.values())
 
     def view(self, generation: int) -> GroupView:
-        """Return what all members may know."""
+        """Return the view of all members."""
         return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
     def owned_by(self, instance: str) -> frozenset[int]:
@@ -151,7 +149,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def handed_over(self, state_partition: int) -> bool:
-        """Return whether the shard had another holder until now, who is still in the group."""
+        """Return whether another current member held the shard until now."""
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
 
@@ -180,7 +178,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreadableMessage(ValueError):
-    """Bytes that no version of ours wrote, or one that is too new."""
+    """Bytes in no supported version of the format."""
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -194,12 +192,12 @@ _assignment_decoder = msgspec.json.Decoder(AssignmentMessage)
 
 
 def encode(message: Metadata | AssignmentMessage) -> bytes:
-    """Return the bytes of a message."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode_metadata(data: bytes) -> Metadata:
-    """Read the metadata of a member. Raises UnreadableMessage."""
+    """Decode the metadata of a member. Raises UnreadableMessage."""
     _check_version(data, METADATA_VERSION)
     try:
         return _metadata_decoder.decode(data)
@@ -208,7 +206,7 @@ def decode_metadata(data: bytes) -> Metadata:
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:
-    """Read the assignment of a member. Raises UnreadableMessage."""
+    """Decode the assignment of a member. Raises UnreadableMessage."""
     _check_version(data, ASSIGNMENT_VERSION)
     try:
         return _assignment_decoder.decode(data)
@@ -230,7 +228,7 @@ def group_view(
 ) -> GroupView | None:
     """Return the view of the group, from the metadata and the assignments of all members.
 
-    Returns None if an assignment is of another generation. Members that cannot be read own nothing. Raises
+    Returns None if an assignment has another generation. Members with unreadable messages own nothing. Raises
     UnreadableMessage if two members own one shard.
     """
     accepted: list[tuple[Metadata, AssignmentMessage]] = []
@@ -260,9 +258,9 @@ def _seniority(metadata: Metadata) -> tuple[int, str]:
 
 
 def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0) -> GroupPlan:
-    """Decide as the group's leader who owns what; `members` is member id to metadata bytes.
+    """Compute the owners as the group's leader; `members` maps member ids to metadata bytes.
 
-    A member whose metadata cannot be read gets nothing. Raises UnreadableMessage if that is all of them.
+    A member with unreadable metadata gets no shards. Raises UnreadableMessage if all are unreadable.
     """
     read: list[Metadata] = []
     instances: dict[str, str] = {}

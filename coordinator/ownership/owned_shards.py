@@ -1,4 +1,4 @@
-"""The shards that this replica holds from one map to the next, and what a new map changes."""
+"""Track the shards of this replica between assignments, and compute what a new assignment changes."""
 
 from typing import NamedTuple
 
@@ -6,19 +6,19 @@ from coordinator.ownership.messages import AssignmentMessage
 
 
 class OwnershipChange(NamedTuple):
-    """What a map takes and gives. `elected` has with each shard whether somebody hands it over to us."""
+    """The changes by an assignment. `elected` maps each shard to whether another member hands it over."""
 
     resigned: tuple[int, ...] = ()
     elected: tuple[tuple[int, bool], ...] = ()
 
 
 class OwnedShards:
-    """What one replica was elected for and was not told to resign.
+    """The shards that this replica was elected for and has not resigned.
 
-    A rebalance as such takes nothing away; only a map does.  A shard that the log took away is not held, and
-    so a later map that says that it is ours elects us again; one that says that it is another's resigns it,
-    or nobody here would ever hear that all is well.  One that is ours again, and was somebody else's in the
-    meantime, is resigned and elected anew: what we know of it is of the past.
+    Only an assignment takes shards away; a rebalance alone does not.  A fenced shard is not held. If a later
+    assignment gives it to this replica, it is elected again; if it goes to another replica, it is resigned.
+    A shard that another replica owned in the meantime is resigned and elected again, because its state here
+    is outdated.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class OwnedShards:
         self._taken: frozenset[int] = frozenset()
 
     def follow(self, decision: AssignmentMessage | None) -> OwnershipChange:
-        """Follow the assignment of this replica; None takes all shards away."""
+        """Apply the assignment of this replica; None takes all shards away."""
         ours = frozenset(decision.owned if decision is not None else ())
         handed_over = frozenset(decision.handed_over if decision is not None else ())
         unreleased = frozenset(decision.unreleased if decision is not None else ())
@@ -40,7 +40,7 @@ class OwnedShards:
         )
 
     def on_fenced(self, state_partition: int) -> bool:
-        """Note that the log took a shard away; return True if it was held."""
+        """Note that a shard was fenced by the log; return True if it was held."""
         held = state_partition in self.held
         if held:
             self.held -= {state_partition}

@@ -1,4 +1,4 @@
-"""Whether this process can serve shards, and not only for a moment."""
+"""Decide whether this process can serve shards, ignoring short interruptions."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,10 @@ from coordinator.ownership.limits import GroupLimits
 
 
 class Readiness:
-    """What the members of the group are told. `alive` is called on the listener's loop, the rest on ours."""
+    """The readiness for the group's members.
+
+    `alive` is called on the listener's loop, the rest on the membership's.
+    """
 
     def __init__(
         self,
@@ -26,23 +29,23 @@ class Readiness:
         self._alive_s = monotonic()
 
     def alive(self) -> None:
-        """Note that the listener's loop runs: if it hangs, the process cannot serve."""
+        """Note that the listener's loop runs; if it hangs, the process cannot serve."""
         self._alive_s = self._monotonic()
 
     def changed(self) -> bool:
-        """Return whether readiness differs from what was told last."""
+        """Return whether readiness differs from the last reported value."""
         return self._is_ready() != self._told
 
     def tell(self) -> bool:
-        """Return whether the process is ready, and remember that this was told."""
+        """Return whether the process is ready, and store it as reported."""
         self._told = self._is_ready()
         return self._told
 
     def _is_ready(self) -> bool:
-        """Return False once the process has been unready for some time.
+        """Return False after the process has been unready for some time.
 
-        While Kafka does not answer this member either, a log without brokers is not its fault: all members
-        have the same trouble. When Kafka is back, each has the full time to find its log well again.
+        While Kafka does not answer this member, an unavailable log has the same cause and affects all
+        members. When Kafka is back, each member has the full time to become ready.
         """
         now_s = self._monotonic()
         hung = now_s - self._alive_s > self._limits.session_timeout_s

@@ -1,14 +1,14 @@
-"""One process owns all shards: the default, and all that a journal needs.
+"""Static ownership: one process owns all shards. It is the default, and the only mode of a journal.
 
-With a Kafka topic, a second process that is started so deposes the first, which then stays closed until it is
-started again.
+With a state topic, a second process fences the first, which then keeps its shards closed until it is
+restarted.
 """
 
 from coordinator.ownership.base import Assignment, OwnershipListener, Replica
 
 
 class StaticOwnership:
-    """An `Ownership` without a group. See `coordinator.ownership.base` for the promises."""
+    """An `Ownership` without a group; see `coordinator.ownership.base`."""
 
     def __init__(self, replica: Replica, state_partitions: int) -> None:
         self._assignment = Assignment(0, (replica,), (0,) * state_partitions)
@@ -20,21 +20,21 @@ class StaticOwnership:
         listener.assignment_changed(self._assignment)
 
     async def drain(self, timeout_s: float) -> None:
-        """Do nothing: there is nobody to give the shards to."""
+        """Do nothing: there is no other owner."""
 
     async def stop(self) -> None:
         """Do nothing: the shards end with the process."""
 
     def lease_is_fresh(self) -> bool:
-        """Return True: nobody else is told to take over."""
+        """Return True, because no other process can take over through a group."""
         return True
 
     def on_fenced(self, state_partition: int) -> None:
-        """Leave the shard to whoever took it."""
+        """Keep the shard closed."""
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Do nothing: there is nobody to give a shard to."""
+        """Do nothing: there is no other owner."""
 
     def health(self) -> list[str]:
-        """Return nothing: what the runtime says is all."""
+        """Return an empty list; the runtime reports its own problems."""
         return []

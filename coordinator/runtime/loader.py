@@ -1,12 +1,13 @@
-"""Loading: a shard's state is rebuilt by replaying its log, in slices between which others are served.
+"""Load shards: rebuild their state by replaying the log, in slices between which the event loop serves
+others.
 
-All shards that wait to be loaded are loaded in one pass over the log: the journal holds every shard's
-records in one sequence, and after a failed group commit many shards load at once.  One that cannot be loaded
-does not keep the others from it.
+All waiting shards are loaded in one pass over the log, because the journal contains all shards in one
+sequence, and after a failed group commit many shards load at once.  A shard that cannot be loaded does not
+delay the others.
 
-In a log that several processes can write to, each load begins with an ownership of its own: the claim is in
-the log before it is read, so that nothing counts which is not seen.  There each shard has a log of its own,
-too, that may be out of reach by itself: shards wait for one another a moment, and no longer.
+In a log that several processes can write to, each load begins with a claim. The claim is in the log before
+the log is read, so that every later record is fenced or seen.  There each shard has a log of its own, which
+may be unavailable alone, so shards wait for each other only for a moment.
 """
 
 import asyncio
@@ -29,20 +30,20 @@ from protocol.errors import DecodeError
 
 _logger = logging.getLogger(__name__)
 
-# How long a shard that is given away while it is claimed may take to be claimed all the same.
+# How long a claim in progress may take after its shard was given away.
 CLAIM_WAIT_S = 1.0
-# How soon it is looked again whether shards may be claimed; after that, less and less often.
+# The first pause before the lease is checked again; later pauses are longer.
 LEASE_PAUSE_FIRST_S = 0.01
-# How long shards of a log of several processes wait for one another: much less than requests wait for a load.
+# How long shards of a shared log wait for each other: much less than requests wait for a load.
 BURST_GAP_S = 2.0
 
 
 class Loader:
-    """Loads the shards that ask for it, together in one pass over the log at a time. Runs as one task.
+    """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
 
-    Over a log of several processes the next pass begins beside one that takes longer than `BURST_GAP_S`.  One
-    in which nothing comes for so long has failed; and where a pass fails, each of its shards is loaded in a
-    pass of its own from then on, until one succeeds.
+    In a shared log, the next pass starts concurrently if a pass takes longer than `BURST_GAP_S`.  A pass
+    without data for this time has failed. After a failed pass, each of its shards is loaded in a pass of its
+    own until one succeeds.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Loader:
     ) -> None:
         """Make a loader that claims shards only while `may_claim`.
 
-        Otherwise a coordinator that hears nothing of its group would take shards back from their new owners.
+        Otherwise a coordinator without contact to its group would take shards back from their new owners.
         """
         self._may_claim = may_claim
         self._log = log
@@ -67,20 +68,20 @@ class Loader:
         self._apart: set[int] = set()
         self._backoffs_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # What is said of a burst of loads: it lasts until nothing is about to be read.
+        # The state of a burst of loads, which lasts until no load is pending.
         self._claiming: set[int] = set()
         self._passes = 0
         self._burst_began_s: float | None = None
         self._burst_shards = self._burst_records = 0
 
     def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
-        """Load this shard in the next pass; wait so long at most for its owner until now to release it."""
+        """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
         runner.begin_loading()
         self._is_burst_active()
         if self._shared is None:
             self._queue_for_pass(runner)
             return
-        # Each by itself: one whose partition has no leader must not keep the others from loading.
+        # Each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
         self._claiming.add(partition)
         owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
@@ -92,28 +93,28 @@ class Loader:
             self._burst_began_s = asyncio.get_running_loop().time()
 
     def _note_claim_retry(self, runner: ShardRunner) -> None:
-        """Note that a shard which could not be claimed is about to be: the burst is not over."""
+        """Note that a failed claim will be retried, so the burst continues."""
         runner.begin_loading()
         self._is_burst_active()
         self._claiming.add(runner.state_partition)
 
     def _claim_task_ended(self, partition: int, owning: "asyncio.Task[None]") -> None:
-        """Note that a claim is over, whatever came of it; not if another has followed it already."""
+        """Note the end of a claim task, unless a newer one has replaced it."""
         if self._claims.get(partition, owning) is owning:
             self._claims.pop(partition, None)
             self._claim_ended(partition)
 
     def _claim_ended(self, partition: int) -> None:
-        """Note that a claim succeeded or not; it may be what the end of a burst waited for."""
+        """Note the end of a claim; it may end the burst."""
         self._claiming.discard(partition)
         self._log_load_summary()
 
     async def cancel_load(self, runner: ShardRunner) -> None:
-        """Load this shard no more: it was closed. A pass that is under way drops what it read of it."""
+        """Stop loading this shard, because it was closed. A pass in progress drops its records."""
         self._waiting.pop(runner.state_partition, None)
         owning = self._claims.pop(runner.state_partition, None)
         if owning is not None:
-            # A claim that was sent may land later, so it is awaited, and released. None is sent from now on.
+            # A claim that was sent may be stored later, so it is awaited and released. No new one is sent.
             try:
                 await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
             finally:
@@ -121,14 +122,14 @@ class Loader:
             await asyncio.gather(owning, return_exceptions=True)
 
     def _is_wanted(self, runner: ShardRunner) -> bool:
-        """Tell whether a claim under way is still meant to be loaded.
+        """Return whether a claim in progress is still needed.
 
-        One that was left is not, even if its shard was elected again: that election gets a claim of its own.
+        A cancelled one is not, even if its shard was elected again, because that election makes a new claim.
         """
         return runner.elected and self._claims.get(runner.state_partition) is asyncio.current_task()
 
     async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
-        """Own a shard before it is read; close it if somebody else takes it at the same time.
+        """Claim a shard before it is read; close it if another owner claims it at the same time.
 
         A coordinator that resigned sends no claim: it would fence the next owner.
         """
@@ -164,9 +165,9 @@ class Loader:
                 return
 
     async def _wait_for_lease(self, runner: ShardRunner) -> bool:
-        """Wait until shards may be claimed, and return whether this one is still meant to be.
+        """Wait until shards may be claimed; return whether this claim is still needed.
 
-        Who starts is elected a moment before it has a lease: only a shard that waits for longer has failed.
+        At startup, a process is elected a moment before it has a lease. Only a longer wait is a failure.
         """
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():
@@ -186,7 +187,7 @@ class Loader:
         self._load_requested.set()
 
     async def run(self) -> None:
-        """Load for ever; what cannot be loaded is tried again after a growing pause."""
+        """Load shards until cancelled; failed loads are retried after increasing pauses."""
         try:
             while True:
                 await self._load_requested.wait()
@@ -215,8 +216,8 @@ class Loader:
         return task
 
     async def _run_pass(self, runners: dict[int, ShardRunner]) -> None:
-        """Load shards in one pass over the log; see to it that those which cannot be are tried again."""
-        # One that was closed a moment ago is about to leave.
+        """Load shards in one pass over the log, and schedule retries of those that fail."""
+        # A shard that was closed a moment ago is about to be cancelled.
         runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
         for runner in runners.values():
             runner.begin_loading()
@@ -225,7 +226,7 @@ class Loader:
             failed = await self._load(runners, shards)
         except Exception as error:
             if self._shared is not None and len(runners) > 1:
-                # Whom it is the fault of, and where in the code, shows then.
+                # Separate passes show which shard fails, with its own traceback.
                 _logger.warning(
                     "Loading %d shards in one pass failed; loading them one by one: %s", len(runners), error
                 )
@@ -234,13 +235,13 @@ class Loader:
             failed = dict.fromkeys(runners, error)
         finally:
             self._passes -= 1
-        # What they all failed of shows, in a log of several processes, when each is loaded by itself.
+        # In a shared log, separate passes show which shards caused a common failure.
         apart = self._shared is not None and len(failed) == len(runners) > 1
         if apart:
             self._apart.update(failed)
         for partition, reason in failed.items():
             runner, shard = runners[partition], shards[partition]
-            # Of what was closed meanwhile nothing is to be tried again, even if it is about to be forgotten.
+            # A shard that was closed in the meantime is not retried.
             if runner.shard is not shard or runner.status is not Status.LOADING:
                 continue
             if apart:
@@ -251,9 +252,9 @@ class Loader:
         self._log_load_summary()
 
     async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
-        """Load a shard again after a pause, unless it was closed, or elected anew, meanwhile.
+        """Load a shard again after a pause, unless it was closed or elected again in the meantime.
 
-        A damaged one, too, because an operator may have put the file back.
+        A damaged shard is retried too, because an operator may have restored the file.
         """
         partition = runner.state_partition
         backoff_s = self._backoffs_s.get(partition, self._limits.reload_backoff_first_s)
@@ -263,7 +264,7 @@ class Loader:
             self.request_load(runner)
 
     async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> dict[int, Exception]:
-        """Load shards, and return those that cannot be replayed. Raises what reading the log does."""
+        """Load shards; return those that cannot be replayed. Raises the exceptions of reading the log."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         records = dict.fromkeys(runners, 0)
@@ -290,7 +291,7 @@ class Loader:
                         await _finish_replay(replay)
                 except Exception as error:
                     failed[state_partition] = error
-                # With the memory that it took.
+                # The memory is released as well.
                 del replay
         release_memory()
         load_s = loop.time() - began_s
@@ -305,7 +306,7 @@ class Loader:
         return failed
 
     def _when_earlier_leases_are_over(self, state_partition: int, loaded: Callable[[], None]) -> None:
-        """Serve a shard as soon as no earlier owner answers reads from its memory."""
+        """Serve a shard when no earlier owner can answer reads from its memory."""
         if self._shared is None or self._shared.served_in_s(state_partition) <= 0:
             loaded()
         else:
@@ -319,7 +320,7 @@ class Loader:
         loaded()
 
     async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
-        """Read the log; where one shard may be what the others wait for, raise LogUnavailable soon."""
+        """Read the log; raise LogUnavailable early if one shard may delay the others."""
         chunks = self._log.read(runners)
         stalled_s = BURST_GAP_S if self._shared is not None and len(runners) > 1 else None
         while True:
@@ -347,7 +348,7 @@ class Loader:
         self._burst_records += records
 
     def _log_load_summary(self) -> None:
-        """Say at the end of a burst what it came to, claims included: shards of a topic come one by one."""
+        """Log a summary at the end of a burst, including claims: shards of a topic load one by one."""
         busy = self._waiting or self._claiming or self._passes
         if busy or self._burst_began_s is None:
             return
@@ -366,7 +367,7 @@ class Loader:
 
 
 def _log_failure(what: str, error: Exception) -> None:
-    """Say that something failed; where in the code only if that should not have been possible."""
+    """Log a failure, with a traceback only for unexpected exceptions."""
     unexpected = not isinstance(error, LogError | DecodeError)
     _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
 
@@ -378,7 +379,7 @@ async def _finish_replay(replay: Replay) -> None:
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """Keep the garbage collector from walking a heap that only grows."""
+    """Pause the garbage collector, which would traverse a growing heap repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:

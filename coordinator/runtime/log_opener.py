@@ -1,7 +1,7 @@
-"""Waiting for a log that cannot be opened yet: brokers and coordinators may be started in any order.
+"""Wait for a log that cannot be opened yet, because brokers and coordinators may start in any order.
 
-What waiting cannot heal is not waited for: a broker that is there and refuses us, a topic that is not as the
-settings say.
+Errors that waiting cannot resolve are raised: a broker refuses the connection, or a topic differs from the
+settings.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ _logger = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 5.0
-# How often it is said that we still wait.
+# How often the wait is logged again.
 REPEAT_INTERVAL_S = 60.0
 
 
 class LogOpener:
-    """Opens a log as soon as that is possible; `health` says what it waits for."""
+    """Opens a log when that becomes possible; `health` returns the reason of the wait."""
 
     def __init__(self, open_log: Callable[[], Awaitable[None]], clock: Clock) -> None:
         """Prepare to call `open_log`, again and again while it raises LogUnavailable."""
@@ -32,9 +32,9 @@ class LogOpener:
         self._logged_s = float("-inf")
 
     async def run(self, stop_requested: asyncio.Event) -> bool:
-        """Return True when the log is open, False if a stop was asked for before.
+        """Return True when the log is open, False if a stop was requested before.
 
-        Raises LogRefused, and what else waiting cannot heal.
+        Raises LogRefused, and other errors that waiting cannot resolve.
         """
         opened = asyncio.ensure_future(self._open())
         stop = asyncio.ensure_future(stop_requested.wait())
@@ -66,7 +66,7 @@ class LogOpener:
         self._since = self._reason = ""
 
     def health(self) -> list[str]:
-        """Return what is waited for, and since when; nothing when it is not."""
+        """Return the reason of the wait and its start; an empty list otherwise."""
         if not self._since:
             return []
         return [f"The log cannot be opened since {self._since}: {self._reason}"]
