@@ -1,7 +1,6 @@
-"""The demo: a share-partition leader played against a running coordinator, step by step.
+"""The demo: act as a share-partition leader against a running coordinator, step by step.
 
-The story (what the leader does) is written here; what the coordinator holds and answers is asked for and
-shown as it comes.
+The requests are fixed; the responses and the state are shown as the coordinator returns them.
 """
 
 from coordinator.demo.run import run

@@ -1,4 +1,4 @@
-"""How the story is told: as text with a strip of the offsets, or as one JSON object for each step."""
+"""Print the demo as text with a row of offsets, or as one JSON object for each step."""
 
 import json
 from typing import Any, Protocol, TextIO
@@ -32,10 +32,10 @@ _LABEL_CHARS = 12
 
 
 class Output(Protocol):
-    """Where the story goes, step by step."""
+    """Receives the demo step by step."""
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
-        """Say what is played on."""
+        """Print the coordinator and the share-partition."""
         ...
 
     def show_step(self, step: DemoStep) -> None:
@@ -44,29 +44,29 @@ class Output(Protocol):
 
 
 class OffsetRow:
-    """Draws the records of the story as one row of cells: what the notes say of each."""
+    """Draws the records of the demo as one row of cells with their delivery states."""
 
     def __init__(self, *, unicode: bool) -> None:
         self._below, self._unsettled = ("─", "·") if unicode else ("-", ".")
         self._marks = {
-            AVAILABLE: ("↺" if unicode else "r", "bold yellow", "given back: to be handed out again"),
+            AVAILABLE: ("↺" if unicode else "r", "bold yellow", "released: will be delivered again"),
             ACKNOWLEDGED: ("✓" if unicode else "a", "bold green", "accepted"),
-            ARCHIVED: ("✗" if unicode else "x", "bold red", "rejected: not handed out again"),
+            ARCHIVED: ("✗" if unicode else "x", "bold red", "rejected: not delivered again"),
         }
 
     def legend(self) -> list[Text]:
-        """Return what the marks mean, one line each."""
+        """Return the meaning of the signs, one line each."""
         lines = [
             Text(mark, style).append(f" {meaning}", "none") for mark, style, meaning in self._marks.values()
         ]
-        lines.append(Text(f"{self._unsettled} nothing noted: to be handed out"))
-        lines.append(Text(f"{self._below} below the start offset: settled for good"))
+        lines.append(Text(f"{self._unsettled} no stored state: not delivered, or in its first delivery"))
+        lines.append(Text(f"{self._below} below the start offset: complete"))
         return lines
 
     def draw(self, state: ReadState) -> list[Text]:
-        """Return the rows: offsets, marks, deliveries."""
+        """Return the rows: offsets, signs, deliveries."""
         offsets, marks, deliveries = (
-            Text(label.ljust(_LABEL_CHARS)) for label in ("offset", "noted", "deliveries")
+            Text(label.ljust(_LABEL_CHARS)) for label in ("offset", "state", "deliveries")
         )
         for offset in range(RECORDS):
             batch = _batch_at(state, offset)
@@ -84,7 +84,10 @@ class OffsetRow:
 
 
 class TextOutput:
-    """For people: a paragraph, the calls, the strip. Colours and marks only where they can be shown."""
+    """For people: a paragraph, the requests, the offset row.
+
+    Colours and signs if the terminal supports them.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
@@ -93,12 +96,12 @@ class TextOutput:
         self._number = 0
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
-        """Say what is played on, and explain the strip."""
+        """Print the coordinator and the share-partition, and explain the offset row."""
         self._indented(
             Text(
-                "In a share group many consumers work on the records of one partition, each record on its "
-                "own. The broker that leads the partition keeps track of every record, and the share "
-                "coordinator keeps its notes. This demo plays that broker.\n"
+                "In a share group, many consumers process the records of one partition, each record "
+                "independently. The broker that leads the partition tracks every record, and the share "
+                "coordinator stores this state. This demo acts as that broker.\n"
             ),
             0,
         )
@@ -141,14 +144,14 @@ class TextOutput:
 
 
 class JsonOutput:
-    """For programs: one object a line, the first about the whole, then one for each step."""
+    """For programs: one object per line, first the share-partition, then each step."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._number = 0
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
-        """Write what is played on."""
+        """Write the coordinator and the share-partition."""
         self._write({"bootstrap": bootstrap, "share_partition": str(key)})
 
     def show_step(self, step: DemoStep) -> None:
@@ -189,7 +192,7 @@ def _error(call: RecordedCall) -> dict[str, Any] | None:
 
 
 def _can_encode(characters: str, stream: TextIO) -> bool:
-    """Tell whether a stream's encoding has these characters."""
+    """Return whether a stream's encoding has these characters."""
     try:
         characters.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -205,7 +208,7 @@ def _batch_at(state: ReadState, offset: int) -> StateBatch | None:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a value as JSON has it: tuples with names as objects, delivery states by name."""
+    """Return a value for JSON: named tuples as objects, delivery states by name."""
     if isinstance(value, StateBatch):
         named = value._asdict()
         named["delivery_state"] = _STATE_NAMES.get(value.delivery_state, value.delivery_state)
@@ -227,7 +230,7 @@ def _arguments(call: RecordedCall) -> str:
 
 
 def _describe_batch(batch: StateBatch) -> str:
-    """Return a batch in the order in which one says it: offsets, state, deliveries."""
+    """Format a batch: offsets, state, deliveries."""
     offsets = f"{batch.first_offset}-{batch.last_offset}"
     if batch.first_offset == batch.last_offset:
         offsets = str(batch.first_offset)

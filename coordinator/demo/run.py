@@ -1,4 +1,4 @@
-"""The demo as a command: connect, play, and say in one line what went wrong if something did."""
+"""Run the demo, and print a failure in one line."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ from coordinator.errors import ConfigError
 EXIT_OK = 0
 EXIT_FAILED = 1
 
-# Somebody is watching: give up after some seconds, not after minutes.
+# A person is waiting, so give up after seconds instead of minutes.
 _RETRY = RetryPolicy(attempts_max=3, first_s=0.25)
 _LIMITS = ConnectionLimits(connect_s=5.0, request_s=10.0)
 
@@ -37,11 +37,11 @@ def run(
     retry: RetryPolicy = _RETRY,
     security: ClientSecurity | None = None,
 ) -> int:
-    """Play the demo against a running coordinator; return the exit code of the process.
+    """Run the demo against a running coordinator; return the exit code of the process.
 
-    `out` gets the story (None: stdout), as text or as JSON lines, `err` the one line about a failure
-    (None: stderr). Raises ConfigError for a bootstrap that is no address. The state that the demo makes
-    belongs to a group of its own and is deleted at the end.
+    `out` gets the steps (None: stdout), as text or as JSON lines, `err` the failure (None: stderr). Raises
+    ConfigError for an invalid bootstrap address. The state of the demo belongs to a group of its own and is
+    deleted at the end.
     """
     out = out or sys.stdout
     page = JsonOutput(out) if json_lines else TextOutput(out)
@@ -83,7 +83,7 @@ def _explain_error(error: Exception, bootstrap: str, *, began: bool) -> str:
     assert isinstance(error, ShareCoordinatorError)
     said = error.message if isinstance(error, Disconnected) else f"{error.message} ({error.error_code.name})"
     if began:
-        return f"the coordinator at {bootstrap} failed in the middle of the story: {said}"
+        return f"the coordinator at {bootstrap} failed during the demo: {said}"
     if isinstance(error, UnsupportedVersion):
         return f"{bootstrap} is not a share coordinator: {said}"
     if isinstance(error, CoordinatorUnavailable):
@@ -91,4 +91,4 @@ def _explain_error(error: Exception, bootstrap: str, *, began: bool) -> str:
             f"no share coordinator answers at {bootstrap}. {said} "
             "To start one: share-coordinator serve. To name another: --bootstrap HOST:PORT."
         )
-    return f"the coordinator at {bootstrap} refuses to begin: {said}"
+    return f"the coordinator at {bootstrap} refused the first request: {said}"

@@ -1,7 +1,6 @@
-"""The story: a share group's records from first delivery to deletion, with a change of leaders in between.
+"""The steps of the demo: the records of a share group from first delivery to deletion, with two leaders.
 
-Each step makes calls to a coordinator and then reads what it holds. Nothing of an answer is written here:
-a step carries the answers as they came.
+Each step sends requests to a coordinator and then reads its state. Responses are not predefined.
 """
 
 import asyncio
@@ -18,14 +17,14 @@ from coordinator.client import (
     Uninitialised,
 )
 
-# The states of a record as Kafka numbers them (KIP-932). ACQUIRED is known to the leader only.
+# The delivery states as Kafka numbers them (KIP-932). ACQUIRED is never stored.
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 
 RECORDS = 10
 
 
 class RecordedCall(NamedTuple):
-    """One request to the coordinator and its answer: an error if it was refused, else maybe values."""
+    """One request to the coordinator and its response: an error, or values."""
 
     name: str
     request: dict[str, Any]
@@ -35,7 +34,7 @@ class RecordedCall(NamedTuple):
 
 
 class DemoStep(NamedTuple):
-    """What happens, why, what was asked, and what the coordinator holds after it (None: nothing)."""
+    """A step: title, explanation, requests, and the state afterwards (None: no state)."""
 
     title: str
     text: str
@@ -44,11 +43,11 @@ class DemoStep(NamedTuple):
 
 
 class UnexpectedAcceptance(Exception):
-    """The coordinator accepted what a share coordinator must refuse; the text is one line for people."""
+    """The coordinator accepted a request that it must refuse; the text is one line for people."""
 
 
 class DemoScenario:
-    """Plays on one share-partition, which must be new. `steps` runs once."""
+    """The steps on one share-partition, which must be new. `steps` runs once."""
 
     def __init__(self, client: ShareCoordinatorClient, key: SharePartitionKey) -> None:
         self._client = client
@@ -57,24 +56,22 @@ class DemoScenario:
         self._leader_epoch = 1
 
     async def steps(self) -> AsyncIterator[DemoStep]:
-        """Play step by step. Raises ShareCoordinatorError when the coordinator fails, and
-        UnexpectedAcceptance.
-        """
+        """Run step by step. Raises ShareCoordinatorError for errors, and UnexpectedAcceptance."""
         await self._call("initialize", state_epoch=1, start_offset=0)
         yield await self._step(
             "A share group subscribes to a topic",
-            "Kafka asks the share coordinator to keep notes on how far the group is with a partition. "
-            "The notes begin at offset 0.",
+            "Kafka's group coordinator asks the share coordinator to create the state of a partition for "
+            "the group. The start offset is 0.",
         )
         state: ReadState = await self._call("read", leader_epoch=1)
         yield await self._step(
             "Broker A becomes the leader of the partition",
-            "It reads the notes once, under its leader epoch, and from then on only writes.",
+            "It reads the state once with its leader epoch, and only writes from then on.",
         )
         yield await self._step(
-            f"{RECORDS} records are handed out to consumers",
-            "Each record goes to one consumer of the group. That is not written down: were the broker to "
-            "die now, the records would simply be handed out again.",
+            f"{RECORDS} records are delivered to consumers",
+            "Each record is delivered to one consumer of the group. First deliveries are not stored. If the "
+            "broker crashed now, the records would be delivered again.",
         )
         async for step in self._broker_a(state.state_epoch):
             yield step
@@ -84,42 +81,41 @@ class DemoScenario:
             yield step
 
     async def _broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
-        """Let the first leader note accepted, released and rejected records, and move the start offset."""
+        """Steps of the first leader: accepted, released and rejected records, and a new start offset."""
         await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
         yield await self._step(
             "Some records are accepted",
-            "The consumer of records 2 to 5 is done with them; those of 0 and 1 are slower. Broker A tells "
-            "the consumer so only after the coordinator has stored it.",
+            "The consumer of records 2 to 5 accepts them; those of 0 and 1 are slower. Broker A confirms it "
+            "to the consumer after the coordinator has stored it.",
         )
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 1)])
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 2)])
         yield await self._step(
             "A record is released, twice",
-            "Two consumers in turn could not work on record 6 and gave it back. It is available again, and "
-            "the notes count its deliveries, so that a record which nobody can work on does not go round "
-            "for ever.",
+            "Two consumers, one after the other, released record 6. It is available again. The state counts "
+            "its deliveries, so that a record that no consumer can process is not delivered "
+            "forever.",
         )
         await self._write(state_epoch, complete=5, batches=[StateBatch(7, 7, ARCHIVED, 1)])
         yield await self._step(
             "A record is rejected",
-            "Record 7 makes no sense to its consumer. It will not be handed out again.",
+            "The consumer rejects record 7, for example because it is invalid. It is not delivered again.",
         )
         await self._write(
             state_epoch, complete=1, batches=[StateBatch(0, 1, ACKNOWLEDGED, 1)], start_offset=6
         )
         yield await self._step(
             "The start offset moves on",
-            "Records 0 and 1 are accepted at last. Everything below offset 6 is settled, and the notes "
-            "forget it.",
+            "Records 0 and 1 are accepted. Records below offset 6 are complete and no longer stored.",
         )
 
     async def _broker_b(self) -> AsyncIterator[DemoStep]:
-        """Let a second leader take over, the first one be refused, and the second one go on."""
+        """Steps of a second leader: takeover, fencing of the first one, and continuation."""
         self._leader_epoch = 2
         state: ReadState = await self._call("read", leader_epoch=2)
         yield await self._step(
-            "Broker A falls silent, and broker B becomes the leader",
-            "It knows nothing but what it reads here, under the next leader epoch.",
+            "Broker A stops responding, and broker B becomes the leader",
+            "It reads the whole state with the next leader epoch.",
         )
         await self._write(
             state.state_epoch,
@@ -129,9 +125,9 @@ class DemoScenario:
             refused_with=FencedLeaderEpoch,
         )
         yield await self._step(
-            "Broker A was only slow",
-            "It comes back, does not know that it leads no more, and wants to note that record 8 was "
-            "rejected. Two leaders writing in turn would ruin the notes.",
+            "Broker A was only paused",
+            "It continues as if it were still the leader, and writes that record 8 was rejected. The "
+            "coordinator fences it, because two leaders would overwrite each other's state.",
         )
         await self._write(
             state.state_epoch,
@@ -141,24 +137,24 @@ class DemoScenario:
             leader_epoch=2,
         )
         yield await self._step(
-            "Broker B goes on where broker A left off",
-            "It hands out records 6, 8 and 9, and all are accepted; 6 at its third delivery.",
+            "Broker B continues",
+            "It delivers records 6, 8 and 9, and all are accepted; record 6 at its third delivery.",
         )
 
     async def _end(self) -> AsyncIterator[DemoStep]:
         await self._call("summary")
         yield await self._step(
-            "Somebody asks how far the group is",
-            "Kafka's tools work out a share group's lag from this answer.",
+            "An operator asks for the lag of the group",
+            "Kafka's tools compute the lag of a share group from this response.",
         )
         await self._call("delete")
         await self._call("read", refused_with=Uninitialised, leader_epoch=2)
-        yield await self._step("The group is deleted", "Its notes go with it.", deleted=True)
+        yield await self._step("The group is deleted", "Its state is deleted.", deleted=True)
 
     # Calls.
 
     async def _step(self, title: str, text: str, *, deleted: bool = False) -> DemoStep:
-        """Close a step: take its calls, and read what the coordinator holds now."""
+        """Finish a step: collect its requests, and read the state."""
         calls, self._calls = self._calls, []
         state = None if deleted else await self._client.read(self._key, self._leader_epoch)
         return DemoStep(title, text, calls, state)
@@ -186,7 +182,7 @@ class DemoScenario:
     async def _call(
         self, name: str, *, refused_with: type[ShareCoordinatorError] | None = None, **request: Any
     ) -> Any:
-        """Call a method of the client and note the answer; only the refusal that is due is no failure."""
+        """Call a method of the client and record the response; only the expected error is accepted."""
         loop = asyncio.get_running_loop()
         answer: Any = None
         refusal: ShareCoordinatorError | None = None

@@ -65,7 +65,7 @@ def rows(told: str, label: str) -> list[str]:
 async def test_the_strips_show_what_happens_to_the_records() -> None:
     out = io.StringIO()
     await played_on_ours(out)
-    assert rows(out.getvalue(), "noted") == [
+    assert rows(out.getvalue(), "state") == [
         "··········",
         "··········",
         "··········",
@@ -89,7 +89,7 @@ async def test_without_unicode_the_marks_are_letters() -> None:
     out = Ascii()
     await played_on_ours(out)
     assert out.getvalue().isascii()
-    assert rows(out.getvalue(), "noted")[6] == "------rx.."
+    assert rows(out.getvalue(), "state")[6] == "------rx.."
 
 
 @async_test
@@ -150,7 +150,7 @@ async def test_what_is_shown_comes_from_the_answers() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(READ, another_state)
         assert await played(fake.address, out) == (0, "")
-    assert rows(out.getvalue(), "noted")[0] == "───··↺↺···"
+    assert rows(out.getvalue(), "state")[0] == "───··↺↺···"
     assert rows(out.getvalue(), "deliveries")[0] == "77"
 
 
@@ -185,7 +185,7 @@ async def test_somebody_else_answers() -> None:
 async def test_the_coordinator_refuses_to_begin() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(INITIALIZE, refusing(31, "Not you."))
-        assert "refuses to begin: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
+        assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
 
 
 @async_test
@@ -193,8 +193,8 @@ async def test_the_coordinator_fails_in_the_middle() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
         fake.plan(WRITE, answer_normally, close_connection)
-        assert "failed in the middle of the story" in await last_words(fake, out=out)
-    assert len(rows(out.getvalue(), "noted")) == 4
+        assert "failed during the demo" in await last_words(fake, out=out)
+    assert len(rows(out.getvalue(), "state")) == 4
 
 
 @async_test
