@@ -182,7 +182,7 @@ class GroupMember:
                 del self._wishes[partition]
         if not decision:
             # No shard was assigned, so all members keep theirs.
-            self._refused = "The leader of the group could not decide who owns what; all goes on as it was."
+            self._refused = "The group's leader could not compute an assignment; shards stay at their owners."
             self._deliver(self._listener_calls(OwnershipChange()))
             if self.membership.leads:
                 self._request_rebalance()
@@ -241,7 +241,7 @@ class GroupMember:
         try:
             decision = decode_assignment(data)
         except UnreadableMessage as error:
-            self._refuse(f"This replica does not understand what the group's leader decided: {error}.")
+            self._refuse(f"The assignment from the group's leader cannot be read: {error}.")
             return None
         if decision.refused:
             self._refuse(f"The group refuses this replica: {decision.refused}.")
@@ -252,7 +252,7 @@ class GroupMember:
                 "the shards."
             )
         if not decision.instance:
-            self._refuse("The group's leader does not understand this replica, which gets no shards.")
+            self._refuse("The group's leader cannot read the metadata of this replica, which gets no shards.")
         elif decision.instance != self._replica.instance:
             # The assignment was made for the previous process with this group.instance.id (KIP-345).
             self._request_rebalance()
@@ -375,7 +375,7 @@ class GroupMember:
         if membership_error is not None:
             sentences.append(membership_error.sentence)
         elif not self._lease.is_fresh():
-            sentences.append("Nothing was heard of the group for too long.")
+            sentences.append("The last confirmed heartbeat is too old.")
         return sentences
 
 

@@ -19,9 +19,9 @@ FIND_COORDINATOR_AGAIN = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COO
 _TRANSIENT = {*FIND_COORDINATOR_AGAIN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 _MESSAGES = {
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Kafka does not let this replica into group {group} "
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Kafka refuses this replica in group {group} "
     "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group.",
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are no share coordinators "
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are not share coordinators "
     "(INCONSISTENT_GROUP_PROTOCOL): another group id is needed.",
     ErrorCode.INVALID_GROUP_ID: "Kafka does not accept {group} as the id of a group (INVALID_GROUP_ID).",
     ErrorCode.INVALID_SESSION_TIMEOUT: "Kafka does not accept the session timeout "
@@ -56,7 +56,7 @@ def join_failure(code: int, group: str) -> JoinFailure:
     """Return the failure for an error code of a group."""
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)
-    sentence = _MESSAGES.get(code, "Kafka does not let this replica into group {group}: error {code}.")
+    sentence = _MESSAGES.get(code, "Kafka refuses this replica in group {group}: error {code}.")
     kind = "passes" if code in _TRANSIENT else f"error {code}"
     return JoinFailure(
         MembershipError(kind, sentence.format(group=group, code=code), is_transient=code in _TRANSIENT)
