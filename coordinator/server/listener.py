@@ -13,6 +13,7 @@ from coordinator.security.tls import Trust
 from coordinator.security.tls_acceptor import Acceptor, PlaintextAcceptor, TlsAcceptor, peer_address
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
+from coordinator.server.freed_memory import FreedMemory, trim_heap
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener_security import Handler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.server.request_memory import RequestMemory
@@ -44,6 +45,7 @@ class Listener:
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
         self.request_memory = RequestMemory(limits.queued_bytes_max)
+        self._freed_memory = FreedMemory()
         self._all_answered: asyncio.Event | None = None
 
     async def start(self, address: HostPort) -> None:
@@ -112,6 +114,8 @@ class Listener:
                     connection.close(reason)
                 connection.abort_if_stalled(now_s)
             self._close_largest_partial_frames()
+            if self._freed_memory.is_due(now_s):
+                trim_heap()
 
     def _close_largest_partial_frames(self) -> None:
         """Close the connections with the largest partial frames if these fill the request memory.
@@ -183,6 +187,7 @@ class Listener:
         """Count a client that was rejected before it became a connection."""
         self._metrics.connection_opened()
         self._metrics.connection_closed(reason)
+        self._freed_memory.connection_closed()
         if sentence:
             self.warn_client(sentence, peer)
 
@@ -204,6 +209,7 @@ class Listener:
         """Remove a closed connection."""
         self._connections.discard(connection)
         self.request_memory.waiting.discard(connection)
+        self._freed_memory.connection_closed()
         self.connection_idle()
 
     def connection_idle(self) -> None:

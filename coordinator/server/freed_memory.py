@@ -1,0 +1,45 @@
+"""Return freed memory to the system after many connections were closed.
+
+The C library keeps freed memory that lies between allocations in use. It kept 70 to 400 MB after 1 000 TLS
+connections.
+"""
+
+import ctypes
+
+# Connections of brokers stay open for hours, so this is an unusual number of them.
+CLOSED_MIN = 200
+INTERVAL_S = 10.0
+
+
+def trim_heap() -> None:
+    """Return free memory of the heap to the system, if the C library can do that (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+class FreedMemory:
+    """Decides when to trim the heap: after each interval in which many connections were closed.
+
+    The heap is trimmed a second time after the interval that follows. Connections that were closed shortly
+    before the first time are freed then.
+    """
+
+    def __init__(self) -> None:
+        self._closed = 0
+        self._were_many = False
+        self._next_s = 0.0
+
+    def connection_closed(self) -> None:
+        """Count a connection, or a failed handshake."""
+        self._closed += 1
+
+    def is_due(self, now_s: float) -> bool:
+        """Tell whether to trim the heap now; the caller does so then."""
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + INTERVAL_S
+        are_many = self._closed >= CLOSED_MIN
+        due = are_many or self._were_many
+        self._closed, self._were_many = 0, are_many
+        return due

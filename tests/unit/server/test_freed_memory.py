@@ -1,0 +1,67 @@
+"""Memory of many closed connections goes back to the system, and few closed connections cost nothing."""
+
+import asyncio
+import os
+import platform
+
+import pytest
+
+from coordinator.server import ServerLimits, freed_memory, listener
+from coordinator.server.freed_memory import CLOSED_MIN, INTERVAL_S, FreedMemory, trim_heap
+from tests.benchmarks.machine import resident_bytes
+from tests.unit.server.wire import served
+
+BLOCK_BYTES, BLOCKS = 4_096, 20_000
+
+
+def closed(memory: FreedMemory, count: int) -> None:
+    for _ in range(count):
+        memory.connection_closed()
+
+
+def test_many_closed_connections_are_followed_by_two_trims() -> None:
+    memory = FreedMemory()
+    closed(memory, CLOSED_MIN)
+    assert [memory.is_due(at * INTERVAL_S) for at in range(1, 5)] == [True, True, False, False]
+
+
+def test_few_closed_connections_are_not_followed_by_a_trim() -> None:
+    memory = FreedMemory()
+    for at in range(1, 10):
+        closed(memory, CLOSED_MIN - 1)
+        assert not memory.is_due(at * INTERVAL_S)
+
+
+def test_there_is_an_interval_between_trims() -> None:
+    memory = FreedMemory()
+    closed(memory, CLOSED_MIN)
+    assert memory.is_due(100.0)
+    closed(memory, CLOSED_MIN)
+    assert not memory.is_due(100.0 + INTERVAL_S - 0.1)
+    assert memory.is_due(100.0 + INTERVAL_S)
+
+
+def test_the_listener_trims_the_heap_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    trimmed = asyncio.Event()
+    monkeypatch.setattr(listener, "trim_heap", trimmed.set)
+    monkeypatch.setattr(freed_memory, "CLOSED_MIN", 1)
+    monkeypatch.setattr(freed_memory, "INTERVAL_S", 0.0)
+
+    async def scenario() -> None:
+        async with served(ServerLimits(sweep_s=0.001)) as one:
+            client = await one.connect()
+            client.writer.close()
+            await asyncio.wait_for(trimmed.wait(), 60)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can trim its heap")
+def test_free_memory_between_allocations_in_use_is_returned() -> None:
+    blocks: list[bytes | None] = [os.urandom(BLOCK_BYTES) for _ in range(BLOCKS)]
+    kept = blocks[:: BLOCKS // 100]
+    blocks.clear()
+    before = resident_bytes(os.getpid())
+    trim_heap()
+    assert before - resident_bytes(os.getpid()) > BLOCKS * BLOCK_BYTES // 2
+    assert len(kept) == 100
