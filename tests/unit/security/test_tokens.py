@@ -197,9 +197,7 @@ def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
         open_key_source(str(file), SETTING, 3600)
-    assert str(raised.value).startswith(
-        f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set"
-    )
+    assert str(raised.value).startswith(f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set")
 
 
 class KeyServer(ThreadingHTTPServer):
