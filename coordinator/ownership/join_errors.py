@@ -18,7 +18,7 @@ LOST_MEMBER_ID = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
 FIND_COORDINATOR_AGAIN = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _TRANSIENT = {*FIND_COORDINATOR_AGAIN, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
-_MESSAGES = {
+_MESSAGES: dict[int, str] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Kafka refuses this replica in group {group} "
     "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group.",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Group {group} has members that are not share coordinators "

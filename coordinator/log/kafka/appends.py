@@ -31,7 +31,7 @@ REQUEST_BYTES_MAX = 8 << 20
 
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
 # The broker has looked at the batch, appended nothing, and would say so again.
-_REFUSED = {
+_REFUSED: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Kafka does not let us write to this topic",
