@@ -1,4 +1,4 @@
-"""A real runtime over a log in memory, and its admin application: asked without a socket, or served."""
+"""Run a real runtime over a memory log and its admin application, in process or over a socket."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ SHARDS = 4
 
 
 class TopicsInMemory:
-    """A cluster that knows names and end offsets; it can be down, or slow."""
+    """Topic metadata in memory. Requests can fail (`is_down`) or block (`answers`)."""
 
     def __init__(
         self, names: Mapping[bytes, str] | None = None, ends: Mapping[tuple[bytes, int], int] | None = None
@@ -66,7 +66,7 @@ class TopicsInMemory:
 
 
 class Admin:
-    """The application and what stands behind it; `get` asks it."""
+    """The admin application, its runtime and an in-process HTTP client."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Admin:
         self.owners = OwnerDirectory()
         self.access = AccessControl(config)
         self.tls = make_server_tls(config)
-        # What the group of coordinators was asked for.
+        # Requested hand-overs: (state partition, instance id).
         self.wishes: list[tuple[int, str]] = []
         self.app: FastAPI = create_app(
             runtime,
@@ -114,7 +114,7 @@ class Admin:
 
 
 async def logged(records: Iterable[StateRecord]) -> MemoryLog:
-    """Return a log that holds the records, all of the same time."""
+    """Return a memory log with one append for each record, all with the timestamp NOW_MS."""
     log = MemoryLog(SHARDS)
     await log.open()
     for record in records:
@@ -136,7 +136,7 @@ async def admin(
     make_expiry: MakeExpiry = lambda _: None,
     **settings: object,
 ) -> AsyncIterator[Admin]:
-    """Start a runtime that has loaded the records."""
+    """Start a runtime with the given records and wait until all shards are loaded."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
     runtime = Runtime(
@@ -152,7 +152,7 @@ async def admin(
     )
     metrics.attach(runtime)
     await runtime.start()
-    while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
+    while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
     try:
         yield Admin(runtime, metrics, config, topics, make_expiry(runtime))
@@ -161,7 +161,7 @@ async def admin(
 
 
 class Served:
-    """An application that is served by a thread of its own, at `url`."""
+    """An admin application that another thread serves at `url`."""
 
     def __init__(self, url: str, coordinator: Admin, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
@@ -169,7 +169,7 @@ class Served:
         self._loop = loop
 
     def do(self, action: Callable[[], object]) -> None:
-        """Have the thread do something, and wait until it is done."""
+        """Run the action on the server's event loop and wait until it ends."""
 
         async def act() -> None:
             action()
@@ -184,7 +184,7 @@ def served(
     make_expiry: MakeExpiry = lambda _: None,
     **settings: object,
 ) -> Iterator[Served]:
-    """Serve a runtime that has loaded the records, until the block ends."""
+    """Serve a runtime with the given records from another thread until the block ends."""
     ready = threading.Event()
     stopped = asyncio.Event()
     made: list[Served] = []
@@ -221,7 +221,7 @@ def served(
 
 
 def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
-    """Make a test of a coroutine function: it runs on an event loop of its own."""
+    """Wrap a coroutine function as a test that runs it on a new event loop."""
 
     @wraps(test)
     def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:

@@ -1,4 +1,4 @@
-"""Who may look and who may change something: without a server, and what is told to whoever may not."""
+"""Authentication and authorization of HTTP requests: tokens, scopes, read-only mode and the Host header."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ SNAPSHOTS = "/api/v1/snapshots"
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> str:
-    """A file with a token for each scope."""
+    """A token file with one token for each scope."""
     return str(file_of(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
 
 
@@ -38,11 +38,11 @@ async def refusal(coordinator: Admin, path: str, headers: dict[str, str] | None 
 
 
 @async_test
-async def test_what_everybody_may_see_needs_no_token(tokens: str) -> None:
+async def test_public_paths_need_no_token(tokens: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
         for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json"):
             assert (await coordinator.get(path)).status_code == 200, path
-        # The right answer does not depend on a wrong header.
+        # Public paths ignore a wrong Authorization header.
         assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
         for path in ("/healthz", "/metrics", "/api/v1/groups", "/api/v1/live", "/nowhere"):
             status, message = await refusal(coordinator, path)
@@ -51,7 +51,7 @@ async def test_what_everybody_may_see_needs_no_token(tokens: str) -> None:
 
 
 @async_test
-async def test_a_token_opens_the_rest(tokens: str) -> None:
+async def test_valid_token_allows_reading(tokens: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
         for token in (READING, WRITING):
             for path in ("/healthz", "/metrics", "/api/v1/groups"):
@@ -70,7 +70,7 @@ async def test_a_token_opens_the_rest(tokens: str) -> None:
     ],
 )
 @async_test
-async def test_a_wrong_token_is_told_so(tokens: str, authorization: str, said: str) -> None:
+async def test_invalid_token_returns_401_with_reason(tokens: str, authorization: str, said: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
         answer = await coordinator.get("/healthz", {"Authorization": authorization})
         assert answer.status_code == 401
@@ -80,13 +80,13 @@ async def test_a_wrong_token_is_told_so(tokens: str, authorization: str, said: s
 
 
 @async_test
-async def test_metrics_can_be_open(tokens: str) -> None:
+async def test_http_metrics_open_serves_metrics_without_token(tokens: str) -> None:
     async with admin(http_token_file=tokens, http_metrics_open="true") as coordinator:
         assert (await coordinator.get("/metrics")).status_code == 200
         assert (await coordinator.get("/healthz")).status_code == 401
 
 
-def test_who_guesses_is_not_listened_to_but_who_knows_is(
+def test_failed_logins_are_throttled_but_known_token_is_accepted(
     tokens: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @async_test
@@ -95,7 +95,7 @@ def test_who_guesses_is_not_listened_to_but_who_knows_is(
             assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
             for _ in range(FAILED_LOGINS_MAX):
                 assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 401
-            # That this one would have been right is not told.
+            # A throttled response does not reveal whether the token is valid.
             for token in (WRONG, WRITING):
                 answer = await coordinator.get("/healthz", bearer(token))
                 assert answer.status_code == 429
@@ -119,7 +119,7 @@ def test_who_guesses_is_not_listened_to_but_who_knows_is(
 
 
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["", "Bearer ", "bearer  ", "Basic "]))
-def test_whatever_is_sent_is_refused_and_nothing_else(text: str, kind: str) -> None:
+def test_any_other_authorization_header_returns_401(text: str, kind: str) -> None:
     with TemporaryDirectory() as folder:
         access = AccessControl(Config(http_token_file=str(file_of(Path(folder), f"a read {READING}"))))
     with pytest.raises(AccessDenied) as denied:
@@ -128,7 +128,7 @@ def test_whatever_is_sent_is_refused_and_nothing_else(text: str, kind: str) -> N
 
 
 @async_test
-async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
+async def test_changed_token_file_takes_effect_after_reload(tokens: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
         assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
         file_of(Path(tokens).parent, f"prometheus read {WRONG}\n")
@@ -151,7 +151,7 @@ async def test_tokens_that_change_are_good_at_once(tokens: str) -> None:
     ],
 )
 @async_test
-async def test_an_executed_write_requires_the_right_to_write(
+async def test_executed_write_requires_scope_write(
     tokens: str,
     settings: dict[str, str],
     token: str,
@@ -171,7 +171,7 @@ async def test_an_executed_write_requires_the_right_to_write(
 
 @pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
 @async_test
-async def test_a_dry_run_requires_the_right_to_read(tokens: str, settings: dict[str, str]) -> None:
+async def test_dry_run_requires_scope_read(tokens: str, settings: dict[str, str]) -> None:
     async with admin(http_token_file=tokens, **settings) as coordinator:
         for token, status in ((READING, 200), (WRITING, 200), (WRONG, 401)):
             answer = await coordinator.post("/api/v1/prunes", {}, bearer(token))
@@ -184,7 +184,7 @@ async def test_a_dry_run_requires_the_right_to_read(tokens: str, settings: dict[
 
 
 @async_test
-async def test_without_settings_everybody_reads_and_nobody_writes() -> None:
+async def test_default_settings_allow_reads_and_refuse_writes() -> None:
     async with admin() as coordinator:
         assert (await coordinator.get("/healthz")).status_code == 200
         assert (await coordinator.get("/metrics", bearer(WRONG))).status_code == 200
@@ -208,7 +208,7 @@ async def test_without_settings_everybody_reads_and_nobody_writes() -> None:
     ],
 )
 @async_test
-async def test_a_name_that_was_made_to_lead_here_is_not_ours(host: str, status: int) -> None:
+async def test_unknown_host_header_is_refused_without_authentication(host: str, status: int) -> None:
     async with admin() as coordinator:
         assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
         assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
@@ -246,12 +246,12 @@ async def test_a_name_that_was_made_to_lead_here_is_not_ours(host: str, status: 
         ({"http_allowed_principals": "User:alice"}, "http.token.file= cannot be used"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, str], said: str) -> None:
+def test_invalid_combination_of_http_settings_is_refused(settings: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Config(**settings)  # type: ignore[arg-type]
 
 
-def test_an_address_that_others_reach_is_warned_of() -> None:
+def test_exposed_http_address_without_protection_is_warned_about() -> None:
     everywhere, here = HostPort("0.0.0.0", 9096), HostPort("127.0.0.1", 9096)
     assert Config().http_exposure_warning(here) is None
     assert Config().http_exposure_warning(HostPort("::1", 9096)) is None

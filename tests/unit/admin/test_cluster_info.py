@@ -1,4 +1,4 @@
-"""What the cluster says of users' topics: shared, remembered for a moment, and never waited for long."""
+"""Topic names and end offsets from the cluster: shared lookups, caching and bounded waits."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ ENDS = {(TOPIC_ID, 0): 150}
 
 
 @async_test
-async def test_names_and_lag_come_with_every_share_partition() -> None:
+async def test_share_partitions_show_topic_name_and_lag() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     async with admin(
         [snapshot(batches=packed((100, 103, 2, 1))), snapshot("other", OTHER_TOPIC_ID)], topics
@@ -24,21 +24,21 @@ async def test_names_and_lag_come_with_every_share_partition() -> None:
         detail = (await it.get(ONE)).json()
         known, unknown = (await it.get("/api/v1/share-partitions")).json()["items"]
     assert (detail["topic"], detail["end_offset"], detail["lag"]) == ("parcels", 150, 46)
-    # What is behind the last run is not done with, and the cluster knows that there is something.
+    # The record after the last state batch is unfinished, because the end offset is greater.
     assert detail["oldest_unfinished"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
     assert (known["topic"], known["end_offset"], known["lag"]) == ("parcels", 150, 46)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
 
 @async_test
-async def test_without_a_cluster_it_is_said_why_nothing_is_known() -> None:
+async def test_health_gives_the_reason_without_a_cluster() -> None:
     async with admin([snapshot()]) as it:
         assert (await it.get(ONE)).json()["lag"] is None
         assert (await it.get("/healthz")).json()["cluster_trouble"] == NO_CLUSTER
 
 
 @async_test
-async def test_a_cluster_that_is_down_is_said_so_and_left_in_peace() -> None:
+async def test_unreachable_cluster_is_reported_and_not_asked_again_at_once() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.is_down = True
     async with admin([snapshot()], topics) as it:
@@ -48,13 +48,13 @@ async def test_a_cluster_that_is_down_is_said_so_and_left_in_peace() -> None:
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
-    # Once for names and once for end offsets; and it is nobody's readiness.
+    # One request each for names and end offsets. Readiness does not depend on them.
     assert len(topics.asked) == 2
     assert ready.status_code == 200
 
 
 @async_test
-async def test_many_who_look_share_one_question() -> None:
+async def test_concurrent_lookups_share_one_request() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     facts = ClusterInfoCache(topics)
     answers = await asyncio.gather(*(facts.lookup([(TOPIC_ID, 0)]) for _ in range(20)))
@@ -65,7 +65,7 @@ async def test_many_who_look_share_one_question() -> None:
 
 
 @async_test
-async def test_a_slow_cluster_holds_nobody_up_and_its_answer_is_for_the_next() -> None:
+async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
     facts = ClusterInfoCache(topics)
@@ -80,13 +80,13 @@ async def test_a_slow_cluster_holds_nobody_up_and_its_answer_is_for_the_next() -
 
 
 @async_test
-async def test_a_share_partition_that_went_while_the_cluster_was_asked_is_not_found() -> None:
+async def test_share_partition_deleted_during_lookup_returns_404() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
     record = snapshot()
     async with admin([record], topics) as it:
         asking = asyncio.create_task(it.get(ONE))
-        while not topics.asked:  # noqa: ASYNC110 (a matter of turns, not of time)
+        while not topics.asked:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         it.runtime._runners[state_partition(record.key, SHARDS)].discard_state()
         topics.answers.set()

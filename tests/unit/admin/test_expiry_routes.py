@@ -1,4 +1,4 @@
-"""What is abandoned, over HTTP: when it goes, and that it continuesly for who may say so."""
+"""The expiry API: list abandoned state with its expiry time, and run an expiry round on request."""
 
 import asyncio
 from pathlib import Path
@@ -31,7 +31,7 @@ RETENTION_MS = (RULES.retention_minutes or 0) * MINUTE_MS
 
 
 class AbandonedStateCluster:
-    """A cluster with an empty group, and expiry that asks it."""
+    """A cluster with two groups, one of them empty, and an expiry that reads this cluster."""
 
     def __init__(self, rules: Rules = RULES) -> None:
         self.clock = StandingClock()
@@ -62,7 +62,7 @@ async def get_expiry(coordinator: Admin, query: str = "") -> dict[str, object]:
 
 
 @async_test
-async def test_what_is_abandoned_is_listed_with_when_it_goes() -> None:
+async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
     world = AbandonedStateCluster()
     async with admin(world.records, None, world.make_expiry) as coordinator:
         answer = await get_expiry(coordinator)
@@ -102,7 +102,7 @@ async def test_what_is_abandoned_is_listed_with_when_it_goes() -> None:
 
 
 @async_test
-async def test_without_a_cluster_or_while_it_is_down_there_is_no_answer() -> None:
+async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
     async with admin() as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert (answer.status_code, answer.json()["message"]) == (
@@ -118,7 +118,7 @@ async def test_without_a_cluster_or_while_it_is_down_there_is_no_answer() -> Non
 
 
 @async_test
-async def test_a_round_now_is_for_who_may_write_and_is_noted(
+async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = AbandonedStateCluster()
@@ -146,7 +146,7 @@ async def post_expiry(coordinator: Admin) -> None:
 
 
 @async_test
-async def test_a_round_now_is_refused_where_nothing_expires(
+async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = AbandonedStateCluster(Rules(None, 60))
@@ -161,7 +161,7 @@ async def test_a_round_now_is_refused_where_nothing_expires(
 
 
 @async_test
-async def test_a_round_that_cannot_be_made_is_noted_too(
+async def test_failed_expiry_round_is_audited(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     world = AbandonedStateCluster()
@@ -174,7 +174,7 @@ async def test_a_round_that_cannot_be_made_is_noted_too(
 
 
 @async_test
-async def test_a_round_that_takes_long_goes_on_without_who_asked_for_it(
+async def test_expiry_round_continues_after_its_request_timed_out(
     writing: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
@@ -189,7 +189,7 @@ async def test_a_round_that_takes_long_goes_on_without_who_asked_for_it(
         world.cluster.before["resolve"] = wait
         answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
-        # Who only looks is told what was known before.
+        # A dry run returns the result of the last look while the round is in progress.
         assert (await ordered(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Probes: liveness depends on nothing, readiness on all shards, startup happens once."""
+"""Probes: liveness depends on nothing, readiness on all shards; startup stays true once reached."""
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -7,14 +7,14 @@ from tests.unit.admin.test_state_routes import snapshot
 
 
 @async_test
-async def test_a_coordinator_that_serves_all_shards_is_ready() -> None:
+async def test_coordinator_is_ready_when_all_shards_are_active() -> None:
     async with admin() as coordinator:
         answer = await coordinator.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
 
 
 @async_test
-async def test_a_stopping_coordinator_is_not_ready_but_alive() -> None:
+async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
     async with admin() as coordinator:
         coordinator.runtime.mark_not_ready()
         ready, alive = await coordinator.get("/readyz"), await coordinator.get("/livez")
@@ -25,7 +25,7 @@ async def test_a_stopping_coordinator_is_not_ready_but_alive() -> None:
 
 
 @async_test
-async def test_startup_happens_once() -> None:
+async def test_startupz_stays_started_after_a_shard_fails() -> None:
     async with admin() as coordinator:
         before = await coordinator.get("/startupz")
         runner = coordinator.runtime._runners[0]
@@ -36,7 +36,7 @@ async def test_startup_happens_once() -> None:
 
 
 @async_test
-async def test_health_is_a_summary() -> None:
+async def test_healthz_summarizes_shards_and_listener() -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get("/healthz")
     shown = answer.json()
@@ -47,7 +47,7 @@ async def test_health_is_a_summary() -> None:
 
 
 @async_test
-async def test_metrics_are_prometheus_text() -> None:
+async def test_metrics_are_in_prometheus_text_format() -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -77,7 +77,7 @@ async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
 
 
 @async_test
-async def test_metrics_per_share_partition_are_switched_on_by_their_setting() -> None:
+async def test_metrics_partition_level_adds_share_partition_metrics() -> None:
     async with admin([snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics")
     assert 'share_coordinator_share_partition_start_offset{group="orders"' in answer.text

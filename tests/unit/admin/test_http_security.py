@@ -1,4 +1,4 @@
-"""The HTTP side over TLS, with real sockets: who gets in, who does not, and what they are told."""
+"""HTTP over TLS on real sockets: client certificates, tokens, renewed files and malformed requests."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ ALICE, BOB, EVE = "User:CN=alice,O=Example", "User:CN=bob", "User:CN=eve"
 
 
 class Files:
-    """Certificates of a listener and of those who connect."""
+    """Certificates and keys of the listener and of its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -59,7 +59,7 @@ class Files:
         token: str = "",
         order: object = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Ask over a connection of its own; return the status and the answer."""
+        """Send a request on a new connection; return the status and the decoded JSON body."""
         connection = self.connection(url, certificate)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = None
@@ -79,7 +79,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="module")
 def required(files: Files) -> Iterator[Served]:
-    """A coordinator that nobody talks to without a certificate."""
+    """A coordinator that requires client certificates."""
     settings = files.settings(
         http_ssl_client_auth="required",
         http_allowed_principals=BOB,
@@ -92,7 +92,7 @@ def required(files: Files) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def requested(files: Files) -> Iterator[Served]:
-    """A coordinator that takes certificates and tokens, and answers probes of everybody."""
+    """A coordinator that accepts client certificates or tokens, and probes without either."""
     settings = files.settings(
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
@@ -103,7 +103,7 @@ def requested(files: Files) -> Iterator[Served]:
         yield running
 
 
-def test_who_is_on_the_list_may(files: Files, required: Served) -> None:
+def test_certificate_principals_have_their_configured_rights(files: Files, required: Served) -> None:
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
     order = {"group": "orders", "execute": True}
@@ -118,7 +118,7 @@ def test_who_is_on_the_list_may(files: Files, required: Served) -> None:
     assert answer["message"].startswith(f"{BOB} may only read")
 
 
-def test_who_is_not_on_the_list_may_not(files: Files, required: Served) -> None:
+def test_unlisted_certificate_principal_gets_403_except_for_probes(files: Files, required: Served) -> None:
     status, answer = files.ask(required.url, "/healthz", certificate=files.eve.combined_file)
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
@@ -126,27 +126,29 @@ def test_who_is_not_on_the_list_may_not(files: Files, required: Served) -> None:
 
 
 @pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
-def test_without_a_good_certificate_there_is_no_answer(files: Files, required: Served, which: str) -> None:
+def test_missing_or_invalid_client_certificate_fails_the_connection(
+    files: Files, required: Served, which: str
+) -> None:
     certificate = None if which == "nobody" else getattr(files, which).combined_file
-    # In TLS 1.3 a client hears of it with the first answer.
+    # In TLS 1.3 the client sees the refusal when it reads the first response.
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
         files.ask(required.url, "/readyz", certificate=certificate)
 
 
-def test_probes_pass_where_certificates_are_requested(files: Files, requested: Served) -> None:
+def test_probes_need_no_certificate_if_client_auth_is_requested(files: Files, requested: Served) -> None:
     assert files.ask(requested.url, "/readyz")[0] == 200
     status, answer = files.ask(requested.url, "/healthz")
     assert status == 401
     assert "or connect with a certificate" in answer["message"]
     for how in ({"token": READING}, {"certificate": files.bob.combined_file}):
         assert files.ask(requested.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
-    # A token that is given counts, whatever the certificate.
+    # A token takes precedence over the certificate.
     assert files.ask(requested.url, "/healthz", token="x", certificate=files.bob.combined_file)[0] == 401
     with pytest.raises((ssl.SSLError, ConnectionError)):
         files.ask(requested.url, "/readyz", certificate=files.stranger.combined_file)
 
 
-def test_a_server_that_is_not_trusted_is_left(files: Files, requested: Served, tmp_path: Path) -> None:
+def test_client_rejects_server_of_another_authority(files: Files, requested: Served, tmp_path: Path) -> None:
     other = Authority(tmp_path, "somebody-else")
     host, port = requested.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
@@ -155,7 +157,7 @@ def test_a_server_that_is_not_trusted_is_left(files: Files, requested: Served, t
         connection.request("GET", "/readyz")
 
 
-def test_plaintext_to_the_tls_port_is_hung_up_on(files: Files, requested: Served) -> None:
+def test_plaintext_to_the_tls_port_is_closed(files: Files, requested: Served) -> None:
     host, port = requested.url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -169,7 +171,7 @@ def test_plaintext_to_the_tls_port_is_hung_up_on(files: Files, requested: Served
     assert files.ask(requested.url, "/readyz")[0] == 200
 
 
-def test_a_certificate_that_is_renewed_is_shown_at_once(tmp_path: Path) -> None:
+def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
     files = Files(tmp_path)
     settings = files.settings(http_token_file=str(files.tokens))
     with served(**settings) as running:
@@ -192,11 +194,11 @@ def _common_name(files: Files, url: str) -> str:
     return str(dict(part[0] for part in certificate["subject"])["commonName"])
 
 
-# What somebody who means no good sends, once inside.
+# Malformed requests of authenticated clients.
 
 
-def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) -> None:
-    # What is refused is not read to its end: who sends on meanwhile may find the connection closed.
+def test_body_over_the_limit_returns_413(files: Files, requested: Served) -> None:
+    # The server does not read a refused body to its end, so that later sends may fail.
     for chunked in (False, True):
         connection = files.connection(requested.url)
         connection.putrequest("POST", "/api/v1/prunes")
@@ -235,7 +237,7 @@ def test_a_body_that_is_too_large_is_refused(files: Files, requested: Served) ->
         ({"Content-Type": "application/json"}, 422, "the body is not JSON: "),
     ],
 )
-def test_a_write_must_look_like_one(
+def test_write_request_without_json_or_from_another_site_is_refused(
     files: Files,
     requested: Served,
     headers: dict[str, str],
@@ -254,7 +256,7 @@ def test_a_write_must_look_like_one(
         assert "from a page of" in caplog.records[-1].why  # type: ignore[attr-defined]
 
 
-def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
+def test_oversized_request_head_is_refused(files: Files, requested: Served) -> None:
     connection = files.connection(requested.url)
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
@@ -270,12 +272,10 @@ def test_an_endless_head_is_cut_off(files: Files, requested: Served) -> None:
     connection.close()
 
 
-def test_silent_clients_that_never_finish_their_handshake_keep_no_probe_out(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_tls_handshakes_do_not_block_probes(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 2)
     monkeypatch.setattr("coordinator.admin.http_server._HANDSHAKE_S", 300.0)
-    # One of its own, where connections of others do not count.
+    # A separate coordinator, so that connections of other tests do not count.
     settings = files.settings(http_token_file=str(files.tokens))
     with served(**settings) as coordinator, ExitStack() as crowd:
         host, port = coordinator.url.removeprefix("https://").split(":")
@@ -311,7 +311,7 @@ def _is_served(files: Files, url: str) -> bool:
         ("POST", "/api/v1/shards", 405),
     ],
 )
-def test_what_is_not_there_is_told_in_one_shape(
+def test_unknown_paths_and_methods_return_the_same_json_error(
     files: Files, requested: Served, method: str, path: str, status: int
 ) -> None:
     connection = files.connection(requested.url)
@@ -328,7 +328,7 @@ def test_what_is_not_there_is_told_in_one_shape(
     connection.close()
 
 
-def test_a_header_does_not_say_who_asks(
+def test_forwarded_for_header_does_not_change_the_audited_address(
     files: Files, requested: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):

@@ -1,4 +1,4 @@
-"""The HTTP server inside our own process: real sockets, no signals, an end when it is told to."""
+"""The embedded HTTP server on real sockets: start, stop, timeouts, limits and pipelining."""
 
 import asyncio
 import gc
@@ -17,14 +17,14 @@ from tests.unit.admin.admin_server import admin, async_test
 
 
 async def ask(port: int, path: str) -> bytes:
-    """Return the whole answer to a GET, with a connection of its own."""
+    """Send a GET request on a new connection; return all bytes of the response."""
     return await answers_to(
         port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     )
 
 
 async def answers_to(port: int, said: bytes) -> bytes:
-    """Return all that is answered on a connection of its own, until the server closes it."""
+    """Send the bytes on a new connection; return all received bytes until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
     async with asyncio.timeout(60):
@@ -34,7 +34,7 @@ async def answers_to(port: int, said: bytes) -> bytes:
 
 
 @async_test
-async def test_it_serves_from_start_to_stop() -> None:
+async def test_server_serves_from_start_to_stop() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -46,7 +46,7 @@ async def test_it_serves_from_start_to_stop() -> None:
 
 
 @async_test
-async def test_an_encoded_slash_arrives_as_one_part() -> None:
+async def test_encoded_slash_stays_in_one_path_segment() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -56,7 +56,7 @@ async def test_an_encoded_slash_arrives_as_one_part() -> None:
 
 
 @async_test
-async def test_it_leaves_signals_alone() -> None:
+async def test_server_keeps_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -67,7 +67,7 @@ async def test_it_leaves_signals_alone() -> None:
 
 
 @async_test
-async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
+async def test_idle_connection_does_not_delay_stop() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -78,7 +78,7 @@ async def test_an_idle_client_does_not_keep_it_from_stopping() -> None:
 
 
 @async_test
-async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
+async def test_head_request_returns_headers_without_body() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -94,8 +94,8 @@ async def test_the_head_of_an_answer_is_given_without_the_rest() -> None:
 
 
 @async_test
-async def test_the_head_of_an_answer_without_end_ends() -> None:
-    """It is nobody who watches."""
+async def test_head_request_of_event_stream_ends() -> None:
+    """A HEAD request must not subscribe to the event stream."""
     async with admin() as coordinator:
         event_stream = coordinator.app.state.event_stream
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
@@ -116,7 +116,7 @@ async def test_the_head_of_an_answer_without_end_ends() -> None:
 
 @pytest.mark.slow
 @async_test
-async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -130,7 +130,7 @@ async def test_who_takes_too_long_to_ask_is_hung_up_on(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 @async_test
-async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
+async def test_probe_is_answered_when_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 3)
@@ -138,7 +138,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
     begun = (
         b"",
         b"GET /livez HTTP/1.1\r\nHo",
-        # Answered, and its body goes on for ever.
+        # This request is answered, but its body never ends.
         b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
     )
     async with admin() as coordinator:
@@ -153,7 +153,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
             assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
         assert refused[:1] == [503]
         assert caplog.messages[0].startswith("The HTTP server has reached its connection limit")
-        # The oldest one was closed for the probe.
+        # The server closed the oldest connection for the probe.
         assert await crowd[0][0].read() == b""
         for _, writer in crowd:
             writer.close()
@@ -162,7 +162,7 @@ async def test_a_probe_is_answered_while_silent_clients_hold_all_connections(
 
 @pytest.mark.slow
 @async_test
-async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None:
+async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None:
     refused: list[int] = []
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
@@ -173,7 +173,7 @@ async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None
             with suppress(ConnectionError):
                 await answers_to(server.port, 5_000 * b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
             assert refused == [429]
-            # What the connection held has gone without the garbage collector.
+            # Reference counting frees the requests of the connection; no garbage collection is needed.
             await asyncio.sleep(0)
             left = [each for each in gc.get_objects() if isinstance(each, RequestResponseCycle)]
             assert len(left) <= 1
@@ -183,7 +183,7 @@ async def test_a_long_pipeline_is_broken_off_and_leaves_nothing_behind() -> None
 
 
 @async_test
-async def test_a_few_pipelined_requests_are_answered_in_order() -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -198,7 +198,7 @@ async def test_a_few_pipelined_requests_are_answered_in_order() -> None:
 
 
 @async_test
-async def test_a_body_that_does_not_end_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._BODY_WITHIN_S", 0.2)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -220,7 +220,7 @@ async def test_a_body_that_does_not_end_closes_its_connection(monkeypatch: pytes
 
 
 @async_test
-async def test_a_response_that_is_not_read_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -242,7 +242,7 @@ async def test_a_response_that_is_not_read_closes_its_connection(monkeypatch: py
 
 
 @async_test
-async def test_requests_that_are_not_http_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     refused: list[int] = []
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
@@ -256,7 +256,7 @@ async def test_requests_that_are_not_http_are_not_logged_one_by_one(caplog: pyte
 
 
 @async_test
-async def test_an_address_in_use_is_one_clear_line() -> None:
+async def test_address_in_use_raises_listen_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with admin() as coordinator:
             server = HttpServer(coordinator.app, HostPort("127.0.0.1", taken.getsockname()[1]))

@@ -1,4 +1,4 @@
-"""Lists in any order and in pages, made in slices whatever their size."""
+"""Lists of groups and share-partitions: sorting, paging and work in slices."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -23,7 +23,7 @@ RECORDS = [
 
 
 def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
-    """Run a coroutine that only gives way, and count how often it does."""
+    """Run a coroutine that yields only bare steps; return its result and the number of yields."""
     count = 0
     while True:
         try:
@@ -50,9 +50,7 @@ def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
     ],
 )
 @async_test
-async def test_share_partitions_are_listed_in_the_order_that_is_asked_for(
-    query: str, expected: list[str]
-) -> None:
+async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, expected: list[str]) -> None:
     async with admin(RECORDS) as coordinator:
         page = (await coordinator.get(f"{LIST}?{query}")).json()
     assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected
@@ -71,7 +69,7 @@ async def test_share_partitions_are_listed_in_the_order_that_is_asked_for(
     ],
 )
 @async_test
-async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> None:
+async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -> None:
     records = [snapshot("apples", partition=number) for number in range(2)]
     records += [snapshot("pears", batches=packed((100, 100, 0, 1))), snapshot("Apes")]
     async with admin(records) as coordinator:
@@ -89,7 +87,7 @@ async def test_groups_are_found_and_sorted(query: str, expected: list[str]) -> N
     ],
 )
 @async_test
-async def test_a_list_that_cannot_be_is_refused(query: str, message: str) -> None:
+async def test_invalid_list_parameters_return_422(query: str, message: str) -> None:
     async with admin() as coordinator:
         answer = await coordinator.get(f"{LIST}?{query}")
     assert answer.status_code == 422
@@ -98,7 +96,7 @@ async def test_a_list_that_cannot_be_is_refused(query: str, message: str) -> Non
 
 @pytest.mark.parametrize("offset", [0, 1, 999, 1000, 2500, 3499, 3500])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_a_part_of_slices_is_the_part_of_the_whole(offset: int, backwards: bool) -> None:
+def test_sorted_page_equals_slice_of_full_sort(offset: int, backwards: bool) -> None:
     entries = [(number * 7919) % 3500 for number in range(3500)]
     part, turns = steps(
         listing.sorted_page(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
@@ -108,15 +106,15 @@ def test_a_part_of_slices_is_the_part_of_the_whole(offset: int, backwards: bool)
 
 
 @pytest.mark.parametrize("batches", [1, 500])
-def test_what_is_much_work_is_paused_often(batches: int) -> None:
-    """The pauses come with the work, be it many share-partitions or few with much in flight."""
+def test_build_responses_yields_in_proportion_to_state_batches(batches: int) -> None:
+    """The number of yields depends on the state batches, not only on the number of share-partitions."""
     _, turns = steps(listing.build_responses(range(100), lambda entry: entry, lambda entry: batches))
     assert turns == 100 * batches // listing.SLICE
 
 
 @async_test
-async def test_a_group_without_a_path_of_its_own_is_asked_for_in_the_query() -> None:
-    """Browsers take `..` out of a path, also when it is percent-encoded."""
+async def test_group_named_with_dots_is_addressed_by_query_parameter() -> None:
+    """Browsers normalize `..` in a path, even if it is percent-encoded."""
     async with admin([snapshot("..")]) as coordinator:
         shown = await coordinator.get(
             f"/api/v1/share-partition?group=..&topic={topic_id_text(TOPIC_ID)}&partition=0"
@@ -125,7 +123,7 @@ async def test_a_group_without_a_path_of_its_own_is_asked_for_in_the_query() -> 
 
 
 @async_test
-async def test_lists_give_way_while_they_are_made() -> None:
+async def test_long_sorted_list_yields_to_other_tasks() -> None:
     async with admin([snapshot(f"g{number}") for number in range(3000)]) as coordinator:
         turns = 0
 
@@ -144,7 +142,7 @@ async def test_lists_give_way_while_they_are_made() -> None:
 @pytest.mark.parametrize("order", [SharePartitionOrder.KEY, SharePartitionOrder.LAST_WRITE])
 @pytest.mark.parametrize("descending", [False, True])
 @async_test
-async def test_the_first_of_many_are_selected_without_holding_all(
+async def test_first_share_partitions_are_selected_with_bounded_memory(
     order: SharePartitionOrder, descending: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
@@ -171,7 +169,7 @@ async def test_the_first_of_many_are_selected_without_holding_all(
 
 @pytest.mark.slow
 @async_test
-async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0
     make = listing.groups
 
@@ -200,7 +198,7 @@ async def test_one_list_is_made_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
 @async_test
-async def test_a_page_of_another_site_cannot_have_lists_made(site: str, status: int) -> None:
+async def test_cross_site_request_for_a_list_is_refused(site: str, status: int) -> None:
     async with admin(RECORDS) as coordinator:
         answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})
         assert answer.status_code == status

@@ -1,4 +1,4 @@
-"""Share-partitions with very many runs: what is shown of them, and brokers have their turns meanwhile."""
+"""Share-partitions with many state batches: pages, columns, and no long step of the event loop."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ from tests.unit.admin.test_listing import steps
 from tests.unit.admin.test_state_routes import run, snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
-# Every other offset from 100 on, acknowledged and available in turn.
+# Every other offset from 100, with delivery states 0 and 2 in turn.
 MANY = packed(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
-# Python functions that a step may call.
+# The largest number of function calls in one step of the event loop.
 CALLS_MAX = 5_000
 
 
@@ -37,7 +37,7 @@ CALLS_MAX = 5_000
     ],
 )
 @async_test
-async def test_no_step_looks_at_all_runs(path: str) -> None:
+async def test_no_event_loop_step_visits_all_state_batches(path: str) -> None:
     calls = longest = 0
 
     def called(frame: FrameType, event: str, arg: object) -> None:
@@ -52,7 +52,7 @@ async def test_no_step_looks_at_all_runs(path: str) -> None:
 
     async with admin([snapshot(batches=MANY)]) as coordinator:
         other = asyncio.create_task(other_work())
-        # The first answer makes things that are kept.
+        # The first request fills caches.
         await coordinator.get(path)
         before = sys.getprofile()
         sys.setprofile(called)
@@ -66,7 +66,7 @@ async def test_no_step_looks_at_all_runs(path: str) -> None:
     assert longest < CALLS_MAX
 
 
-def test_an_answer_is_written_item_by_item() -> None:
+def test_page_is_rendered_in_slices() -> None:
     items = [make_offset_range(batch) for batch in unpack(MANY)]
     whole = Page[OffsetRange](items=items, total=10_000, limit=10_000, offset=0)
     empty = whole.model_copy(update={"items": []})
@@ -76,7 +76,7 @@ def test_an_answer_is_written_item_by_item() -> None:
 
 
 @pytest.mark.parametrize(("offset", "limit"), [(0, None), (0, 1), (3, 600), (9_990, 100), (10_000, 5)])
-def test_pieces_are_the_part_that_is_asked_for(offset: int, limit: int | None) -> None:
+def test_unpack_slices_returns_the_requested_part(offset: int, limit: int | None) -> None:
     part = unpack(MANY)[offset : None if limit is None else offset + limit]
     assert [batch for some in unpack_slices(MANY, offset, limit) for batch in some] == part
 
@@ -84,17 +84,17 @@ def test_pieces_are_the_part_that_is_asked_for(offset: int, limit: int | None) -
 @pytest.mark.parametrize(
     ("offset", "number"), [(0, 0), (100, 0), (101, 1), (20_098, 9_999), (20_099, 10_000)]
 )
-def test_the_run_at_an_offset_is_found(offset: int, number: int) -> None:
+def test_first_batch_index_finds_the_batch_at_an_offset(offset: int, number: int) -> None:
     assert first_batch_index(MANY, offset) == number
 
 
 @async_test
-async def test_a_picture_has_the_runs_around_an_offset_and_the_window_in_columns() -> None:
+async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
     batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
     async with admin([snapshot(batches=batches)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=4&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
-    # 19 offsets in 4 columns: an offset belongs to the column in which it begins.
+    # The window has 19 offsets in 4 columns. An offset belongs to the column in which it begins.
     assert drawn["drawing"] == {
         "near": [run(110, 110, "ARCHIVED", 4, 5), run(112, 118, "ACKNOWLEDGED", 2, 1)],
         "columns": [
@@ -112,7 +112,7 @@ async def test_a_picture_has_the_runs_around_an_offset_and_the_window_in_columns
     ("batches", "columns"), [(b"", []), (packed((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
 )
 @async_test
-async def test_a_small_window_has_a_column_for_each_offset(
+async def test_small_window_has_one_column_for_each_offset(
     batches: bytes, columns: list[dict[str, int]]
 ) -> None:
     async with admin([snapshot(batches=batches)]) as coordinator:
@@ -121,7 +121,7 @@ async def test_a_small_window_has_a_column_for_each_offset(
 
 
 @async_test
-async def test_of_many_runs_the_256_from_an_offset_on_are_near() -> None:
+async def test_drawing_has_at_most_256_nearby_batches() -> None:
     async with admin([snapshot(batches=MANY)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=600&from_offset=10240")).json()["drawing"]
     assert [item["first_offset"] for item in drawn["near"]] == list(range(10_240, 10_752, 2))

@@ -12,7 +12,7 @@ GROUPS = "/api/v1/groups"
 
 
 @async_test
-async def test_the_document_describes_authentication_and_has_readable_operation_ids(tmp_path: Path) -> None:
+async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
     token_file = str(file_of(tmp_path, "prometheus read 0123456789abcdef\n"))
     authorization = {"Authorization": "Bearer 0123456789abcdef"}
     async with admin(http_token_file=token_file) as coordinator:
@@ -27,7 +27,7 @@ async def test_the_document_describes_authentication_and_has_readable_operation_
 
 
 @async_test
-async def test_without_a_login_authentication_is_optional() -> None:
+async def test_authentication_is_optional_without_tokens() -> None:
     async with admin() as coordinator:
         document = (await coordinator.get("/openapi.json")).json()
     assert {} in document["security"]
@@ -35,7 +35,7 @@ async def test_without_a_login_authentication_is_optional() -> None:
 
 @pytest.mark.parametrize("path", [GROUPS, GROUPS + "/orders", "/api/v1/shards", "/api/v1/live"])
 @async_test
-async def test_an_unknown_query_parameter_is_refused(path: str) -> None:
+async def test_unknown_query_parameter_is_refused(path: str) -> None:
     async with admin() as coordinator:
         answer = await coordinator.get(path + "?offest=1")
     assert answer.status_code == 422
@@ -43,7 +43,7 @@ async def test_an_unknown_query_parameter_is_refused(path: str) -> None:
 
 
 @async_test
-async def test_known_query_parameters_and_those_of_the_page_are_accepted() -> None:
+async def test_documented_and_page_query_parameters_are_accepted() -> None:
     async with admin() as coordinator:
         for path in (
             GROUPS + "?limit=1&offset=0&contains=x&sort=group&descending=true",

@@ -1,4 +1,4 @@
-"""Who has the shards that are not here, and the page and the live events as HTTP has them."""
+"""Owners of shards on other replicas, the event stream and the security headers of the page."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def owned_by(*places: int) -> Assignment:
 
 
 @async_test
-async def test_shards_say_who_owns_them() -> None:
+async def test_shards_show_their_owners() -> None:
     async with admin([snapshot()]) as coordinator:
         coordinator.owners.follow(owned_by(0, 1, -1, 0))
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
@@ -42,10 +42,10 @@ async def test_shards_say_who_owns_them() -> None:
     ("http", "page"),
     [
         ("10.0.0.1:9096", "http://10.0.0.1:9096"),
-        # One that listens everywhere is found where brokers find it.
+        # For a wildcard HTTP address, the page uses the host of the advertised broker address.
         ("0.0.0.0:9096", "http://10.0.0.2:9096"),
         ("[::]:9096", "http://10.0.0.2:9096"),
-        # One that listens to its own machine only cannot be reached from another.
+        # Another machine cannot reach a loopback HTTP address.
         ("127.0.0.1:9096", None),
         ("localhost:9096", None),
         ("https://[::1]:9096", None),
@@ -56,7 +56,7 @@ async def test_shards_say_who_owns_them() -> None:
         ("javascript:alert(1)", None),
     ],
 )
-def test_the_page_of_an_owner_is_an_address_or_nothing(http: str, page: str | None) -> None:
+def test_owner_page_is_a_reachable_url_or_none(http: str, page: str | None) -> None:
     board = OwnerDirectory()
     board.follow(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
     owner = board.owner(0)
@@ -64,7 +64,7 @@ def test_the_page_of_an_owner_is_an_address_or_nothing(http: str, page: str | No
     assert owner.page == page
 
 
-def test_owners_on_one_machine_have_pages_there() -> None:
+def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
     board = OwnerDirectory()
     board.follow(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
     owner = board.owner(0)
@@ -73,13 +73,13 @@ def test_owners_on_one_machine_have_pages_there() -> None:
 
 
 @async_test
-async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
+async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
     record = snapshot()
     number = state_partition(record.key, SHARDS)
     async with admin([record]) as coordinator:
         coordinator.owners.follow(owned_by(*(int(shard == number) for shard in range(SHARDS))))
         coordinator.runtime.resign(number)
-        while coordinator.runtime.resigning:  # noqa: ASYNC110 (a matter of turns, not of time)
+        while coordinator.runtime.resigning:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         group = await coordinator.get("/api/v1/groups/orders")
@@ -104,13 +104,13 @@ async def test_whoever_asks_for_what_is_elsewhere_is_told_where() -> None:
 
 
 class Viewer:
-    """Reads server-sent events."""
+    """A reader of server-sent events."""
 
     def __init__(self, lines: "httpx.Response") -> None:
         self._lines = lines.aiter_lines()
 
     async def event(self) -> tuple[str, object]:
-        """Return the next event and its data."""
+        """Return the name and the data of the next event; ("end", None) at the end."""
         name = ""
         async for line in self._lines:
             if line.startswith("event: "):
@@ -128,7 +128,7 @@ async def start(coordinator: Admin) -> HttpServer:
 
 
 @async_test
-async def test_a_viewer_is_told_all_shards_at_first_and_then_those_that_changed() -> None:
+async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
     async with admin([snapshot()]) as coordinator:
         server = await start(coordinator)
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
@@ -147,7 +147,7 @@ async def test_a_viewer_is_told_all_shards_at_first_and_then_those_that_changed(
             changed = news[1]
             assert isinstance(changed, list)
             assert changed[2]["owner"]["wire"] == "10.0.0.2:9095"
-            # The server does not wait for somebody who would watch for ever.
+            # A stop of the server ends the event stream.
             stopping = asyncio.create_task(server.stop())
             while (await viewer.event())[0] != "end":
                 pass
@@ -155,7 +155,7 @@ async def test_a_viewer_is_told_all_shards_at_first_and_then_those_that_changed(
 
 
 @async_test
-async def test_nobody_looks_while_nobody_watches() -> None:
+async def test_event_stream_stops_refreshing_without_subscribers() -> None:
     async with admin([snapshot()]) as coordinator:
         server = await start(coordinator)
         event_stream = coordinator.app.state.event_stream
@@ -169,7 +169,7 @@ async def test_nobody_looks_while_nobody_watches() -> None:
 
 
 @async_test
-async def test_too_many_viewers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
     async with admin() as coordinator:
         answer = await coordinator.get("/api/v1/live")
@@ -182,7 +182,7 @@ async def test_too_many_viewers_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     ["/", "/assets/page.js", "/assets/api.js", "/assets/views.js", "/assets/style.css", "/assets/icon.svg"],
 )
 @async_test
-async def test_the_page_comes_with_a_policy_that_allows_nothing_foreign(path: str) -> None:
+async def test_page_has_a_strict_content_security_policy(path: str) -> None:
     async with admin() as coordinator:
         answer = await coordinator.get(path)
     policy = answer.headers["content-security-policy"]

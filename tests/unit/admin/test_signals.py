@@ -12,7 +12,7 @@ BEHIND = GroupSignals(group="a", lag=100)
 
 
 @async_test
-async def test_without_a_monitor_there_are_no_groups() -> None:
+async def test_without_a_monitor_signals_are_empty() -> None:
     async with admin([]) as coordinator:
         assert (await coordinator.get("/api/v1/signals")).json() == {"items": [], "total": 0, "problems": 0}
         assert (await coordinator.get("/api/v1/events")).json() == {"items": []}
@@ -20,7 +20,7 @@ async def test_without_a_monitor_there_are_no_groups() -> None:
 
 
 @async_test
-async def test_metrics_of_groups_are_bounded_and_leave_out_what_is_unknown() -> None:
+async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     metrics = Metrics()
     many = [GroupSignals(group=f"idle-{number}", lag=0) for number in range(500)]
     metrics.attach_signals(lambda: [*many, IDLE, BEHIND, STUCK])
@@ -29,7 +29,7 @@ async def test_metrics_of_groups_are_bounded_and_leave_out_what_is_unknown() -> 
     (lag,) = (family for name, family in families.items() if name.endswith("share_group_lag_records"))
     groups = [sample.labels["group"] for sample in lag.samples]
     assert len(groups) == 100
-    # The most severe problem first, then the largest lag.
+    # Groups are ordered by severity of the problem, then by lag.
     assert groups[:2] == ["b", "a"]
     (members,) = (family for name, family in families.items() if name.endswith("share_group_members"))
     assert members.samples == []

@@ -1,4 +1,4 @@
-"""The state that Kafka hides, over HTTP: what is shown, in pages, for every group id there can be."""
+"""The state of groups, share-partitions and shards over HTTP, in pages and for any group id."""
 
 import asyncio
 from urllib.parse import quote
@@ -36,7 +36,7 @@ def snapshot(
 
 
 @async_test
-async def test_a_share_partition_shows_all_that_is_known_of_it() -> None:
+async def test_share_partition_shows_its_complete_state() -> None:
     record = snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1)))
     update = ShareUpdateValue(3, 8, 101, b"", 4)
     async with admin([record, StateRecord(record.key, update)]) as coordinator:
@@ -99,12 +99,12 @@ def run(first: int, last: int, name: str, number: int, count: int) -> dict[str, 
     ("time_ms", "shown"),
     [(NOW_MS, "2023-11-14T22:13:20.123Z"), (0, None), (-1, None), (2**62, None)],
 )
-def test_a_time_is_shown_if_it_is_one(time_ms: int, shown: str | None) -> None:
+def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None) -> None:
     assert iso_time(time_ms) == shown
 
 
 @async_test
-async def test_in_flight_runs_come_in_pages() -> None:
+async def test_in_flight_runs_are_paged() -> None:
     batches = packed(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
     async with admin([snapshot(batches=batches)]) as coordinator:
         answer = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0?limit=3&offset=8")
@@ -115,7 +115,7 @@ async def test_in_flight_runs_come_in_pages() -> None:
 
 
 @async_test
-async def test_a_delivery_state_that_nobody_knows_is_shown_as_such() -> None:
+async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = snapshot(batches=packed((100, 100, 9, 1)))
     async with admin([record]) as coordinator:
         shown = (await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")).json()
@@ -123,7 +123,7 @@ async def test_a_delivery_state_that_nobody_knows_is_shown_as_such() -> None:
 
 
 @async_test
-async def test_an_unreadable_state_says_why() -> None:
+async def test_unreadable_state_shows_the_reason() -> None:
     record = snapshot()
     async with admin([record]) as coordinator:
         shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
@@ -134,7 +134,7 @@ async def test_an_unreadable_state_says_why() -> None:
 
 @pytest.mark.parametrize("topic", [TOPIC, str(UUID(bytes=TOPIC_ID)), str(UUID(bytes=TOPIC_ID)).upper()])
 @async_test
-async def test_a_topic_id_has_two_spellings(topic: str) -> None:
+async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
     async with admin([snapshot()]) as coordinator:
         assert (await coordinator.get(f"{GROUPS}/orders/{topic}/0")).json()["topic_id"] == TOPIC
 
@@ -158,7 +158,7 @@ async def test_a_topic_id_has_two_spellings(topic: str) -> None:
     ],
 )
 @async_test
-async def test_a_group_id_may_contain_anything(group_id: str) -> None:
+async def test_group_id_may_contain_any_character(group_id: str) -> None:
     encoded = quote(group_id, safe="").replace(".", "%2E")
     async with admin([snapshot(group_id), snapshot("a")]) as coordinator:
         shown = await coordinator.get(f"{GROUPS}/{encoded}/{TOPIC}/0")
@@ -186,7 +186,7 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
 
 
 @async_test
-async def test_a_group_lists_its_share_partitions_in_order_and_in_pages() -> None:
+async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
     records = [snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [snapshot(topic_id=OTHER_TOPIC_ID), snapshot("another")]
     async with admin(records) as coordinator:
@@ -233,7 +233,9 @@ async def test_shards_are_listed_in_pages() -> None:
     ],
 )
 @async_test
-async def test_what_cannot_be_shown_is_refused_in_one_shape(path: str, status: int, message: str) -> None:
+async def test_invalid_paths_and_parameters_return_the_same_json_error(
+    path: str, status: int, message: str
+) -> None:
     async with admin([snapshot()]) as coordinator:
         answer = await coordinator.get(path)
     assert answer.status_code == status
@@ -243,8 +245,8 @@ async def test_what_cannot_be_shown_is_refused_in_one_shape(path: str, status: i
 
 
 @async_test
-async def test_state_of_a_shard_that_is_not_loaded_is_not_denied() -> None:
-    """404 would say that there is none."""
+async def test_state_of_an_unloaded_shard_returns_503() -> None:
+    """A 404 would wrongly mean that no state exists."""
     record = snapshot()
     number = state_partition(record.key, SHARDS)
     async with admin([record]) as coordinator:
@@ -258,7 +260,7 @@ async def test_state_of_a_shard_that_is_not_loaded_is_not_denied() -> None:
 
 
 @async_test
-async def test_a_long_list_lets_other_work_run_in_between() -> None:
+async def test_long_list_yields_to_other_tasks() -> None:
     async with admin([snapshot(f"g{number}") for number in range(5000)]) as coordinator:
         turns = 0
 
@@ -269,7 +271,7 @@ async def test_a_long_list_lets_other_work_run_in_between() -> None:
                 await asyncio.sleep(0)
 
         other = asyncio.create_task(other_work())
-        # The few turns that any request takes.
+        # Measure the event-loop steps of a simple request first.
         await coordinator.get("/livez")
         turns_of_any, turns = turns, 0
         assert (await coordinator.get(GROUPS)).json()["total"] == 5000
@@ -278,7 +280,7 @@ async def test_a_long_list_lets_other_work_run_in_between() -> None:
 
 
 @async_test
-async def test_the_api_describes_itself() -> None:
+async def test_openapi_document_has_the_share_partition_schema() -> None:
     async with admin() as coordinator:
         schema = (await coordinator.get("/openapi.json")).json()
     answer = schema["paths"][GROUPS + "/{group}/{topic}/{partition}"]["get"]["responses"]["200"]

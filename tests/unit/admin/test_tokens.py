@@ -1,4 +1,4 @@
-"""Tokens out of a file, and what becomes of somebody who guesses."""
+"""The token file and the throttle of failed logins."""
 
 import logging
 import os
@@ -16,13 +16,13 @@ READING, WRITING = "reading-0123456789", "writing-0123456789"
 
 
 def file_of(folder: Path, text: str) -> Path:
-    """Write a file of tokens, or another one in its place, as whoever renews one should."""
+    """Write a token file, or replace it atomically; return its path."""
     path, fresh = folder / "tokens", folder / "tokens.new"
     fresh.write_text(text)
     return fresh.replace(path)
 
 
-def test_a_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
+def test_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
     digest = sha256(WRITING.encode()).hexdigest()
     tokens = TokenFile(
         str(file_of(tmp_path, f"# who may\n\nprometheus read {READING}\n  alice\twrite sha256:{digest}\n"))
@@ -36,7 +36,7 @@ def test_a_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
         assert tokens.find(wrong) is None
 
 
-def test_what_is_shown_as_a_sample_lets_nobody_in(tmp_path: Path) -> None:
+def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:
     pages = [
         Path(__file__).parents[3] / page for page in ("docs/operations.md", "coordinator/admin/tokens.py")
     ]
@@ -66,7 +66,7 @@ def test_what_is_shown_as_a_sample_lets_nobody_in(tmp_path: Path) -> None:
         ("#" * (1 << 20) + "\n", "a file of at most 1048576 bytes"),
     ],
 )
-def test_a_file_of_no_use_is_refused_without_showing_it(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_token_file_is_refused_without_showing_tokens(tmp_path: Path, text: str, said: str) -> None:
     path = file_of(tmp_path, text)
     with pytest.raises(ConfigError) as refused:
         TokenFile(str(path))
@@ -75,12 +75,12 @@ def test_a_file_of_no_use_is_refused_without_showing_it(tmp_path: Path, text: st
     assert READING not in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a readable file \(no such file or directory\)"):
         TokenFile(str(tmp_path / "none"))
 
 
-def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changed_token_file_is_reloaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = file_of(tmp_path, f"a read {READING}")
     tokens = TokenFile(str(path))
     assert not tokens.reload_if_changed()
@@ -88,7 +88,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert tokens.reload_if_changed()
     assert tokens.find(READING) is None
     assert tokens.find(WRITING) is not None
-    # What became wrong, or went, changes nothing, and is told of once.
+    # An invalid or deleted file keeps the previous tokens. Each error is logged once.
     with caplog.at_level(logging.INFO):
         path.write_text("a")
         assert not tokens.reload_if_changed()
@@ -101,7 +101,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert all("the previous ones stay in use" in complaint for complaint in rate_limited_log)
 
 
-def test_a_file_is_followed_over_links_as_kubernetes_makes_them(tmp_path: Path) -> None:
+def test_token_file_behind_kubernetes_links_is_reloaded(tmp_path: Path) -> None:
     for folder, token in (("one", READING), ("two", WRITING)):
         (tmp_path / folder).mkdir()
         file_of(tmp_path / folder, f"a read {token}")
@@ -121,7 +121,7 @@ class Clock:
         return self.now_s
 
 
-def test_who_guesses_has_to_wait(tmp_path: Path) -> None:
+def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
     clock = Clock()
     attempts = LoginThrottle(clock)
     for _ in range(FAILED_LOGINS_MAX):
@@ -139,7 +139,7 @@ def test_who_guesses_has_to_wait(tmp_path: Path) -> None:
     assert attempts.wait_s("10.0.0.1") == 0
 
 
-def test_what_was_right_stays_so_while_others_guess() -> None:
+def test_known_good_token_is_kept_per_address_until_forgotten() -> None:
     attempts = LoginThrottle(Clock())
     attempts.record_success("10.0.0.1", b"digest")
     assert attempts.is_known_good("10.0.0.1", b"digest")
@@ -148,7 +148,7 @@ def test_what_was_right_stays_so_while_others_guess() -> None:
     assert not attempts.is_known_good("10.0.0.1", b"digest")
 
 
-def test_many_addresses_do_not_fill_the_memory() -> None:
+def test_login_throttle_has_bounded_memory() -> None:
     attempts = LoginThrottle(Clock())
     for number in range(20_000):
         attempts.record_failure(str(number))

@@ -1,4 +1,4 @@
-"""What changes something over HTTP: asked first, done where the shard is, and noted."""
+"""Write requests over HTTP: dry run, execution on the owner of the shard, and audit."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def shard_of(record: StateRecord) -> int:
 
 
 def updated(partition: int, count: int) -> list[StateRecord]:
-    """A share-partition's snapshot and updates behind it."""
+    """Return a snapshot of a share-partition and `count` updates after it."""
     first = snapshot(partition=partition)
     return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
 
@@ -54,7 +54,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str, 
 
 
 @async_test
-async def test_a_snapshot_is_written_when_it_is_said(
+async def test_snapshot_is_written_only_with_execute(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [*updated(0, 3), *updated(1, 2)]
@@ -76,13 +76,13 @@ async def test_a_snapshot_is_written_when_it_is_said(
         assert (after.start_offset, after.batches) == (before.start_offset, before.batches)
         line = ("INFO", "token alice", "snapshot", str(one), "1 snapshots")
         assert audited(caplog) == [line]
-        # The rest of the group, and what there is no need of.
+        # Snapshot the rest of the group. The first share-partition is included, though it has no updates.
         group = await ordered(coordinator, "snapshots", {"group": "orders", "execute": True})
         assert (group["share_partitions"], group["updates"]) == (2, 2)
 
 
 @async_test
-async def test_a_shard_is_snapshotted_whole(writing: dict[str, str]) -> None:
+async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) -> None:
     records = [record for partition in range(20) for record in updated(partition, 1)]
     of_each = [sum(shard_of(record) == number for record in records) // 2 for number in range(SHARDS)]
     async with admin(records, **writing) as coordinator:
@@ -93,7 +93,7 @@ async def test_a_shard_is_snapshotted_whole(writing: dict[str, str]) -> None:
 
 
 @async_test
-async def test_what_is_not_needed_is_pruned(
+async def test_prune_removes_redundant_records(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = updated(0, 5)
@@ -138,7 +138,7 @@ async def test_what_is_not_needed_is_pruned(
     ],
 )
 @async_test
-async def test_what_cannot_be_done_is_refused(
+async def test_invalid_write_request_is_refused(
     writing: dict[str, str], what: str, order: dict[str, object], status: int, said: str
 ) -> None:
     async with admin([snapshot()], **writing) as coordinator:
@@ -149,7 +149,7 @@ async def test_what_cannot_be_done_is_refused(
 
 @async_test
 @pytest.mark.parametrize("part", ["group", "topic"])
-async def test_what_is_no_text_is_refused_with_a_sentence(writing: dict[str, str], part: str) -> None:
+async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, str], part: str) -> None:
     async with admin([snapshot()], **writing) as coordinator:
         order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
         headers = {**bearer(WRITING), "Content-Type": "application/json"}
@@ -159,7 +159,7 @@ async def test_what_is_no_text_is_refused_with_a_sentence(writing: dict[str, str
 
 
 @async_test
-async def test_a_shard_elsewhere_is_asked_for_there(writing: dict[str, str]) -> None:
+async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict[str, str]) -> None:
     record = snapshot(topic_id=OTHER_TOPIC_ID)
     shard = shard_of(record)
     async with admin([record], **writing) as coordinator:
@@ -173,7 +173,7 @@ async def test_a_shard_elsewhere_is_asked_for_there(writing: dict[str, str]) -> 
 
 
 @async_test
-async def test_a_log_that_takes_nothing_is_told_of(
+async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = snapshot()
@@ -190,12 +190,12 @@ def group_of(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignm
 
 
 def in_a_group(coordinator: Admin) -> None:
-    # A log in memory has no group in its settings; over HTTP only this is looked at.
+    # A memory log has no group in its settings. The HTTP routes check only this setting.
     object.__setattr__(coordinator.config, "ownership", "group")
 
 
 @async_test
-async def test_a_shard_is_handed_over_when_the_group_agrees(
+async def test_shard_is_handed_over_to_the_named_member(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin([snapshot()], **writing) as coordinator:
@@ -219,7 +219,7 @@ async def test_a_shard_is_handed_over_when_the_group_agrees(
 
 
 @async_test
-async def test_a_group_that_leaves_a_shard_where_it_is_is_told_of(writing: dict[str, str]) -> None:
+async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[str, str]) -> None:
     async with admin([snapshot()], **writing) as coordinator:
         in_a_group(coordinator)
         coordinator.owners.follow(group_of(US, OTHER))
@@ -234,7 +234,7 @@ async def test_a_group_that_leaves_a_shard_where_it_is_is_told_of(writing: dict[
 
 
 @async_test
-async def test_there_must_be_somebody_to_take_a_shard(writing: dict[str, str]) -> None:
+async def test_hand_over_requires_another_member(writing: dict[str, str]) -> None:
     async with admin([snapshot()], **writing) as coordinator:
         in_a_group(coordinator)
         for assignment, to, status, said in (
