@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Run the command line in the test process."""
 
 import logging
 import sys
@@ -18,7 +18,7 @@ class Outcome(NamedTuple):
 
 
 class CommandLine:
-    """Runs `share-coordinator` with arguments, and gives its exit code and what it printed."""
+    """Runs `share-coordinator` with arguments; returns its exit code, stdout and stderr."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
@@ -34,7 +34,7 @@ class CommandLine:
 
 @contextmanager
 def _logging_as_it_was() -> Iterator[None]:
-    """Take back what a command sets up for its process: it would write to where nobody reads any more."""
+    """Restore the logging configuration, which a command changes for the whole process."""
     root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
     handlers, levels = root.handlers[:], (root.level, uvicorn.level)
     try:

@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures of the command-line tests."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """`serve` sets up logging for the whole process."""
+    """Restore the root logger, which `serve` configures for the whole process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -1,4 +1,4 @@
-"""`groups`, `state` and `shards`: what people and programs read of a running coordinator."""
+"""The commands `groups`, `state` and `shards` against a running coordinator: tables, JSON and YAML."""
 
 import json
 import socket
@@ -22,14 +22,13 @@ TOPIC, OTHER_TOPIC = topic_id_text(TOPIC_ID), topic_id_text(OTHER_TOPIC_ID)
 KEY = ("GROUP", "TOPIC", "PARTITION")
 WRITTEN = "2023-11-14T22:13:20.123Z"
 EVIL = "\x1b[2J\u202eevil"
-# One that a terminal obeys as it obeys escape and "[", what YAML must not hold as it is, what it folds to a
-# space, and one that takes more than four digits.
+# A C1 control character, a character that YAML forbids, DEL, a YAML line break, and a character above U+FFFF.
 EVIL_BEYOND = "\x9b31m\x7f\ufffe\x85\U000e0061"
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A coordinator with some state, on an event loop of its own."""
+    """The URL of a coordinator with some state, served by another thread."""
     records = [
         snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))),
         snapshot(topic_id=OTHER_TOPIC_ID, partition=10),
@@ -45,7 +44,7 @@ def rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_groups_are_listed(share_coordinator: CommandLine, url: str) -> None:
+def test_groups_list_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("groups", "list", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
     assert rows(done.out) == [
@@ -56,12 +55,12 @@ def test_groups_are_listed(share_coordinator: CommandLine, url: str) -> None:
     ]
 
 
-def test_groups_are_found(share_coordinator: CommandLine, url: str) -> None:
+def test_groups_list_filters_by_contains(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("groups", "list", "--url", url, "--contains", "ORD", "-o", "json")
     assert [group["group"] for group in json.loads(done.out)] == ["orders"]
 
 
-def test_a_group_is_described_as_kafka_does(share_coordinator: CommandLine, url: str) -> None:
+def test_groups_describe_prints_columns_like_kafka(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("groups", "describe", "orders", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
     assert rows(done.out) == [
@@ -72,7 +71,7 @@ def test_a_group_is_described_as_kafka_does(share_coordinator: CommandLine, url:
     ]
 
 
-def test_more_is_described(share_coordinator: CommandLine, url: str) -> None:
+def test_groups_describe_verbose_adds_epochs_and_end_offset(share_coordinator: CommandLine, url: str) -> None:
     head, first, *_ = rows(share_coordinator("groups", "describe", "orders", "--verbose", "--url", url).out)
     shown = dict(zip(head, first, strict=True))
     assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
@@ -80,7 +79,7 @@ def test_more_is_described(share_coordinator: CommandLine, url: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_what_a_terminal_would_obey_is_escaped_for_programs_too(
+def test_control_characters_are_escaped_in_json_and_yaml(
     share_coordinator: CommandLine, form: str, read: Callable[[str], list[Answer]]
 ) -> None:
     with served([snapshot(EVIL), snapshot(EVIL_BEYOND), snapshot("日本")]) as coordinator:
@@ -91,7 +90,9 @@ def test_what_a_terminal_would_obey_is_escaped_for_programs_too(
 
 
 @pytest.mark.parametrize("group", ["..", EVIL])
-def test_any_group_is_described(share_coordinator: CommandLine, url: str, group: str) -> None:
+def test_group_with_special_characters_is_described(
+    share_coordinator: CommandLine, url: str, group: str
+) -> None:
     done = share_coordinator("groups", "describe", group, "--url", url)
     assert len(rows(done.out)) == 2
     assert "\x1b" not in done.out
@@ -99,7 +100,7 @@ def test_any_group_is_described(share_coordinator: CommandLine, url: str, group:
     assert json.loads(shown.out)["group"] == group
 
 
-def test_a_state_is_shown(share_coordinator: CommandLine, url: str) -> None:
+def test_state_show_prints_state_and_in_flight_records(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
     shown = rows(done.out)
@@ -116,7 +117,7 @@ def test_a_state_is_shown(share_coordinator: CommandLine, url: str) -> None:
     ]
 
 
-def test_a_state_comes_as_yaml(share_coordinator: CommandLine, url: str) -> None:
+def test_state_show_prints_yaml(share_coordinator: CommandLine, url: str) -> None:
     lines = share_coordinator(
         "state", "show", "orders", TOPIC, "0", "--url", url, "-o", "yaml"
     ).out.splitlines()
@@ -126,7 +127,7 @@ def test_a_state_comes_as_yaml(share_coordinator: CommandLine, url: str) -> None
     assert lines[at + 1 : at + 3] == ["  - first_offset: 100", "    last_offset: 109"]
 
 
-def test_shards_are_listed(share_coordinator: CommandLine, url: str) -> None:
+def test_shards_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
     head, *shards = rows(share_coordinator("shards", "--url", url).out)
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
     assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
@@ -145,7 +146,7 @@ def test_shards_are_listed(share_coordinator: CommandLine, url: str) -> None:
         (("top", "--interval", "0"), 2, "interval"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_one_line(
+def test_invalid_request_is_one_error_line(
     share_coordinator: CommandLine, url: str, words: tuple[str, ...], exit_code: int, said: str
 ) -> None:
     done = share_coordinator(*words, "--url", url)
@@ -156,9 +157,7 @@ def test_what_cannot_be_shown_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("given", "exit_code"), [("127.0.0.1:9096", 2), ("ftp://x", 2), ("http://127.0.0.1:1", 1)]
 )
-def test_a_coordinator_that_does_not_answer(
-    share_coordinator: CommandLine, given: str, exit_code: int
-) -> None:
+def test_unreachable_url_is_an_error(share_coordinator: CommandLine, given: str, exit_code: int) -> None:
     done = share_coordinator("groups", "list", "--url", given)
     assert done.exit_code == exit_code
     assert urlsplit(given).path in done.err
@@ -166,7 +165,7 @@ def test_a_coordinator_that_does_not_answer(
 
 @contextmanager
 def answering(*pieces: bytes) -> Iterator[str]:
-    """Serve the same bytes, piece by piece, to all who come; nothing else is a coordinator about it."""
+    """Send the same bytes, piece by piece, to each HTTP client; yield the URL."""
     ended = threading.Event()
 
     def serve(listener: socket.socket) -> None:
@@ -221,7 +220,7 @@ COMMANDS = (
         (b"200 OK", b"null", "the response is not a JSON object"),
     ],
 )
-def test_what_is_no_coordinator_is_told_so(
+def test_response_of_another_server_is_one_error_line(
     share_coordinator: CommandLine, words: tuple[str, ...], status: bytes, body: bytes, said: str
 ) -> None:
     head = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body))
@@ -232,14 +231,14 @@ def test_what_is_no_coordinator_is_told_so(
     assert len(done.err.splitlines()) == 1
 
 
-def test_what_a_server_says_is_written_out(share_coordinator: CommandLine) -> None:
+def test_error_message_of_the_server_is_escaped(share_coordinator: CommandLine) -> None:
     body = b'{"message": "x\\u001b[31mred\\u0007"}'
     with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
         done = share_coordinator("shards", "--url", url)
     assert done == (1, "", "share-coordinator: x\\x1b[31mred\\x07\n")
 
 
-def test_an_answer_that_never_ends_is_not_waited_for(
+def test_response_that_never_ends_times_out(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_client, "_TIMEOUT_S", 0.3)
@@ -252,7 +251,7 @@ def test_an_answer_that_never_ends_is_not_waited_for(
 @pytest.mark.parametrize(
     "given", ["http://[::1", "http://eve:secret@[::1", "http://eve:secret@127.0.0.1:1", "eve:secret@x"]
 )
-def test_an_address_of_no_use_is_refused_without_its_password(
+def test_invalid_url_is_refused_without_showing_its_password(
     share_coordinator: CommandLine, given: str
 ) -> None:
     done = share_coordinator("shards", "--url", given)

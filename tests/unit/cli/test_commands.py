@@ -1,4 +1,4 @@
-"""The command line: exit codes, one clear line for what is wrong, and no time lost on imports."""
+"""The command line: exit codes, one-line errors and fast imports."""
 
 import json
 import re
@@ -19,20 +19,20 @@ from tests.unit.cli.command_line import CommandLine
 
 
 def put_in_place_of_the_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:
-    """Let `serve` of the command line call something that does not listen on ports."""
+    """Replace `coordinator.app`, so that the command `serve` calls the given function."""
     stand_in = ModuleType("coordinator.app")
     stand_in.serve = serve  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "coordinator.app", stand_in)
 
 
-def test_help_is_given_without_asking(share_coordinator: CommandLine) -> None:
+def test_command_without_arguments_prints_help(share_coordinator: CommandLine) -> None:
     outcome = share_coordinator()
     assert outcome.exit_code == 2
     assert "serve" in outcome.out + outcome.err
 
 
 def every_command(command: Any = None, name: str = "") -> Iterator[str]:
-    """Give the names of all commands there are."""
+    """Yield the full name of each command."""
     command = command or get_command(app)
     for word, inner in getattr(command, "commands", {}).items():
         yield from every_command(inner, f"{name} {word}".strip())
@@ -45,7 +45,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
     outcome = share_coordinator(*command.split(), "--help")
     assert (outcome.exit_code, outcome.err) == (0, "")
     assert f"Usage: share-coordinator {command}" in outcome.out
-    # What an option takes has a word or its choices, not the name of a type.
+    # Each option shows a placeholder or its choices instead of a type name.
     types = re.findall(r"^ +(?:-\w, )?--[a-z-]+ <(?:int|float|str|path)\b.*", outcome.out, re.MULTILINE)
     assert types == []
     assert not re.search(r"\{[a-z]+\}", outcome.out.splitlines()[0]), "an argument without a word"
@@ -67,7 +67,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
     ],
 )
 @pytest.mark.parametrize("command", [["serve"], ["config", "check"], ["config", "show"]])
-def test_a_bad_setting_is_one_line_and_exit_code_2(
+def test_invalid_setting_is_one_line_and_exit_code_2(
     share_coordinator: CommandLine, command: list[str], args: list[str], line: str
 ) -> None:
     outcome = share_coordinator(*command, *args)
@@ -76,13 +76,13 @@ def test_a_bad_setting_is_one_line_and_exit_code_2(
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_a_command_that_does_not_exist_is_exit_code_2(share_coordinator: CommandLine) -> None:
+def test_unknown_command_is_exit_code_2(share_coordinator: CommandLine) -> None:
     outcome = share_coordinator("server")
     assert outcome.exit_code == 2
     assert "No such command 'server'" in outcome.err
 
 
-def test_config_show_prints_every_setting_and_where_it_came_from(
+def test_config_show_prints_every_setting_and_its_source(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARE_COORDINATOR_NODE_IDS", "7")
@@ -95,22 +95,20 @@ def test_config_show_prints_every_setting_and_where_it_came_from(
     assert ["listen", "127.0.0.1:9095", "default"] in rows
 
 
-def test_config_show_can_be_json(share_coordinator: CommandLine) -> None:
+def test_config_show_prints_json(share_coordinator: CommandLine) -> None:
     shown = json.loads(share_coordinator("config", "show", "-o", "json", "--set", "node.ids=7").out)
     (row,) = (row for row in shown if row["name"] == "node.ids")
     assert (row["value"], row["from"], row["default"]) == ("7", "flag --set node.ids", "4")
     assert set(row) == {"name", "value", "from", "env", "flag", "default", "allowed", "meaning"}
 
 
-def test_the_example_of_make_run_is_good(share_coordinator: CommandLine) -> None:
+def test_make_run_example_is_a_valid_configuration(share_coordinator: CommandLine) -> None:
     makefile = (Path(__file__).parents[3] / "Makefile").read_text("utf-8")
     (example,) = re.findall(r"^# .*make run ARGS='([^']+)'", makefile, re.MULTILINE)
     assert share_coordinator("config", "check", *example.split()).exit_code == 0
 
 
-def test_config_check_says_good_and_what_has_no_effect(
-    share_coordinator: CommandLine, tmp_path: Path
-) -> None:
+def test_config_check_reports_settings_without_effect(share_coordinator: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "c.properties"
     file.write_text("share.coordinator.threads=4\nmax.connections=9\n")
     outcome = share_coordinator("config", "check", "--config", str(file))
@@ -120,25 +118,25 @@ def test_config_check_says_good_and_what_has_no_effect(
     assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True, "notes": []}
 
 
-def test_config_reference_is_the_page(share_coordinator: CommandLine) -> None:
+def test_config_reference_equals_the_generated_page(share_coordinator: CommandLine) -> None:
     assert share_coordinator("config", "reference").out == render_reference()
 
 
-def test_version_is_that_of_the_package(share_coordinator: CommandLine) -> None:
+def test_version_command_and_version_option_print_the_same(share_coordinator: CommandLine) -> None:
     shown = json.loads(share_coordinator("version", "-o", "json").out)
     outcome = share_coordinator("version")
     assert outcome.out.startswith(f"share-coordinator {shown['version']} ")
-    # What is typed first.
+    # Users often try `--version` first.
     assert share_coordinator("--version") == outcome
 
 
-def test_help_of_the_demo_knows_no_cluster(share_coordinator: CommandLine) -> None:
+def test_demo_help_does_not_mention_a_cluster(share_coordinator: CommandLine) -> None:
     told = " ".join(share_coordinator("demo", "--help").out.split())
     assert ".properties file. Default: plaintext without login." in told
     assert "cluster" not in told
 
 
-def test_serve_runs_the_application_with_its_settings(
+def test_serve_passes_settings_to_the_application(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[Config] = []
@@ -167,7 +165,7 @@ def test_serve_runs_the_application_with_its_settings(
         (ZeroDivisionError("a\nb"), "share-coordinator: internal error: ZeroDivisionError: a b ("),
     ],
 )
-def test_a_failure_is_one_line_and_exit_code_1(
+def test_failure_is_one_line_and_exit_code_1(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def serve(config: Config) -> int:
@@ -180,7 +178,7 @@ def test_a_failure_is_one_line_and_exit_code_1(
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_the_traceback_is_there_for_those_who_ask(
+def test_traceback_is_shown_if_requested_by_environment(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def serve(config: Config) -> int:
@@ -192,8 +190,8 @@ def test_the_traceback_is_there_for_those_who_ask(
         share_coordinator("serve", "--logging-level", "error")
 
 
-def test_help_imports_nothing_heavy() -> None:
-    """What --help costs is what it imports: everything that is not the command line itself stays out."""
+def test_help_imports_no_heavy_modules() -> None:
+    """`--help` must start fast, so that it imports only the command line itself."""
     program = (
         "import sys\n"
         "sys.argv = ['share-coordinator', '--help']\n"
@@ -212,7 +210,7 @@ def test_help_imports_nothing_heavy() -> None:
     )
 
 
-def test_ctrl_c_while_commands_are_imported_is_silent() -> None:
+def test_ctrl_c_during_imports_is_silent() -> None:
     program = (
         "import sys\n"
         "class Interrupted:\n"
@@ -234,7 +232,7 @@ def test_ctrl_c_while_commands_are_imported_is_silent() -> None:
         "offsets delete --group g --all-topics",
     ],
 )
-def test_without_the_client_library_the_extra_is_named(command: str) -> None:
+def test_missing_aiokafka_error_names_the_extra(command: str) -> None:
     program = (
         "import sys\n"
         "class Missing:\n"
@@ -253,7 +251,7 @@ def test_without_the_client_library_the_extra_is_named(command: str) -> None:
     assert "should not happen" not in done.stderr
 
 
-def test_python_m_coordinator_is_the_command() -> None:
+def test_python_m_coordinator_runs_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "coordinator", "version"], capture_output=True, text=True, check=True
     )

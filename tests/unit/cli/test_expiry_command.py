@@ -1,4 +1,4 @@
-"""`expiry`: what is abandoned, for people and for programs."""
+"""The command `expiry`: tables and JSON of abandoned state."""
 
 import json
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_what_goes_and_when_is_a_table(share_coordinator: CommandLine, url: str) -> None:
+def test_expiry_prints_a_table_with_expiry_times(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("expiry", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
     at = "2023-11-14T23:53:20.123Z"
@@ -47,14 +47,14 @@ def test_what_goes_and_when_is_a_table(share_coordinator: CommandLine, url: str)
     ]
 
 
-def test_programs_get_what_the_coordinator_says(share_coordinator: CommandLine, url: str) -> None:
+def test_expiry_prints_json_and_yaml(share_coordinator: CommandLine, url: str) -> None:
     answer = json.loads(share_coordinator("expiry", "--url", url, "-o", "json").out)
     assert (answer["enabled"], answer["retention_minutes"], answer["total"]) == (True, 100, 2)
     assert [item["partitions"] for item in answer["items"]] == [[0, 1], [5]]
     assert share_coordinator("expiry", "--url", url, "-o", "yaml").out.startswith("total: 2\nenabled: true\n")
 
 
-def test_what_would_go_is_told_also_where_nothing_does(
+def test_expiry_lists_abandoned_state_if_expiry_is_disabled(
     share_coordinator: CommandLine, url_of_one_that_keeps_everything: str
 ) -> None:
     url = url_of_one_that_keeps_everything
@@ -68,7 +68,7 @@ def test_what_would_go_is_told_also_where_nothing_does(
     assert "omitted with --execute" in done.err
 
 
-def test_who_may_not_write_removes_nothing(share_coordinator: CommandLine, url: str) -> None:
+def test_expiry_execute_fails_without_the_right_to_write(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("expiry", "--url", url, "--execute")
     assert (done.exit_code, done.out) == (1, "")
     assert "http.writes" in done.err

@@ -1,4 +1,4 @@
-"""The help of the command line: commands in groups, with whole sentences; and shell completion."""
+"""The help text of the command line and shell completion."""
 
 import pytest
 import typer
@@ -9,14 +9,14 @@ from coordinator.cli.program import app
 from tests.unit.cli.command_line import CommandLine
 
 
-def test_every_command_is_in_one_group() -> None:
+def test_every_command_is_in_one_help_group() -> None:
     grouped = [name for names in COMMAND_GROUPS.values() for name in names]
     registered = vars(get_command(app))["commands"]
     assert isinstance(app, typer.Typer)
     assert sorted(grouped) == sorted(registered)
 
 
-def test_the_help_shows_whole_sentences_in_groups(share_coordinator: CommandLine) -> None:
+def test_help_shows_complete_sentences_in_groups(share_coordinator: CommandLine) -> None:
     out = share_coordinator("--help").out
     assert "..." not in out.partition("Run:")[2]
     assert all(f"{title}:" in out for title in COMMAND_GROUPS)
@@ -25,7 +25,7 @@ def test_the_help_shows_whole_sentences_in_groups(share_coordinator: CommandLine
     )
 
 
-def test_the_shell_completes_commands(
+def test_shell_completion_lists_commands(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("_SHARE_COORDINATOR_COMPLETE", "complete_bash")

@@ -1,4 +1,4 @@
-"""`journal verify | dump`: what people and programs read, and the exit code that scripts look at."""
+"""The commands `journal verify` and `journal dump`: output and exit codes."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ async def _write(folder: Path, records: list[StateRecord]) -> None:
 
 
 def damaged(folder: Path) -> Path:
-    """Flip a byte of the first record; commits behind it tell that it was acknowledged."""
+    """Flip one byte of the first record, which later commits prove to be acknowledged; return the file."""
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
     data = bytearray(file.read_bytes())
     data[data.index(b"orders")] ^= 1
@@ -60,7 +60,7 @@ def damaged(folder: Path) -> Path:
     return file
 
 
-def test_a_whole_journal_is_said_to_be_whole(share_coordinator: CommandLine, folder: Path) -> None:
+def test_verify_of_an_intact_journal_succeeds(share_coordinator: CommandLine, folder: Path) -> None:
     outcome = share_coordinator("journal", "verify", str(folder))
     assert (outcome.exit_code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
@@ -70,14 +70,14 @@ def test_a_whole_journal_is_said_to_be_whole(share_coordinator: CommandLine, fol
     assert lines[-1] == "The journal is intact."
 
 
-def test_a_report_can_be_json(share_coordinator: CommandLine, folder: Path) -> None:
+def test_verify_prints_json(share_coordinator: CommandLine, folder: Path) -> None:
     shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(folder)).out)
     assert (shown["whole"], shown["damage"], shown["torn_tail"]) == (True, None, None)
     assert shown["end_offsets"] == [1, 1, 1, 0]
     assert [segment["records"] for segment in shown["segments"]] == [3]
 
 
-def test_a_damaged_journal_is_exit_code_1_and_says_where(
+def test_verify_of_a_damaged_journal_reports_the_position(
     share_coordinator: CommandLine, folder: Path
 ) -> None:
     file = damaged(folder)
@@ -91,7 +91,9 @@ def test_a_damaged_journal_is_exit_code_1_and_says_where(
     assert set(shown["damage"]) == {"file", "position", "found", "advice"}
 
 
-def test_a_dump_of_a_damaged_journal_ends_with_one_line(share_coordinator: CommandLine, folder: Path) -> None:
+def test_dump_of_a_damaged_journal_ends_with_one_error_line(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
     file = damaged(folder)
     outcome = share_coordinator("journal", "dump", str(folder))
     assert outcome.exit_code == 1
@@ -99,7 +101,7 @@ def test_a_dump_of_a_damaged_journal_ends_with_one_line(share_coordinator: Comma
     assert line.startswith(f"share-coordinator: {file} is damaged at byte ")
 
 
-def test_a_dump_reads_like_kafkas(share_coordinator: CommandLine, folder: Path) -> None:
+def test_dump_has_the_format_of_kafka_dump_log(share_coordinator: CommandLine, folder: Path) -> None:
     outcome = share_coordinator("journal", "dump", str(folder))
     lines = outcome.out.splitlines()
     assert outcome.exit_code == 0
@@ -111,7 +113,7 @@ def test_a_dump_reads_like_kafkas(share_coordinator: CommandLine, folder: Path) 
     assert '"stateBatches":[{"firstOffset":5,"lastOffset":9,"deliveryState":2,"deliveryCount":1}]' in lines[1]
 
 
-def test_a_dump_can_be_json_lines_of_some_state_partitions(
+def test_dump_prints_json_lines_of_selected_state_partitions(
     share_coordinator: CommandLine, folder: Path
 ) -> None:
     outcome = share_coordinator("journal", "dump", str(folder), "-o", "json", "-p", "2", "-p", "0")
@@ -122,23 +124,19 @@ def test_a_dump_can_be_json_lines_of_some_state_partitions(
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_dump_has_nothing_that_a_terminal_would_obey(
-    share_coordinator: CommandLine, tmp_path: Path, form: str
-) -> None:
+def test_dump_escapes_control_characters(share_coordinator: CommandLine, tmp_path: Path, form: str) -> None:
     asyncio.run(_write(tmp_path / "data", [record(0, "\x9b31mred\u202e日本")]))
     outcome = share_coordinator("journal", "dump", str(tmp_path / "data"), "-o", form)
     assert all(line.isprintable() for line in outcome.out.split("\n"))
     assert r"\u009b31mred\u202e日本" in outcome.out
 
 
-def test_a_state_partition_without_records_is_an_empty_dump(
-    share_coordinator: CommandLine, folder: Path
-) -> None:
+def test_dump_of_an_empty_state_partition_is_empty(share_coordinator: CommandLine, folder: Path) -> None:
     assert share_coordinator("journal", "dump", str(folder), "-p", "3") == (0, "", "")
 
 
 @pytest.mark.parametrize("command", ["verify", "dump"])
-def test_a_folder_without_a_journal_is_not_a_whole_one(
+def test_folder_without_a_journal_is_an_error(
     share_coordinator: CommandLine, tmp_path: Path, command: str
 ) -> None:
     outcome = share_coordinator("journal", command, str(tmp_path))
@@ -148,7 +146,7 @@ def test_a_folder_without_a_journal_is_not_a_whole_one(
 
 
 @pytest.mark.parametrize("command", ["verify", "dump"])
-def test_a_folder_that_does_not_exist_is_a_usage_error(
+def test_missing_folder_is_a_usage_error(
     share_coordinator: CommandLine, tmp_path: Path, command: str
 ) -> None:
     outcome = share_coordinator("journal", command, str(tmp_path / "missing"))
@@ -157,7 +155,7 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(
 
 
 @pytest.mark.slow
-def test_a_journal_that_a_copy_cut_short_is_said_to_be_so(
+def test_truncated_copy_of_a_journal_is_reported_as_such(
     share_coordinator: CommandLine, folder: Path
 ) -> None:
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""What a change of offsets would do, as it is told before: by hand, and against counting record by record."""
+"""The planned effect of an offset change, compared with a count of single records."""
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
 
 
 def state_of(start: int, records: dict[int, str]) -> dict[str, object]:
-    """A state as the API shows it, a run for each offset."""
+    """Return a state as the API shows it, with one run for each offset."""
     runs = [
         {"first_offset": offset, "last_offset": offset, "records": 1, "delivery_state": name}
         for offset, name in sorted(records.items())
@@ -26,7 +26,7 @@ def state_of(start: int, records: dict[int, str]) -> dict[str, object]:
     st.dictionaries(st.integers(0, 30), st.sampled_from(NAMES)),
     st.integers(0, 60),
 )
-def test_the_effect_is_what_counting_gives(start: int, above: dict[int, str], new: int) -> None:
+def test_effect_equals_count_of_single_records(start: int, above: dict[int, str], new: int) -> None:
     records = {start + offset: name for offset, name in above.items()}
     done = set(range(start)) | {
         offset for offset, name in records.items() if name in ("ACKNOWLEDGED", "ARCHIVED")
@@ -36,7 +36,7 @@ def test_the_effect_is_what_counting_gives(start: int, above: dict[int, str], ne
     assert effect(state_of(start, records), new) == Effect(len(records), redelivered, skipped)
 
 
-def test_long_runs_are_cut_where_the_new_offset_is() -> None:
+def test_effect_splits_runs_at_the_new_offset() -> None:
     run = {"first_offset": 100, "last_offset": 199, "records": 100, "delivery_state": "ACKNOWLEDGED"}
     state = {"start_offset": 50, "in_flight": {"items": [run]}, "in_flight_records": 100}
     assert effect(state, 130) == Effect(100, 70, 50)
@@ -53,12 +53,12 @@ def test_long_runs_are_cut_where_the_new_offset_is() -> None:
         ("2026-11-21", 1795219200000),
     ],
 )
-def test_a_time_without_a_zone_is_in_utc(text: str, time_ms: int) -> None:
+def test_time_without_a_zone_is_utc(text: str, time_ms: int) -> None:
     target = Target.parse(earliest=False, latest=False, moment=text, offset=None)
     assert target == Target("time", time_ms)
 
 
-def test_a_reset_has_one_target() -> None:
+def test_reset_requires_exactly_one_target() -> None:
     assert Target.parse(earliest=True, latest=False, moment=None, offset=None) == Target("earliest")
     assert Target.parse(earliest=False, latest=False, moment=None, offset=0) == Target("offset", 0)
     for earliest, offset in ((True, 3), (False, None)):
@@ -68,7 +68,7 @@ def test_a_reset_has_one_target() -> None:
         Target.parse(earliest=False, latest=False, moment="yesterday", offset=None)
 
 
-def test_topics_are_named_as_kafkas_tool_takes_them() -> None:
+def test_topics_are_parsed_as_by_kafkas_tool() -> None:
     given = Scope.parse(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
     assert given.topics == {"a": None, "b": [0, 12]}
     assert Scope.parse([], all_topics=True, partitions_allowed=True).topics == {}
@@ -82,7 +82,7 @@ def test_topics_are_named_as_kafkas_tool_takes_them() -> None:
             Scope.parse(topics, all_topics=all_topics, partitions_allowed=True)
 
 
-def test_a_group_must_be_empty() -> None:
+def test_group_must_be_empty_for_an_offset_change() -> None:
     check_group("g", GroupDescription(0, state="Empty"), may_be_made=False)
     with pytest.raises(
         OperationFailed, match=r"group 'g' is Stable with 2 members, .* Stop them, wait until"

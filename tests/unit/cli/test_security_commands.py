@@ -1,4 +1,4 @@
-"""Commands about security: files are checked before anything begins, and secrets stay secret."""
+"""Security options of the command line: files are checked first, and secrets stay hidden."""
 
 import io
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.unit.cli.command_line import CommandLine, Outcome
 
 
-def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_config_check_reads_listener_security_files(share_coordinator: CommandLine, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     (tmp_path / "users").write_text("alice=alice-secret\n")
     (tmp_path / "keys").write_text('{"keys": []}')
@@ -74,7 +74,7 @@ def test_config_check_reads_the_files(share_coordinator: CommandLine, tmp_path: 
         ({"security.protocol": "SASL_SSL"}, "sasl.username= cannot"),
     ],
 )
-def test_config_check_reads_what_http_and_the_client_of_the_cluster_need(
+def test_config_check_reads_http_and_cluster_client_files(
     share_coordinator: CommandLine, tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
     us = Authority(tmp_path).issue("us")
@@ -97,7 +97,7 @@ def test_config_check_reads_what_http_and_the_client_of_the_cluster_need(
     assert said.format(**files) in outcome.err
 
 
-def test_config_show_hides_what_is_secret(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_config_show_hides_secrets(share_coordinator: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("let-me-in\n")
     said = share_coordinator(
@@ -124,16 +124,14 @@ def test_config_show_hides_what_is_secret(share_coordinator: CommandLine, tmp_pa
         (["sasl.jaas.config=hush"], "sasl.jaas.config"),
     ],
 )
-def test_a_complaint_hides_what_is_secret(
-    share_coordinator: CommandLine, args: list[str], named: str
-) -> None:
+def test_error_message_hides_secrets(share_coordinator: CommandLine, args: list[str], named: str) -> None:
     said = share_coordinator("config", "check", *args)
     assert said.exit_code == 2
     assert said.err.startswith(f"share-coordinator: {named} cannot be used: it must be ")
     assert "hush" not in said.err
 
 
-def test_scram_keys_takes_the_password_from_standard_input(
+def test_scram_keys_reads_the_password_from_standard_input(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("between brokers\n"))
@@ -149,7 +147,7 @@ def test_scram_keys_takes_the_password_from_standard_input(
 
 
 @pytest.mark.parametrize("strictly", ["strict", "surrogateescape"])
-def test_scram_keys_takes_a_password_in_utf_8_only(
+def test_scram_keys_refuses_a_password_that_is_not_utf_8(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, strictly: str
 ) -> None:
     given = io.TextIOWrapper(io.BytesIO(b"hush\xff\n"), "utf-8", strictly)
@@ -160,7 +158,7 @@ def test_scram_keys_takes_a_password_in_utf_8_only(
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\udcff"])
-def test_scram_keys_takes_a_name_that_fits_on_a_line(
+def test_scram_keys_refuses_a_user_name_that_is_not_one_line(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("between brokers\n"))
@@ -169,7 +167,7 @@ def test_scram_keys_takes_a_name_that_fits_on_a_line(
     assert "cannot be used: it must be a name of printable characters" in said.err
 
 
-def test_how_to_connect_to_a_coordinator_is_in_the_settings_or_in_a_file(tmp_path: Path) -> None:
+def test_client_security_comes_from_the_given_file_or_the_settings(tmp_path: Path) -> None:
     ours = Config(security_protocol="SASL_PLAINTEXT", sasl_username="cluster", sasl_password="x")
     assert flags.client_security(None, ours).username == "cluster"
     file = tmp_path / "client.properties"
@@ -177,7 +175,7 @@ def test_how_to_connect_to_a_coordinator_is_in_the_settings_or_in_a_file(tmp_pat
     assert flags.client_security(file, ours) == ClientSecurity(username="not-used")
 
 
-def test_the_demo_logs_in(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_demo_uses_the_login_of_the_client_file(share_coordinator: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SASL_SSL\nsasl.username=alice\n")
     said = share_coordinator("demo", "--coordinator-config", str(file))

@@ -1,4 +1,4 @@
-"""`top`: the share-partitions to look at first, on a screen of any width or for a program."""
+"""The command `top`: the most loaded share-partitions, on terminals of any width and as text."""
 
 import re
 import sys
@@ -21,13 +21,13 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A coordinator with some state, on an event loop of its own."""
+    """The URL of a coordinator with some state, served by another thread."""
     batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
     with served([snapshot(batches=batches), *(snapshot(f"group-{number}") for number in range(4))]) as it:
         yield it.url
 
 
-def test_top_shows_one_look_where_nobody_watches(share_coordinator: CommandLine, url: str) -> None:
+def test_top_prints_one_refresh_if_output_is_no_terminal(share_coordinator: CommandLine, url: str) -> None:
     out = share_coordinator("top", "--url", url).out
     assert " ready" in out
     table = [line.split() for line in out.splitlines() if line.startswith("orders")]
@@ -40,21 +40,23 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 
 @pytest.fixture(scope="module")
 def long_names() -> Iterator[str]:
-    """A coordinator whose groups differ at the end of their names."""
+    """The URL of a coordinator whose group names differ only at the end."""
     names = {TOPIC_ID: "orders.dead-letter"}
     states = [snapshot(group, batches=packed((100, 199, 0, 2))) for group in LONG]
     with served([*states, snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
         yield coordinator.url
 
 
-def test_top_tells_a_program_everything_whole(share_coordinator: CommandLine, long_names: str) -> None:
+def test_top_prints_full_names_if_output_is_no_terminal(
+    share_coordinator: CommandLine, long_names: str
+) -> None:
     out = share_coordinator("top", "--url", long_names).out
     head, *shown = (re.split("  +", line) for line in out.splitlines()[4:])
     assert head == [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT v", "DELIVERIES", "LAST-WRITE"]
     assert {tuple(row[:2]) for row in shown} == {(group, "orders.dead-letter") for group in (*LONG, "日本")}
 
 
-def test_top_says_that_a_last_write_is_not_known(
+def test_top_prints_a_dash_for_an_unknown_last_write(
     share_coordinator: CommandLine, long_names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     well = AdminClient.get
@@ -80,7 +82,7 @@ def test_top_says_that_a_last_write_is_not_known(
         (40, "last-write", [*KEY, "LAST-WRITE v"]),
     ],
 )
-def test_top_has_whole_names_on_any_screen(
+def test_top_wraps_long_names_on_narrow_terminals(
     share_coordinator: CommandLine,
     long_names: str,
     terminal: pytest.MonkeyPatch,
@@ -94,14 +96,14 @@ def test_top_has_whole_names_on_any_screen(
     at = next(number for number, line in enumerate(lines) if line.startswith("GROUP"))
     assert re.split("  +", lines[at]) == head
     end = lines[at].index("TOPIC")
-    # A name that is too long for its column goes on in the next line.
+    # A name longer than its column continues on the next line.
     names = "".join(line[:end].strip() for line in lines[at + 1 :])
     assert all(name in names for name in LONG)
     assert max(map(len, lines[at:])) <= columns
 
 
 @pytest.mark.parametrize("command", [("top",), ("groups", "list"), ("groups", "list", "-o", "yaml")])
-def test_a_name_that_the_output_has_no_characters_for_is_written_out(
+def test_name_outside_the_output_encoding_is_escaped(
     share_coordinator: CommandLine,
     long_names: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -125,14 +127,14 @@ def test_a_name_that_the_output_has_no_characters_for_is_written_out(
         (3 * 86_400_000, "3d ago"),
     ],
 )
-def test_top_says_how_long_ago_a_write_was(ms: int, text: str) -> None:
+def test_age_is_rounded_to_one_unit(ms: int, text: str) -> None:
     assert age(ms) == text
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
-    """Have the output be a terminal."""
-    # The test has another object to write to, of the same class.
+    """Make the output a terminal of 120 columns and 30 lines."""
+    # The test writes to another object of the same class, so patch the class.
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -140,7 +142,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return monkeypatch
 
 
-def test_top_goes_on_after_a_look_that_failed(
+def test_top_continues_after_a_failed_refresh(
     share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
 ) -> None:
     looks = iter((True, False, True))
@@ -158,7 +160,7 @@ def test_top_goes_on_after_a_look_that_failed(
     assert done.out.count("share-partitions: 5") == 3
 
 
-def test_top_ends_if_the_first_look_fails(
+def test_top_ends_if_the_first_refresh_fails(
     share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
 ) -> None:
     done = share_coordinator("top", "--url", "http://127.0.0.1:1")
@@ -166,7 +168,7 @@ def test_top_ends_if_the_first_look_fails(
     assert "no coordinator answers at http://127.0.0.1:1" in done.err
 
 
-def test_top_shows_one_look_on_a_terminal_that_cannot_do_more(
+def test_top_on_a_dumb_terminal_prints_one_refresh(
     share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
 ) -> None:
     terminal.setenv("TERM", "dumb")
@@ -175,7 +177,7 @@ def test_top_shows_one_look_on_a_terminal_that_cannot_do_more(
     assert "share-partitions: 5" in done.out
 
 
-def test_top_of_a_group_without_state_is_empty(share_coordinator: CommandLine, url: str) -> None:
+def test_top_of_a_group_without_state_prints_only_the_head(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("top", "--group", "nobody", "--url", url)
     assert done.exit_code == 0
     assert "IN-FLIGHT v" in done.out

@@ -1,4 +1,4 @@
-"""The keys of `top` on a real terminal: q and Ctrl-C end it without an error, s changes the sort order."""
+"""The keys of `top` on a real terminal: q and Ctrl-C quit, s changes the sort order."""
 
 import os
 import pty
@@ -17,7 +17,7 @@ TIMEOUT_S = 120
 
 
 class Terminal:
-    """`share-coordinator top` in a pseudo-terminal."""
+    """A process `share-coordinator top` in a pseudo-terminal."""
 
     def __init__(self, url: str) -> None:
         self._terminal, other_end = pty.openpty()
@@ -45,13 +45,14 @@ class Terminal:
         os.write(self._terminal, key)
 
     def wait(self) -> int:
-        """Return the exit code; the terminal is read until then, so that the process can write."""
+        """Return the exit code. Read the terminal until then, so that the process does not block on a
+        write."""
         while self.process.poll() is None:
             if select([self._terminal], [], [], 0.1)[0]:
                 try:
                     self.shown += os.read(self._terminal, 65536)
                 except OSError:
-                    # Linux reports the end of the other side so.
+                    # On Linux, a read fails with EIO after the process has closed its end.
                     return self.process.wait(TIMEOUT_S)
         return self.process.returncode
 
@@ -80,6 +81,6 @@ def test_s_changes_the_sort_order_and_q_quits(terminal: Terminal) -> None:
     assert b"Aborted" not in terminal.shown
 
 
-def test_an_interrupt_ends_it_without_an_error(terminal: Terminal) -> None:
+def test_sigint_ends_top_with_exit_code_0(terminal: Terminal) -> None:
     os.kill(terminal.process.pid, signal.SIGINT)
     assert terminal.wait() == 0

@@ -1,4 +1,4 @@
-"""`snapshot`, `prune`, `hand-over`, and the options that say who we are: over TLS, with a token."""
+"""The commands `snapshot`, `prune` and `hand-over`, and the TLS and token options of all commands."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture
 def secured(files: Files) -> Iterator[Served]:
-    """A coordinator that asks for a token or a certificate, over TLS, and takes writes."""
+    """A coordinator over TLS that accepts tokens and client certificates, and allows writes."""
     settings = files.settings(
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
@@ -44,7 +44,7 @@ def secured(files: Files) -> Iterator[Served]:
 
 
 class Operator:
-    """Runs commands with a token of scope write."""
+    """Runs commands with a token file of the given scope, by default `write`."""
 
     def __init__(self, command_line: CommandLine, url: str, files: Files) -> None:
         self._run = command_line
@@ -65,7 +65,7 @@ def rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_a_snapshot_and_then_the_log_is_pruned(operator: Operator, secured: Served) -> None:
+def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, secured: Served) -> None:
     (key, *_) = [record.key for record in updated(0, 0)]
     shard = str(shard_of(updated(0, 0)[0]))
     head = ["SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES"]
@@ -104,7 +104,7 @@ def test_a_snapshot_and_then_the_log_is_pruned(operator: Operator, secured: Serv
         (("hand-over",), 2, "Missing argument 'SHARD'"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(
+def test_invalid_write_command_is_one_error_line(
     operator: Operator, arguments: tuple[str, ...], exit_code: int, said: str
 ) -> None:
     done = operator(*arguments)
@@ -113,7 +113,7 @@ def test_what_cannot_be_done_is_one_line(
     assert "Traceback" not in done.err
 
 
-def test_who_may_only_read_can_make_a_dry_run(operator: Operator) -> None:
+def test_token_of_scope_read_allows_only_a_dry_run(operator: Operator) -> None:
     assert operator("shards", scope="read").exit_code == 0
     assert operator("prune", scope="read").exit_code == 0
     done = operator("prune", "--execute", scope="read")
@@ -121,7 +121,7 @@ def test_who_may_only_read_can_make_a_dry_run(operator: Operator) -> None:
     assert "token prometheus may only read; a change requires a token of scope write" in done.err
 
 
-def test_commands_take_the_options_from_the_environment(
+def test_connection_options_come_from_the_environment(
     share_coordinator: CommandLine, secured: Served, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARE_COORDINATOR_URL", secured.url)
@@ -137,7 +137,7 @@ def test_commands_take_the_options_from_the_environment(
 
 
 @pytest.mark.slow
-def test_who_is_not_let_in_is_told_what_to_do(
+def test_refused_connection_error_names_the_remedy(
     share_coordinator: CommandLine, secured: Served, files: Files, tmp_path: Path
 ) -> None:
     ca = str(files.authority.certificate)
@@ -160,7 +160,7 @@ def test_who_is_not_let_in_is_told_what_to_do(
         assert "Traceback" not in done.err
 
 
-def test_a_certificate_that_is_over_is_told_of(
+def test_expired_client_certificate_is_an_error(
     share_coordinator: CommandLine, secured: Served, files: Files
 ) -> None:
     done = share_coordinator(
@@ -171,7 +171,7 @@ def test_a_certificate_that_is_over_is_told_of(
     assert "no coordinator answers at" in done.err
 
 
-def test_tls_to_a_port_without_it_is_told_of(share_coordinator: CommandLine, files: Files) -> None:
+def test_tls_to_a_plaintext_port_is_an_error(share_coordinator: CommandLine, files: Files) -> None:
     with served() as coordinator:
         url = coordinator.url.replace("http:", "https:")
         done = share_coordinator("shards", "--url", url, "--ca", str(files.authority.certificate))
@@ -188,7 +188,7 @@ def test_tls_to_a_port_without_it_is_told_of(share_coordinator: CommandLine, fil
         ("a read sha256:" + sha256(b"x").hexdigest(), "a file with the token, not its digest"),
     ],
 )
-def test_a_token_file_of_no_use(
+def test_invalid_token_file_is_refused(
     share_coordinator: CommandLine, tmp_path: Path, text: str | None, said: str
 ) -> None:
     path = tmp_path / "token"
@@ -200,7 +200,9 @@ def test_a_token_file_of_no_use(
 
 
 @pytest.mark.parametrize("option", ["--ca", "--cert"])
-def test_a_certificate_file_of_no_use(share_coordinator: CommandLine, tmp_path: Path, option: str) -> None:
+def test_invalid_certificate_file_is_refused(
+    share_coordinator: CommandLine, tmp_path: Path, option: str
+) -> None:
     path = tmp_path / "file.pem"
     for text in (None, "no PEM"):
         if text is not None:
@@ -224,7 +226,7 @@ def test_a_certificate_file_of_no_use(share_coordinator: CommandLine, tmp_path: 
         (["--cert", "c.pem", "--key", "k.pem"], "--cert=c.pem cannot be used: it must be omitted ("),
     ],
 )
-def test_a_certificate_that_would_not_be_used_is_refused(
+def test_certificate_option_without_effect_is_refused(
     share_coordinator: CommandLine, args: list[str], said: str
 ) -> None:
     done = share_coordinator("shards", *args)
@@ -232,7 +234,7 @@ def test_a_certificate_that_would_not_be_used_is_refused(
     assert said in done.err
 
 
-def test_a_token_is_not_carried_elsewhere(share_coordinator: CommandLine, files: Files) -> None:
+def test_token_is_not_sent_to_a_redirect_target(share_coordinator: CommandLine, files: Files) -> None:
     with redirecting() as (url, seen):
         done = share_coordinator("shards", "--url", url, "--token-file", str(files.tokens.parent / "reading"))
     assert done.exit_code == 1
@@ -242,7 +244,7 @@ def test_a_token_is_not_carried_elsewhere(share_coordinator: CommandLine, files:
 
 @contextmanager
 def redirecting() -> Iterator[tuple[str, list[bytes]]]:
-    """Somebody who sends everybody away, back to itself; gives its address and what it was asked."""
+    """Redirect each request back to the same server; yield the URL and the requests received."""
     seen: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
