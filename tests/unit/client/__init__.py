@@ -1,1 +1,1 @@
-"""The client, against a coordinator that misbehaves on demand, and against ours."""
+"""Tests of the client against a fake coordinator with planned faults and against the real one."""

@@ -1,4 +1,4 @@
-"""Tests that are coroutines, and a wait that is written down instead of waited for."""
+"""Run coroutines as tests, and replace asyncio.sleep by a recorder."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -10,7 +10,7 @@ FunctionT = ParamSpec("FunctionT")
 
 
 def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
-    """Make a test of a coroutine function: it runs on a loop of its own, whose time can be skipped."""
+    """Wrap a coroutine function as a test that runs it on a new event loop whose clock can be skipped."""
 
     @wraps(test)
     def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
@@ -20,7 +20,7 @@ def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callab
 
 
 class FakeSleep(list[float]):
-    """Stands in for asyncio.sleep: takes no time and remembers what was asked, in seconds."""
+    """A replacement of asyncio.sleep that returns at once and records the requested seconds."""
 
     async def __call__(self, wait_s: float) -> None:
         self.append(wait_s)

@@ -1,8 +1,8 @@
-"""A share coordinator on a real socket that does as it is told: honest, or wrong in one chosen way.
+"""A share coordinator on a real socket, correct by default and faulty on demand.
 
-Honest, it keeps states in dictionaries, offset by offset, and passes the same contract tests as ours
-(test_contract.py). For each API a list of answers may be planned (`plan`); each request takes the next
-one, and then it is honest again.
+By default it keeps states in dictionaries, offset by offset, and passes the same contract tests as the real
+coordinator (test_contract.py). `plan` sets a list of answers for an API; each request takes the next answer.
+After the list is used up, answers are correct again.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ FIND, VERSIONS = find_coordinator.API_KEY, api_versions.API_KEY
 INITIALIZE, READ, WRITE = initialize_api.API_KEY, read_api.API_KEY, write_api.API_KEY
 DELETE, SUMMARY = delete_api.API_KEY, summary_api.API_KEY
 
-# What an honest coordinator serves.
+# The APIs and versions that a correct coordinator serves.
 SERVED = {key: (APIS[key].min_version, APIS[key].max_version) for key in (FIND, VERSIONS, 83, 84, 85, 86, 87)}
 
 
 class Request(NamedTuple):
-    """A request as it arrived; `connection` numbers the connections of one fake from 0."""
+    """A received request. `connection` is the number of its connection, counted from 0."""
 
     api_key: int
     version: int
@@ -49,35 +49,35 @@ class Request(NamedTuple):
 
 
 class ConnectionClosed(Exception):
-    """Raised by a planned answer: close the connection, after sending these bytes."""
+    """Raised by a planned answer: send these bytes, then close the connection."""
 
     def __init__(self, last_bytes: bytes = b"") -> None:
         super().__init__()
         self.last_bytes = last_bytes
 
 
-# What to do with a request: gets the honest response frame (without size), returns the frame to send.
+# Return the frame to send in response to a request, without its size.
 Answer = Callable[["FakeCoordinator", Request], Awaitable[bytes]]
 
 
 class FakeCoordinator:
-    """One node. Entered, it listens on `address`."""
+    """One coordinator node. As a context manager, it listens on `address`."""
 
     def __init__(self, *, served: dict[int, tuple[int, int]] | None = None) -> None:
         self.served = dict(SERVED if served is None else served)
         self.requests: list[Request] = []
         self.arrived = asyncio.Condition()
-        # Which node coordinates a key: (node id, host, port, error code, message).
+        # The coordinator of a key: (node id, host, port, error code, message).
         self.coordinator_of: Callable[[str], tuple[int, str, int, int, str]] = self.named_itself
         self._planned: dict[int, list[Answer]] = {}
         self._model = OffsetModel()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
-        # The most requests that waited for their answers at one time.
+        # The current and the greatest number of requests without a response.
         self.unanswered = 0
         self.unanswered_max = 0
-        # Of a connection, this many requests are read, and of the next one only its size.
+        # If set, each connection reads this many requests, then only the size of the next one.
         self.reads_max: int | None = None
         self.stalled = asyncio.Event()
 
@@ -105,27 +105,25 @@ class FakeCoordinator:
         return f"127.0.0.1:{self.port}"
 
     def named_itself(self, text: str) -> tuple[int, str, int, int, str]:
-        """Name this node, under one node id, as the coordinator."""
+        """Return this node as the coordinator."""
         return (1_000_000, "127.0.0.1", self.port, 0, "")
 
     def names(self, other: "FakeCoordinator", node_id: int = 1_000_001) -> None:
-        """Name another node as the coordinator of everything from now on."""
+        """Return another node as the coordinator of all keys from now on."""
         self.coordinator_of = lambda text: (node_id, "127.0.0.1", other.port, 0, "")
 
     def plan(self, api_key: int, *answers: Answer) -> None:
-        """Answer the next requests of an API like this."""
+        """Set the answers to the next requests of an API."""
         self._planned.setdefault(api_key, []).extend(answers)
 
     def count(self, api_key: int) -> int:
-        """Return how many requests of an API arrived."""
+        """Return the number of received requests of an API."""
         return sum(request.api_key == api_key for request in self.requests)
 
     async def wait_for(self, api_key: int, requests: int) -> None:
-        """Return when so many requests of an API have arrived."""
+        """Wait until the given number of requests of an API has been received."""
         async with self.arrived:
             await self.arrived.wait_for(lambda: self.count(api_key) >= requests)
-
-    # Serving.
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -143,7 +141,7 @@ class FakeCoordinator:
                 await writer.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
-        """Read requests as they come, and answer them in order."""
+        """Read requests and answer them in order."""
         answers: asyncio.Queue[Request] = asyncio.Queue()
         answering = asyncio.create_task(self._answer_all(answers, writer))
         try:
@@ -178,7 +176,7 @@ class FakeCoordinator:
             writer.write(len(frame).to_bytes(4, "big") + frame)
 
     def normal_response(self, request: Request) -> Any:
-        """Return what an honest coordinator responds; states change."""
+        """Apply the request to the states and return the correct response."""
         if request.api_key == VERSIONS:
             return api_versions.ApiVersionsResponse(
                 api_keys=[api_versions.ApiVersion(key, *versions) for key, versions in self.served.items()]
@@ -197,14 +195,14 @@ class FakeCoordinator:
 def _decode(frame: bytes, connection: int) -> Request:
     api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
     header, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
-    # A version above ours has a layout above ours: what is asked in it is not looked at.
+    # The layout of a newer version is unknown, so the body is not decoded.
     known = version <= APIS[api_key].max_version
     message = APIS[api_key].module.decode_request(frame, offset, version) if known else None
     return Request(api_key, version, header.correlation_id, header.client_id, message, connection)
 
 
 def encode(request: Request, response: Any, version: int | None = None) -> bytes:
-    """Return a response frame without its size; `version` None: that of the request."""
+    """Return a response frame without its size. If `version` is None, use the version of the request."""
     version = request.version if version is None else version
     header = response_header.encode(
         response_header.ResponseHeader(request.correlation_id),
@@ -215,7 +213,7 @@ def encode(request: Request, response: Any, version: int | None = None) -> bytes
 
 
 async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
-    """Answer as it should be."""
+    """Return the correct response."""
     lowest, highest = fake.served[request.api_key]
     if request.api_key == VERSIONS and not lowest <= request.version <= highest:
         response = fake.normal_response(request)
@@ -226,7 +224,7 @@ async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
 
 
 def refusing(error_code: int, message: str | None = None) -> Answer:
-    """Answer every share-partition of a request with an error, and change nothing."""
+    """Return an answer with an error for each share-partition; no state changes."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
         response = OffsetModel().respond(request.api_key, request.message)
@@ -239,13 +237,13 @@ def refusing(error_code: int, message: str | None = None) -> Answer:
 
 
 async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
-    """Never answer, and so nothing behind it either."""
+    """Never answer this request, nor the later ones on its connection."""
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
 
 
 def held(released: asyncio.Event) -> Answer:
-    """Answer honestly, but not before `released` is set."""
+    """Return an answer that is correct, but delayed until `released` is set."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
         await released.wait()
@@ -255,38 +253,38 @@ def held(released: asyncio.Event) -> Answer:
 
 
 async def close_connection(fake: FakeCoordinator, request: Request) -> bytes:
-    """Close the connection instead of answering; the request is not carried out."""
+    """Close the connection without executing the request."""
     raise ConnectionClosed
 
 
 async def close_after_execution(fake: FakeCoordinator, request: Request) -> bytes:
-    """Carry the request out, and close the connection in the middle of the answer's frame."""
+    """Execute the request, then close the connection in the middle of the response frame."""
     frame = await answer_normally(fake, request)
     raise ConnectionClosed(len(frame).to_bytes(4, "big") + frame[: len(frame) // 2])
 
 
 async def cut_short(fake: FakeCoordinator, request: Request) -> bytes:
-    """Answer with a whole frame whose body ends too early."""
+    """Return a complete frame whose body lacks its last two bytes."""
     return (await answer_normally(fake, request))[:-2]
 
 
 async def wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
-    """Answer with another request's correlation id."""
+    """Return the correct response with a wrong correlation id."""
     return await answer_normally(fake, request._replace(correlation_id=request.correlation_id + 1))
 
 
 async def oversized(fake: FakeCoordinator, request: Request) -> bytes:
-    """Announce a frame of 2 GiB."""
+    """Send the header of a frame of 2 GiB."""
     raise ConnectionClosed(b"\x7f\xff\xff\xff" + b"x" * 1_000)
 
 
 async def negative_size(fake: FakeCoordinator, request: Request) -> bytes:
-    """Announce a frame of -1 bytes."""
+    """Send the header of a frame of -1 bytes."""
     raise ConnectionClosed(b"\xff\xff\xff\xff")
 
 
 def find_coordinator_error(error_code: int) -> Answer:
-    """Answer FindCoordinator with an error for each key."""
+    """Return an answer to FindCoordinator with an error for each key."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
         coordinators = [
@@ -299,10 +297,10 @@ def find_coordinator_error(error_code: int) -> Answer:
 
 
 async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> bytes:
-    """Answer FindCoordinator without any coordinator."""
+    """Return a FindCoordinator response without coordinators."""
     return encode(request, find_coordinator.FindCoordinatorResponse())
 
 
 async def no_results(fake: FakeCoordinator, request: Request) -> bytes:
-    """Answer one of the five RPCs without any result."""
+    """Return a response without results, for one of the five RPCs."""
     return encode(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))

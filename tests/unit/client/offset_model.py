@@ -1,4 +1,4 @@
-"""Share-partition states in the plainest form: offset to (delivery count, delivery state)."""
+"""Share-partition states in the simplest form: offset to (delivery count, delivery state)."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class _State:
 
 
 class OffsetModel:
-    """Answers the five RPCs."""
+    """Executes the five RPCs on states in memory."""
 
     def __init__(self) -> None:
         self._states: dict[SharePartitionKey, _State] = {}

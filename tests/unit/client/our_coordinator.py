@@ -1,4 +1,4 @@
-"""Our coordinator in a test's event loop: the real listener, service and runtime over a log in memory."""
+"""The real coordinator in the event loop of a test: listener, service and runtime over a memory log."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ NODE_IDS = 4
 
 @asynccontextmanager
 async def our_coordinator() -> AsyncIterator[str]:
-    """Serve, and give the address."""
+    """Serve on a free port; yield the address."""
     (port,) = free_ports(1)
     metrics = Metrics()
     runtime = Runtime(

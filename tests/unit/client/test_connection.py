@@ -1,4 +1,4 @@
-"""One socket: versions, pipelining, time-outs, cancelled callers, and a close that waits for nobody."""
+"""One connection of the client: API versions, pipelining, timeouts, cancellation and close."""
 
 import asyncio
 
@@ -47,11 +47,11 @@ def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) 
     )
 
 
-# Versions.
+# API versions.
 
 
 @async_test
-async def test_versions_are_asked_first_and_the_newest_common_ones_used() -> None:
+async def test_newest_common_version_of_each_api_is_used() -> None:
     async with FakeCoordinator() as fake:
         async with ShareCoordinatorClient(fake.address, client_id="me", sleep=FakeSleep()) as client:
             await client.initialize(KEY, 0, 0)
@@ -63,7 +63,7 @@ async def test_versions_are_asked_first_and_the_newest_common_ones_used() -> Non
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
 @async_test
-async def test_an_older_apiversions_is_asked_when_ours_is_too_new(newest: int) -> None:
+async def test_older_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
     async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, client_of(fake) as client:
         await client.summary(KEY)
         asked = [request.version for request in fake.requests if request.api_key == VERSIONS]
@@ -71,7 +71,7 @@ async def test_an_older_apiversions_is_asked_when_ours_is_too_new(newest: int) -
 
 
 @async_test
-async def test_an_old_server_is_written_to_in_its_version() -> None:
+async def test_old_server_gets_requests_in_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, client_of(fake) as client:
         await client.initialize(KEY, 0, 0)
@@ -88,7 +88,7 @@ async def test_an_old_server_is_written_to_in_its_version() -> None:
     ],
 )
 @async_test
-async def test_an_api_without_a_common_version_is_refused_here(
+async def test_api_without_a_common_version_is_refused_by_the_client(
     served: dict[int, tuple[int, int]], says: str
 ) -> None:
     async with FakeCoordinator(served=served) as fake:
@@ -102,7 +102,7 @@ async def test_an_api_without_a_common_version_is_refused_here(
 
 
 @async_test
-async def test_a_server_that_knows_no_share_coordinators_is_refused() -> None:
+async def test_server_without_share_coordinators_is_refused() -> None:
     async with FakeCoordinator(served={**SERVED, FIND: (0, 5)}) as fake:
         async with ShareCoordinatorClient(fake.address, sleep=FakeSleep()) as client:
             with pytest.raises(UnsupportedVersion, match="does not know of share coordinators"):
@@ -114,7 +114,7 @@ async def test_a_server_that_knows_no_share_coordinators_is_refused() -> None:
 
 
 @async_test
-async def test_requests_go_out_before_earlier_ones_are_answered() -> None:
+async def test_requests_are_pipelined_on_one_connection() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
         fake.plan(READ, held(released))
@@ -124,13 +124,13 @@ async def test_requests_go_out_before_earlier_ones_are_answered() -> None:
         await fake.wait_for(SUMMARY, 20)
         released.set()
         assert (await reading).start_offset == 9
-        # The read was carried out first: its leader epoch is there.
+        # The server executed the read first: the summaries have its leader epoch.
         assert {summary.leader_epoch for summary in await asyncio.gather(*summaries)} == {1}
         assert fake.connections == 1
 
 
 @async_test
-async def test_no_more_than_the_bound_is_under_way() -> None:
+async def test_requests_in_flight_are_bounded() -> None:
     limits = ConnectionLimits(requests_in_flight_max=2)
     async with FakeCoordinator() as fake, client_of(fake, limits=limits) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(20)))
@@ -138,14 +138,14 @@ async def test_no_more_than_the_bound_is_under_way() -> None:
 
 
 @async_test
-async def test_calls_at_the_same_moment_share_one_connection() -> None:
+async def test_concurrent_calls_share_one_connection() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
         assert fake.connections == 1
 
 
 @async_test
-async def test_a_cancelled_caller_does_not_shift_the_answers() -> None:
+async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
         await client.initialize(KEY, 3, 0)
@@ -162,7 +162,7 @@ async def test_a_cancelled_caller_does_not_shift_the_answers() -> None:
 
 
 @async_test
-async def test_a_caller_who_is_cancelled_while_connecting_leaves_the_others_alone() -> None:
+async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, client_of(fake) as client:
         fake.plan(VERSIONS, held(released))
@@ -176,7 +176,7 @@ async def test_a_caller_who_is_cancelled_while_connecting_leaves_the_others_alon
 
 
 @async_test
-async def test_all_who_wait_on_a_broken_connection_are_told() -> None:
+async def test_broken_connection_fails_all_its_calls() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         fake.plan(READ, cut_short)
         await client.initialize(KEY, 0, 0)
@@ -186,7 +186,7 @@ async def test_all_who_wait_on_a_broken_connection_are_told() -> None:
 
 
 @async_test
-async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
+async def test_each_failed_call_gets_its_own_exception() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(FIND, close_connection)
         connection = await Connection.open("127.0.0.1", fake.port, client_id="me")
@@ -199,11 +199,11 @@ async def test_each_who_is_told_has_an_exception_of_its_own() -> None:
         await connection.close()
 
 
-# Time-outs.
+# Timeouts.
 
 
 @async_test
-async def test_an_answer_that_does_not_come_ends_the_connection() -> None:
+async def test_request_timeout_closes_the_connection() -> None:
     async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
         fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
@@ -230,7 +230,7 @@ async def test_a_time_out_is_tried_again() -> None:
 
 
 @async_test
-async def test_a_server_that_says_nothing_at_all_times_out() -> None:
+async def test_silent_server_times_out() -> None:
     async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
         fake.plan(VERSIONS, never_answer)
         asking = asyncio.ensure_future(client.summary(KEY))
@@ -245,7 +245,7 @@ async def test_a_server_that_says_nothing_at_all_times_out() -> None:
 
 
 @async_test
-async def test_close_ends_calls_under_way() -> None:
+async def test_close_fails_calls_in_flight() -> None:
     async with FakeCoordinator() as fake:
         client = client_of(fake)
         fake.plan(READ, never_answer)
@@ -258,7 +258,7 @@ async def test_close_ends_calls_under_way() -> None:
 
 
 @async_test
-async def test_close_ends_a_connection_that_is_being_made() -> None:
+async def test_close_fails_a_pending_connect() -> None:
     async with FakeCoordinator() as fake:
         client = client_of(fake)
         fake.plan(VERSIONS, never_answer)
@@ -270,7 +270,7 @@ async def test_close_ends_a_connection_that_is_being_made() -> None:
 
 
 @async_test
-async def test_close_ends_a_wait_between_attempts() -> None:
+async def test_close_ends_a_retry_backoff() -> None:
     waiting = asyncio.Event()
 
     async def wait_for_ever(wait_s: float) -> None:
@@ -288,7 +288,7 @@ async def test_close_ends_a_wait_between_attempts() -> None:
 
 
 @async_test
-async def test_a_closed_client_says_so() -> None:
+async def test_call_on_a_closed_client_raises_client_closed() -> None:
     async with FakeCoordinator() as fake:
         async with client_of(fake) as client:
             await client.summary(KEY)
@@ -297,8 +297,8 @@ async def test_a_closed_client_says_so() -> None:
 
 
 @async_test
-async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
-    # Far more than the buffers of both systems take.
+async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
+    # Much more than the socket buffers of both sides hold.
     part = write_api.PartitionData(KEY.partition, 0, 0, 0, state_batches=bytes(20_000_000))
     request = write_api.WriteShareGroupStateRequest(
         KEY.group_id, [write_api.WriteStateData(KEY.topic_id, [part])]
@@ -315,7 +315,7 @@ async def test_close_does_not_wait_for_a_peer_who_does_not_read() -> None:
 
 
 @async_test
-async def test_a_lost_connection_is_not_used_again() -> None:
+async def test_lost_connection_is_not_reused() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         fake.plan(READ, close_connection)
         with pytest.raises(Disconnected):
@@ -324,11 +324,11 @@ async def test_a_lost_connection_is_not_used_again() -> None:
         assert fake.connections == 2
 
 
-# What is refused before it is sent.
+# Requests that the client refuses to send.
 
 
 @async_test
-async def test_what_no_coordinator_could_accept_is_not_sent() -> None:
+async def test_invalid_arguments_are_refused_before_sending() -> None:
     async with FakeCoordinator() as fake, client_of(fake) as client:
         for wrong in (KEY._replace(group_id=""), KEY._replace(topic_id=b"short"), KEY._replace(partition=-1)):
             with pytest.raises(ValueError, match=r"share-partition|partition is -1"):
@@ -347,7 +347,7 @@ async def test_what_no_coordinator_could_accept_is_not_sent() -> None:
         with pytest.raises(EncodeError):
             await client.initialize(KEY, 2**31, 0)
         assert fake.count(83) == 0
-        # The connection is as good as before.
+        # The connection is still usable.
         await client.summary(KEY)
         assert fake.connections == 1
 
@@ -355,15 +355,15 @@ async def test_what_no_coordinator_could_accept_is_not_sent() -> None:
 @pytest.mark.parametrize(
     "bootstrap", ["", "host", "host:", ":9095", "host:0", "host:65536", "::1:9095", "a:1,,"]
 )
-def test_an_address_that_is_none_is_refused(bootstrap: str) -> None:
+def test_invalid_bootstrap_address_is_refused(bootstrap: str) -> None:
     with pytest.raises(ValueError, match="not an address"):
         ShareCoordinatorClient(bootstrap)
 
 
-def test_a_direct_coordinator_has_one_address() -> None:
+def test_direct_client_requires_one_address() -> None:
     with pytest.raises(ValueError, match="one address"):
         ShareCoordinatorClient("a:1,b:2", direct=True)
 
 
-def test_retries_can_be_switched_off() -> None:
+def test_retries_can_be_disabled() -> None:
     assert RetryPolicy(attempts_max=1) == ONCE

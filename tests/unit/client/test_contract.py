@@ -1,4 +1,4 @@
-"""What the client promises of a share coordinator: true of the fake that the other tests use, and of ours."""
+"""The contract between client and share coordinator, checked with the fake and with the real coordinator."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -51,7 +51,7 @@ async def a_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[S
 
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
 @async_test
-async def test_a_state_lives_from_initialise_to_delete(serving: Serving, direct: bool) -> None:
+async def test_state_is_initialized_written_read_and_deleted(serving: Serving, direct: bool) -> None:
     async with a_client(serving, direct=direct) as client:
         await client.initialize(KEY, state_epoch=3, start_offset=10)
         assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
@@ -77,7 +77,7 @@ async def test_a_state_lives_from_initialise_to_delete(serving: Serving, direct:
 
 
 @async_test
-async def test_without_state_reads_and_writes_are_told_so(serving: Serving) -> None:
+async def test_read_and_write_without_state_raise_uninitialised(serving: Serving) -> None:
     async with a_client(serving) as client:
         with pytest.raises(Uninitialised) as caught:
             await client.read(KEY, leader_epoch=0)
@@ -90,7 +90,7 @@ async def test_without_state_reads_and_writes_are_told_so(serving: Serving) -> N
 
 
 @async_test
-async def test_an_old_leader_is_fenced(serving: Serving) -> None:
+async def test_old_leader_epoch_is_fenced(serving: Serving) -> None:
     async with a_client(serving) as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
         await client.read(KEY, leader_epoch=2)
@@ -102,7 +102,7 @@ async def test_an_old_leader_is_fenced(serving: Serving) -> None:
 
 
 @async_test
-async def test_an_old_state_epoch_is_fenced(serving: Serving) -> None:
+async def test_old_state_epoch_is_fenced(serving: Serving) -> None:
     async with a_client(serving) as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
         with pytest.raises(FencedStateEpoch):
@@ -112,7 +112,7 @@ async def test_an_old_state_epoch_is_fenced(serving: Serving) -> None:
 
 
 @async_test
-async def test_many_calls_at_a_time_get_their_own_answers(serving: Serving) -> None:
+async def test_concurrent_calls_get_their_own_responses(serving: Serving) -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
     async with a_client(serving) as client:
         await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
@@ -121,7 +121,7 @@ async def test_many_calls_at_a_time_get_their_own_answers(serving: Serving) -> N
 
 
 @async_test
-async def test_a_group_id_with_colons_and_letters_beyond_ascii(serving: Serving) -> None:
+async def test_group_id_may_contain_colons_and_non_ascii_letters(serving: Serving) -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
     async with a_client(serving) as client:
         await client.initialize(key, 1, 7)
@@ -156,7 +156,7 @@ async def test_a_request_for_many_has_one_result_for_each_in_request_order(servi
 
 
 @async_test
-async def test_a_bare_connection_gives_the_exact_response(serving: Serving) -> None:
+async def test_connection_returns_the_unmodified_response(serving: Serving) -> None:
     async with serving() as address:
         host, _, port = address.rpartition(":")
         connection = await Connection.open(host, int(port), client_id="test")

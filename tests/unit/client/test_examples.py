@@ -1,4 +1,4 @@
-"""The examples that a reader copies run as they stand."""
+"""The client examples of the documentation run unchanged."""
 
 import asyncio
 import re
@@ -16,13 +16,13 @@ ADDRESS = "127.0.0.1:9095"
 
 
 def of_the_docstring() -> str:
-    """Return the indented part of the package's docstring."""
+    """Return the example in the docstring of `coordinator.client`."""
     lines = (coordinator.client.__doc__ or "").splitlines()
     return textwrap.dedent("\n".join(line for line in lines if not line or line.startswith("    ")))
 
 
 def of_the_guide() -> str:
-    """Return the first example of the guide."""
+    """Return the first example of docs/client.md."""
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
@@ -37,7 +37,9 @@ def of_the_guide() -> str:
     ids=["docstring", "guide"],
 )
 @async_test
-async def test_an_example_runs(capsys: pytest.CaptureFixture[str], example: str, printed: str) -> None:
+async def test_documented_example_runs(
+    capsys: pytest.CaptureFixture[str], example: str, printed: str
+) -> None:
     assert ADDRESS in example
     async with our_coordinator() as address:
         await asyncio.to_thread(exec, example.replace(ADDRESS, address), {})

@@ -1,4 +1,4 @@
-"""What the client tries again, how often, after which waits, and what it asks anew."""
+"""Retries of the client: error codes, number of attempts, backoff and coordinator lookup."""
 
 import pytest
 
@@ -36,7 +36,7 @@ from tests.unit.client.fake_coordinator import (
 
 
 def client_of(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
-    """Return a client that waits in `waits`; with a chance of one half, waits are as planned."""
+    """Return a client that records its backoff in `waits`; the jitter is zero, because chance() is 0.5."""
     return ShareCoordinatorClient(address, direct=direct, sleep=waits, chance=lambda: 0.5)
 
 
@@ -54,7 +54,7 @@ async def test_a_code_that_may_pass_is_tried_again_after_asking_anew(error_code:
 
 @pytest.mark.parametrize("error_code", [-1, 7, 31, 42, 74, 124, 9_999])
 @async_test
-async def test_any_other_code_is_not_tried_again(error_code: int) -> None:
+async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, refusing(error_code, "said so"))
@@ -65,7 +65,7 @@ async def test_any_other_code_is_not_tried_again(error_code: int) -> None:
 
 
 @async_test
-async def test_an_error_code_that_is_not_known_is_named_by_its_number() -> None:
+async def test_unknown_error_code_is_shown_by_number() -> None:
     async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, refusing(9_999, "new"))
         with pytest.raises(ShareCoordinatorError, match="9999: new") as caught:
@@ -75,7 +75,7 @@ async def test_an_error_code_that_is_not_known_is_named_by_its_number() -> None:
 
 
 @async_test
-async def test_after_five_attempts_the_last_failure_is_raised() -> None:
+async def test_last_error_is_raised_after_five_attempts() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, *[refusing(15)] * 4, refusing(16, "not me"), refusing(-1))
@@ -88,7 +88,7 @@ async def test_after_five_attempts_the_last_failure_is_raised() -> None:
 
 
 @async_test
-async def test_an_answer_without_a_result_is_an_error() -> None:
+async def test_response_without_a_result_is_an_error() -> None:
     async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, no_results)
         with pytest.raises(ShareCoordinatorError, match="no result for this share-partition"):
@@ -96,21 +96,21 @@ async def test_an_answer_without_a_result_is_an_error() -> None:
 
 
 @async_test
-async def test_an_unknown_topic_is_named_in_the_end() -> None:
+async def test_unknown_topic_is_raised_after_all_attempts() -> None:
     async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, *[refusing(3)] * 5)
         with pytest.raises(UnknownTopicOrPartition):
             await client.delete(KEY)
 
 
-def test_waits_grow_up_to_a_bound_and_spread_around_the_plan() -> None:
+def test_backoff_grows_to_a_bound_with_jitter() -> None:
     policy = RetryPolicy(attempts_max=20, first_s=1.0, multiplier=2.0, wait_max_s=30.0, jitter=0.2)
     assert [policy.wait_s(failed, 0.5) for failed in (1, 2, 3, 4, 5, 1_000)] == [2, 4, 8, 16, 30, 30]
     assert [policy.wait_s(1, chance) for chance in (0.0, 1.0)] == [1.6, 2.4]
 
 
 @async_test
-async def test_a_coordinator_is_asked_for_once() -> None:
+async def test_coordinator_is_looked_up_once() -> None:
     async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
         for _ in range(3):
             await client.summary(KEY)
@@ -119,7 +119,7 @@ async def test_a_coordinator_is_asked_for_once() -> None:
 
 
 @async_test
-async def test_a_share_partition_that_moved_is_followed() -> None:
+async def test_not_coordinator_leads_to_a_new_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as old, FakeCoordinator() as new, client_of(old.address, waits) as client:
         await client.summary(KEY)
@@ -131,7 +131,7 @@ async def test_a_share_partition_that_moved_is_followed() -> None:
 
 
 @async_test
-async def test_a_node_id_at_a_new_address_is_a_new_node() -> None:
+async def test_node_id_at_a_new_address_is_a_new_node() -> None:
     async with (
         FakeCoordinator() as old,
         FakeCoordinator() as new,
@@ -164,13 +164,13 @@ async def test_a_broken_connection_is_left_and_the_request_sent_again(answer: An
         fake.plan(SUMMARY, answer)
         assert (await client.summary(KEY)).start_offset == 5
         assert waits == [2.0]
-        # One to ask who coordinates, one that broke, one that was made instead.
+        # One connection for the lookup, one that broke and one that replaced it.
         assert fake.connections == 3
         assert fake.count(FIND) == 2
 
 
 @async_test
-async def test_a_broken_lookup_is_tried_again() -> None:
+async def test_failed_lookup_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
@@ -180,7 +180,7 @@ async def test_a_broken_lookup_is_tried_again() -> None:
 
 
 @async_test
-async def test_a_lookup_that_is_refused_for_good_is_not_tried_again() -> None:
+async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (-1, "", -1, 42, "")
@@ -194,7 +194,7 @@ async def test_a_lookup_that_is_refused_for_good_is_not_tried_again() -> None:
     "nonsense", [(1, "", 9095), (1, "127.0.0.1", 0), (1, "127.0.0.1", 65_536), (-1, "127.0.0.1", 9095)]
 )
 @async_test
-async def test_a_coordinator_that_cannot_be_is_not_believed(nonsense: tuple[int, str, int]) -> None:
+async def test_invalid_coordinator_address_is_refused(nonsense: tuple[int, str, int]) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (*nonsense, 0, "")
@@ -204,7 +204,7 @@ async def test_a_coordinator_that_cannot_be_is_not_believed(nonsense: tuple[int,
 
 
 @async_test
-async def test_a_lookup_without_the_share_partition_is_tried_again() -> None:
+async def test_lookup_response_without_the_key_is_retried() -> None:
     waits = FakeSleep()
 
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
@@ -214,7 +214,7 @@ async def test_a_lookup_without_the_share_partition_is_tried_again() -> None:
 
 
 @async_test
-async def test_the_next_bootstrap_address_is_asked_when_one_is_dead() -> None:
+async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
     async with FakeCoordinator() as fake:
@@ -224,7 +224,7 @@ async def test_the_next_bootstrap_address_is_asked_when_one_is_dead() -> None:
 
 
 @async_test
-async def test_the_bootstrap_address_that_answered_is_asked_first_the_next_time() -> None:
+async def test_last_working_bootstrap_address_is_used_first() -> None:
     async with FakeCoordinator() as failing, FakeCoordinator() as fake:
         failing.plan(FIND, close_connection)
         async with client_of(f"{failing.address},{fake.address}", FakeSleep()) as client:
@@ -234,7 +234,7 @@ async def test_the_bootstrap_address_that_answered_is_asked_first_the_next_time(
 
 
 @async_test
-async def test_nobody_listens() -> None:
+async def test_unreachable_address_raises_disconnected() -> None:
     (dead_port,) = free_ports(1)
     async with ShareCoordinatorClient(f"127.0.0.1:{dead_port}", retry=ONCE) as client:
         with pytest.raises(Disconnected, match=f"Cannot connect to 127.0.0.1:{dead_port}"):
@@ -242,7 +242,7 @@ async def test_nobody_listens() -> None:
 
 
 @async_test
-async def test_a_coordinator_that_is_asked_directly_is_not_looked_for() -> None:
+async def test_direct_client_makes_no_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits, direct=True) as client:
         fake.plan(SUMMARY, close_connection, refusing(14))

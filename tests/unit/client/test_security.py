@@ -1,4 +1,4 @@
-"""The client against a listener that asks who it is: TLS, SASL, and logging in anew."""
+"""The client against a secured listener: TLS, SASL and re-authentication."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
 
 @asynccontextmanager
 async def connected(security: ClientSecurity, to: ListenerSecurityConfig | None) -> AsyncIterator[Connection]:
-    """Open a connection to a listener that is secured so."""
+    """Open a connection to a listener with the given security configuration."""
     async with served(security=to) as one:
         connection = await opened(one, security)
         try:
@@ -55,7 +55,7 @@ def token_security(folder: Path, issuer: Issuer) -> ListenerSecurityConfig:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_it_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
+def test_client_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
     @async_test
     async def scenario() -> None:
         async with served(security=password_security(tmp_path)) as one:
@@ -69,7 +69,7 @@ def test_it_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
     scenario()
 
 
-def test_it_logs_in_with_a_token_that_is_read_each_time(tmp_path: Path) -> None:
+def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
     issuer = Issuer()
     file = tmp_path / "token"
     security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
@@ -108,7 +108,7 @@ def test_it_logs_in_with_a_token_that_is_read_each_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_login_that_is_refused_is_not_tried_again(
+def test_refused_login_is_not_retried(
     tmp_path: Path, security: ClientSecurity, code: ErrorCode, words: str
 ) -> None:
     @async_test
@@ -126,7 +126,7 @@ def test_a_login_that_is_refused_is_not_tried_again(
     scenario()
 
 
-def test_who_is_not_on_the_list_hears_so(tmp_path: Path) -> None:
+def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) -> None:
     security = PLAIN._replace(username="bob", password="bob-secret")
 
     @async_test
@@ -142,7 +142,7 @@ def test_who_is_not_on_the_list_hears_so(tmp_path: Path) -> None:
     scenario()
 
 
-def test_a_port_without_sasl_is_named(tmp_path: Path) -> None:
+def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
     @async_test
     async def scenario() -> None:
         with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
@@ -152,14 +152,14 @@ def test_a_port_without_sasl_is_named(tmp_path: Path) -> None:
     scenario()
 
 
-def test_it_logs_in_anew_before_its_session_is_over(tmp_path: Path) -> None:
+def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> None:
     @async_test
     async def scenario() -> None:
         async with served(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
             logins = one.metrics._requests
             async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=PLAIN) as client:
                 await client.initialize(KEY, state_epoch=1, start_offset=5)
-                # Asked all the time, through two sessions and more.
+                # Reads continue during more than two sessions.
                 for logged_in in (2, 3):
                     skip(280)
                     async with asyncio.timeout(60):
@@ -189,7 +189,7 @@ def tls_security(authority: Authority, **more: Any) -> ListenerSecurityConfig:
     return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
 
-def test_it_shows_its_certificate(authority: Authority) -> None:
+def test_client_sends_its_certificate(authority: Authority) -> None:
     own = authority.issue("broker-1", key_password="let me in")
     security = ClientSecurity(
         "SSL",
@@ -207,7 +207,7 @@ def test_it_shows_its_certificate(authority: Authority) -> None:
     scenario()
 
 
-def test_it_trusts_nobody_but_its_authority_and_the_right_host(authority: Authority) -> None:
+def test_client_verifies_authority_and_host_name(authority: Authority) -> None:
     own = authority.issue("broker-1")
     security = ClientSecurity(
         "SSL", ca_file=str(authority.certificate), certificate_file=str(own.combined_file)
@@ -232,6 +232,6 @@ def test_it_trusts_nobody_but_its_authority_and_the_right_host(authority: Author
     scenario()
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_client_security_repr_hides_secrets() -> None:
     security = ClientSecurity("SASL_SSL", "PLAIN", "alice", "alice-secret", key_password="other-secret")
     assert repr(security) == "ClientSecurity(SASL_SSL, PLAIN, 'alice')"

@@ -1,4 +1,4 @@
-"""Requests for many share-partitions: cut by coordinator, gathered in request order, errors as codes."""
+"""Requests for many share-partitions: split by coordinator, results in request order, errors as codes."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ from tests.unit.clock_skipping import skip
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
-    """Name partitions of one topic, and the first of them in another topic as well."""
+    """Return a request for these partitions of one topic and for the first of them of another topic."""
     return delete_api.DeleteShareGroupStateRequest(
         "group",
         [
@@ -43,7 +43,7 @@ def outcomes(response: delete_api.DeleteShareGroupStateResponse) -> list[tuple[b
 
 
 def split_between(asked: FakeCoordinator, other_port: int) -> None:
-    """Let even partitions be coordinated by the node that is asked, odd ones by the node at a port."""
+    """Make `asked` the coordinator of even partitions, and the node at `other_port` that of odd ones."""
 
     def coordinator_of(text: str) -> tuple[int, str, int, int, str]:
         odd = SharePartitionKey.parse(text).partition % 2
@@ -53,7 +53,7 @@ def split_between(asked: FakeCoordinator, other_port: int) -> None:
 
 
 @async_test
-async def test_each_coordinator_gets_its_part() -> None:
+async def test_request_is_split_by_coordinator() -> None:
     async with (
         FakeCoordinator() as even,
         FakeCoordinator() as odd,
@@ -74,7 +74,7 @@ async def test_each_coordinator_gets_its_part() -> None:
 
 
 @async_test
-async def test_a_coordinator_that_is_gone_costs_only_its_own_part() -> None:
+async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
@@ -87,7 +87,7 @@ async def test_a_coordinator_that_is_gone_costs_only_its_own_part() -> None:
 
 
 @async_test
-async def test_only_what_may_pass_is_tried_again() -> None:
+async def test_only_retriable_parts_are_retried() -> None:
     async with (
         FakeCoordinator() as even,
         FakeCoordinator() as odd,
@@ -101,7 +101,7 @@ async def test_only_what_may_pass_is_tried_again() -> None:
 
 
 @async_test
-async def test_a_time_out_is_a_code_too() -> None:
+async def test_timeout_is_returned_as_an_error_code() -> None:
     async with (
         FakeCoordinator() as fake,
         ShareCoordinatorClient(fake.address, retry=ONCE, limits=ConnectionLimits(request_s=30)) as client,
@@ -115,7 +115,7 @@ async def test_a_time_out_is_a_code_too() -> None:
 
 
 @async_test
-async def test_a_share_partition_named_twice_stays_in_one_request_and_in_order() -> None:
+async def test_duplicate_share_partition_stays_in_one_request_in_order() -> None:
     parts = [initialize_api.PartitionData(0, state_epoch, 0) for state_epoch in (1, 2)]
     request = initialize_api.InitializeShareGroupStateRequest(
         "group", [initialize_api.InitializeStateData(TOPIC_ID, [part]) for part in parts]
@@ -128,7 +128,7 @@ async def test_a_share_partition_named_twice_stays_in_one_request_and_in_order()
 
 
 @async_test
-async def test_a_request_for_nothing_is_answered_with_nothing() -> None:
+async def test_empty_request_gets_an_empty_response_without_sending() -> None:
     async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
         response = await client.send(delete_api.DeleteShareGroupStateRequest("group", []))
         assert response == delete_api.DeleteShareGroupStateResponse([])
@@ -136,7 +136,7 @@ async def test_a_request_for_nothing_is_answered_with_nothing() -> None:
 
 
 @async_test
-async def test_other_classes_are_no_requests() -> None:
+async def test_unknown_request_class_raises_key_error() -> None:
     async with ShareCoordinatorClient("127.0.0.1:9095") as client:
         with pytest.raises(KeyError):
             await client.send("delete")  # type: ignore[call-overload]
