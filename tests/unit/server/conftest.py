@@ -1,4 +1,4 @@
-"""A listener with SASL for those tests that log in."""
+"""The fixture of a listener with SASL."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.unit.server.wire import Served, served
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run a scenario against a listener with SASL."""
+    """Return a function that runs a scenario against a listener with SASL."""
 
     def one(
         scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None, **more: Any

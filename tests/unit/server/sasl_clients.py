@@ -1,4 +1,4 @@
-"""Logging in by hand: SASL frames as Kafka's clients send them, and the requests that come after."""
+"""SASL frames as Kafka's clients send them, and requests that follow a login."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +16,7 @@ from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAut
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.unit.server.wire import Client, Served, request_frame
 
-# Runs a scenario against a listener with SASL (`conftest`).
+# The type of the fixture `run` (conftest.py): runs a scenario against a listener with SASL.
 Run = Callable[..., None]
 
 USERS = "alice=alice-secret\nbob=bob-secret\n"
@@ -26,7 +26,7 @@ FIND_BODY = find_coordinator.encode_request(
 
 
 def password_security(folder: Path, **more: Any) -> ListenerSecurityConfig:
-    """PLAIN and SCRAM for alice, who is on the list, and bob, who is not; failures are answered at once."""
+    """Configure PLAIN and SCRAM without failure delay; alice is an allowed principal, bob is not."""
     file = folder / "users.properties"
     file.write_text(USERS)
     users = Users(str(file), "listen.sasl.users.file", ("SCRAM-SHA-256",))
@@ -44,7 +44,7 @@ def password_security(folder: Path, **more: Any) -> ListenerSecurityConfig:
 
 
 async def shake_hands(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
-    """Send SaslHandshake; return what is answered."""
+    """Send SaslHandshake; return the response."""
     body = sasl_handshake.encode_request(SaslHandshakeRequest(mechanism), version)
     client.send(request_frame(17, version, 1, body, flexible=False))
     _, rest = await client.frame()
@@ -52,7 +52,7 @@ async def shake_hands(client: Client, mechanism: str, version: int = 1) -> SaslH
 
 
 async def authenticate(client: Client, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
-    """Send SaslAuthenticate; return what is answered."""
+    """Send SaslAuthenticate; return the response."""
     client.send(authenticate_frame(token, version))
     _, rest = await client.frame()
     return sasl_authenticate.decode_response(rest, 1 if version >= 2 else 0, version)
@@ -64,13 +64,13 @@ def authenticate_frame(token: bytes, version: int = 2) -> bytes:
 
 
 async def log_in(client: Client, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
-    """Log in by PLAIN; without a password, with the right one."""
+    """Log in with PLAIN. If `password` is empty, use the correct one."""
     assert (await shake_hands(client, "PLAIN")).error_code == 0
     return await authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
 
 
 async def find_error(client: Client) -> int:
-    """Ask for a coordinator; return the error code of the answer."""
+    """Send FindCoordinator; return the error code of the response."""
     client.send(request_frame(10, 6, 3, FIND_BODY))
     _, rest = await client.frame()
     (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
@@ -78,7 +78,7 @@ async def find_error(client: Client) -> int:
 
 
 async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
-    """Ask which APIs there are, and in which versions."""
+    """Send ApiVersions; return the version range of each API."""
     body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
     client.send(request_frame(18, 0, 0, body, flexible=False))
     _, rest = await client.frame()
@@ -87,7 +87,7 @@ async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
 
 
 async def connection_of_one(one: Served) -> Connection:
-    """Return our side of the only connection that there is."""
+    """Return the server side of the only connection."""
     await one.until(lambda: one.listener.connection_count == 1)
     (connection,) = one.listener._connections
     return connection

@@ -1,4 +1,4 @@
-"""The directory of coordinators where several share the work."""
+"""FindCoordinator answers when several replicas share the shards."""
 
 from zlib import crc32
 
@@ -27,7 +27,7 @@ def replica(number: int, port: int = 9095, connections: int = 4) -> Replica:
 
 
 def found(one: CoordinatorDirectory) -> dict[int, Coordinator]:
-    """What is answered for each shard; all its share-partitions must get the same."""
+    """Return the answer for each shard; assert that all its share-partitions get the same answer."""
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key) for key in KEYS])
     answers: dict[int, Coordinator] = {}
     for key, answer in zip(KEYS, one.find(request, 6).coordinators, strict=True):
@@ -39,7 +39,7 @@ def found(one: CoordinatorDirectory) -> dict[int, Coordinator]:
     return answers
 
 
-def test_the_owner_of_each_shard_is_named() -> None:
+def test_owner_of_each_shard_is_returned() -> None:
     assignment = Assignment(3, (replica(1), replica(2)), (0, 1) * (SHARDS // 2))
     one = directory()
     route_version = one.route_version
@@ -50,7 +50,7 @@ def test_the_owner_of_each_shard_is_named() -> None:
         assert FIRST <= answer.node_id <= INT32_MAX
 
 
-def test_every_replica_gives_the_same_answer_whatever_it_answered_before() -> None:
+def test_replicas_give_equal_answers_whatever_they_answered_before() -> None:
     one, other = directory(), directory()
     one.follow(Assignment(1, (replica(1), replica(2), replica(3)), (2,) * SHARDS))
     last = Assignment(9, (replica(3), replica(1)), (0, 1) * (SHARDS // 2))
@@ -59,7 +59,7 @@ def test_every_replica_gives_the_same_answer_whatever_it_answered_before() -> No
     assert found(one) == found(other)
 
 
-def test_a_node_id_means_one_address_for_ever() -> None:
+def test_node_id_always_means_the_same_address() -> None:
     addresses: dict[int, tuple[str, int]] = {}
     one = directory()
     for generation in range(50):
@@ -73,8 +73,8 @@ def test_a_node_id_means_one_address_for_ever() -> None:
             )
 
 
-def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
-    # Room for three replicas, two of which hash to the same place.
+def test_replicas_with_equal_address_hashes_get_different_node_ids() -> None:
+    # The node ids have space for three replicas, two of which have equal hashes.
     first = INT32_MAX - 3 * NODE_IDS_PER_REPLICA
     one = CoordinatorDirectory(
         HostPort("localhost", 9095), node_id_first=first, node_ids=4, state_partitions=SHARDS
@@ -88,7 +88,7 @@ def test_replicas_whose_addresses_hash_alike_have_different_node_ids() -> None:
     assert all(first <= node_id <= INT32_MAX for node_id in hosts)
 
 
-def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
+def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None:
     one = directory()
     one.follow(Assignment(1, (replica(1),), (NOBODY,) * SHARDS))
     unknown = found(one)
@@ -98,7 +98,7 @@ def test_nobody_is_named_where_nobody_owns_or_it_is_not_known() -> None:
         assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
 
 
-def test_a_broker_is_never_told_an_address_that_would_kill_it() -> None:
+def test_owner_with_port_0_returns_coordinator_not_available() -> None:
     one = directory()
     one.follow(Assignment(1, (replica(1, port=0), replica(2)), (0,) * SHARDS))
     assert {answer.error_code for answer in found(one).values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}

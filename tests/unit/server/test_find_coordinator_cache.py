@@ -1,4 +1,4 @@
-"""What FindCoordinator was answered is remembered: as long as it is so, and as far as there is room."""
+"""The cache of FindCoordinator responses: invalidation and size."""
 
 import asyncio
 
@@ -14,14 +14,14 @@ KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:{}"
 
 
 async def found(client: Client, partition: int) -> int:
-    """Ask who coordinates a share-partition; return the error code of the answer."""
+    """Send FindCoordinator for a share-partition; return the error code."""
     client.send(request_frame(10, 6, partition, find_body(KEY.format(partition))))
     _, rest = await client.frame()
     (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
     return coordinator.error_code
 
 
-def test_what_was_answered_before_the_owners_changed_is_not_answered_any_more() -> None:
+def test_cached_responses_are_dropped_when_owners_change() -> None:
     async def scenario() -> None:
         async with served() as one:
             client = await one.connect()
@@ -34,7 +34,7 @@ def test_what_was_answered_before_the_owners_changed_is_not_answered_any_more() 
     asyncio.run(scenario())
 
 
-def test_no_more_is_remembered_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_module, "CACHED_RESPONSES_MAX", 3)
 
     async def scenario() -> None:

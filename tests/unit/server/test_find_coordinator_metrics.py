@@ -15,7 +15,7 @@ FIND = find_coordinator.API_KEY
 
 
 async def find(client: Client, *keys: str, version: int = 6) -> None:
-    """Ask for coordinators, and wait for the answer."""
+    """Send FindCoordinator and wait for the response."""
     request = find_coordinator.FindCoordinatorRequest(
         key="" if version >= 4 else keys[0],
         key_type=2 if version >= 6 else 0,
@@ -27,17 +27,17 @@ async def find(client: Client, *keys: str, version: int = 6) -> None:
 
 
 def counted(one: Served) -> dict[int, int]:
-    """Return how many requests were counted under each error code."""
+    """Return the number of requests by error code."""
     return {code: number for (_, code), number in one.metrics.request_histogram(FIND)[0].items() if number}
 
 
-def test_find_coordinator_counts_by_the_first_error_code_in_its_answer() -> None:
+def test_requests_are_counted_by_the_first_error_code() -> None:
     async def whole() -> None:
         async with served() as one:
             client = await one.connect()
             await find(client, str(KEY))
             assert counted(one) == {ErrorCode.NONE: 1}
-            for _ in range(2):  # the second answer comes from memory
+            for _ in range(2):  # the second response comes from the cache
                 await find(client, str(KEY), "no share-partition")
             assert counted(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
             await find(client, "a consumer group", version=2)
@@ -49,7 +49,7 @@ def test_find_coordinator_counts_by_the_first_error_code_in_its_answer() -> None
     asyncio.run(whole())
 
 
-def test_find_coordinator_counts_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(100.0, 0.5)
     monkeypatch.setattr(api, "monotonic_seconds", lambda: next(seconds), raising=False)
 

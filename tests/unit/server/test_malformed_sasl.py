@@ -1,4 +1,4 @@
-"""Noise in the middle of logins: connections end, nobody gets in by it, and nothing of ours breaks."""
+"""Random bytes during SASL: connections close, no login succeeds, and no internal error occurs."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ FRAMES = [
 
 
 def corrupted(dice: random.Random, frame: bytes) -> bytes:
-    """Return a frame, or one that differs in some bytes or is cut, with a size that is right."""
+    """Return the frame unchanged, with changed bytes, truncated or extended; its size is correct."""
     kind = dice.randrange(4)
     body = bytearray(frame[4:])
     if kind == 1:
@@ -58,7 +58,7 @@ def corrupted(dice: random.Random, frame: bytes) -> bytes:
 
 
 async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
-    """Say something that begins well, and go on with noise until the other side has enough of it."""
+    """Begin a valid dialogue, send corrupted frames, and read until the server closes the connection."""
     if known:
         await log_in(client, dice.choice(["alice", "bob"]))
     elif dice.random() < 0.7:
@@ -72,7 +72,9 @@ async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_noise(tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool) -> None:
+def test_corrupted_sasl_frames_close_only_their_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool
+) -> None:
     async def scenario(one: Served) -> None:
         dice = random.Random(f"{SEED} {known}")
 
@@ -82,7 +84,7 @@ def test_noise(tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool) ->
                 try:
                     await talk(client, dice, known=known)
                 except (ConnectionError, asyncio.IncompleteReadError):
-                    # Ended while we still spoke.
+                    # The server closed the connection while the client was still sending.
                     pass
                 finally:
                     client.writer.close()

@@ -1,4 +1,4 @@
-"""How many connections are accepted where the system allows few open files."""
+"""The number of accepted connections when the limit of open files is low."""
 
 import resource
 
@@ -14,7 +14,7 @@ from coordinator.open_files import (
 
 
 class System:
-    """What the system allows this process."""
+    """The resource limits of the process."""
 
     def __init__(self, soft: int, hard: int) -> None:
         self.limits = (soft, hard)
@@ -42,7 +42,7 @@ class System:
         (64, 64, 32, 64),
     ],
 )
-def test_there_are_files_left_when_all_connections_are_there(
+def test_accepted_connections_leave_files_for_other_uses(
     soft: int,
     hard: int,
     accepted: int,
@@ -55,7 +55,7 @@ def test_there_are_files_left_when_all_connections_are_there(
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
     assert connections_to_accept(2_000) == accepted
     assert system.limits == (open_files, hard)
-    # With them and with all over HTTP there is still some room.
+    # Some files are left even when all Kafka and HTTP connections are open.
     left = open_files - accepted - http_connections_to_accept()
     assert left >= min(128, open_files // 4) or open_files == resource.RLIM_INFINITY
     said = (
@@ -73,7 +73,7 @@ def test_there_are_files_left_when_all_connections_are_there(
         (64, 8, 4),
     ],
 )
-def test_people_take_a_part_of_the_files_at_most_and_viewers_half_of_that(
+def test_http_connections_take_a_part_of_the_files_and_subscribers_half_of_it(
     open_files: int, accepted: int, viewers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
@@ -81,7 +81,7 @@ def test_people_take_a_part_of_the_files_at_most_and_viewers_half_of_that(
     assert subscribers_to_accept() == viewers
 
 
-def test_with_many_connections_the_files_for_http_come_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_for_http_are_added_to_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(1_024, 524_288)
     monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)

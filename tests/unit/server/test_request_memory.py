@@ -1,4 +1,4 @@
-"""What clients hold together is bounded: where there is no room, nobody is read on."""
+"""Request memory is bounded: while it is full, connections are not read."""
 
 import asyncio
 from struct import pack
@@ -13,7 +13,7 @@ LIMITS = ServerLimits()
 
 
 class SilentHandler:
-    """A handler that answers nobody."""
+    """A request handler that never responds."""
 
     is_authorized = True
 
@@ -22,7 +22,7 @@ class SilentHandler:
 
 
 class Wire(asyncio.Transport):
-    """A transport that only knows whether it is read."""
+    """A transport that records only whether it is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Wire(asyncio.Transport):
 
 
 class SharedMemoryConnections:
-    """Connections that share a room."""
+    """Connections that share one request memory."""
 
     def __init__(self, bytes_max: int) -> None:
         self.request_memory = RequestMemory(bytes_max)
@@ -57,7 +57,7 @@ class SharedMemoryConnections:
         pass
 
 
-def test_nobody_is_read_on_while_clients_hold_what_they_may() -> None:
+def test_connections_are_not_read_while_request_memory_is_full() -> None:
     async def scenario() -> None:
         clients = SharedMemoryConnections(bytes_max=50_000)
         (first, its_wire), (second, other_wire) = clients.connect(), clients.connect()
@@ -66,7 +66,7 @@ def test_nobody_is_read_on_while_clients_hold_what_they_may() -> None:
         assert (clients.request_memory.is_full, its_wire.is_read) == (False, True)
         second.data_received(begun)
         assert (clients.request_memory.is_full, other_wire.is_read) == (True, False)
-        # Who could be read on until now notices with its next bytes.
+        # A connection that was still read is paused when its next bytes arrive.
         first.data_received(bytes(10_000))
         assert not its_wire.is_read
         assert clients.request_memory.held_bytes == 70_000
@@ -78,11 +78,11 @@ def test_nobody_is_read_on_while_clients_hold_what_they_may() -> None:
     asyncio.run(scenario())
 
 
-def test_who_goes_takes_all_along_that_it_held() -> None:
+def test_closed_connection_releases_its_request_memory() -> None:
     async def scenario() -> None:
         clients = SharedMemoryConnections(bytes_max=50_000)
         client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
-        # One that is being answered, two that wait for that, and the beginning of another.
+        # One request in progress, two that wait for it, and the beginning of a fourth.
         client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
         assert clients.request_memory.held_bytes == 350
         client.connection_lost(None)
@@ -91,7 +91,7 @@ def test_who_goes_takes_all_along_that_it_held() -> None:
     asyncio.run(scenario())
 
 
-def test_a_frame_is_late_by_its_first_byte_however_many_follow_one_by_one() -> None:
+def test_frame_timeout_counts_from_its_first_byte() -> None:
     async def scenario() -> None:
         client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
         client.data_received(pack(">i", 100) + bytes(1))

@@ -1,4 +1,4 @@
-"""SASL on a real socket: what is answered to whom, and when it is closed."""
+"""SASL on a real socket: responses, errors and closed connections."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
 from tests.unit.server.wire import Served, request_frame, served
 
 
-def test_whoever_has_logged_in_is_served(run: Run) -> None:
+def test_authenticated_client_is_served(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         apis = await served_apis(client)
@@ -46,7 +46,7 @@ def test_whoever_has_logged_in_is_served(run: Run) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_scram_takes_two_tokens(run: Run, version: int) -> None:
+def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "SCRAM-SHA-256")
@@ -61,7 +61,7 @@ def test_scram_takes_two_tokens(run: Run, version: int) -> None:
     run(scenario)
 
 
-def test_tokens_are_bare_after_the_oldest_handshake(run: Run) -> None:
+def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         assert (await shake_hands(client, "PLAIN", version=0)).error_code == 0
@@ -70,7 +70,7 @@ def test_tokens_are_bare_after_the_oldest_handshake(run: Run) -> None:
         assert await client.reader.readexactly(4) == b"\0\0\0\0"
         assert await find_error(client) == 0
 
-        # A failure has no words there.
+        # In this protocol, a failed login has no error message.
         client = await one.connect()
         await shake_hands(client, "PLAIN", version=0)
         client.send(b"\0\0\0\5\0a\0b\0")
@@ -79,7 +79,7 @@ def test_tokens_are_bare_after_the_oldest_handshake(run: Run) -> None:
     run(scenario)
 
 
-def test_tokens_do_not_come_two_at_a_time(run: Run) -> None:
+def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
@@ -89,7 +89,7 @@ def test_tokens_do_not_come_two_at_a_time(run: Run) -> None:
     run(scenario)
 
 
-def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(run: Run) -> None:
+def test_unknown_mechanism_is_answered_with_the_enabled_ones(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         response = await shake_hands(client, "GSSAPI")
@@ -101,7 +101,7 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(run: Ru
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_a_wrong_password_is_told_and_closes(
+def test_wrong_password_returns_an_error_and_closes_the_connection(
     run: Run, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(one: Served) -> None:
@@ -122,7 +122,7 @@ def test_a_wrong_password_is_told_and_closes(
     assert "guess-1234" not in caplog.text
 
 
-def test_a_failure_is_answered_late(run: Run) -> None:
+def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
     async def scenario(one: Served) -> None:
         loop = asyncio.get_running_loop()
         client = await one.connect()
@@ -137,7 +137,7 @@ def test_a_failure_is_answered_late(run: Run) -> None:
     run(scenario, failed_delay_s=0.2)
 
 
-def test_a_refused_token_is_counted_logged_and_answered_late(
+def test_refused_token_is_counted_logged_and_answered_after_a_delay(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Refusing:
@@ -163,7 +163,7 @@ def test_a_refused_token_is_counted_logged_and_answered_late(
     assert len(line.__dict__["reason"]) < 300
 
 
-def test_who_guessed_a_password_hears_of_it_no_sooner_for_asking_more(run: Run) -> None:
+def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
@@ -190,7 +190,7 @@ def test_who_guessed_a_password_hears_of_it_no_sooner_for_asking_more(run: Run) 
         b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff",
     ],
 )
-def test_who_has_not_logged_in_is_closed_at_once(run: Run, frame: bytes) -> None:
+def test_request_before_login_closes_the_connection(run: Run, frame: bytes) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         client.send(frame)
@@ -199,7 +199,7 @@ def test_who_has_not_logged_in_is_closed_at_once(run: Run, frame: bytes) -> None
     run(scenario)
 
 
-def test_versions_are_asked_once_and_in_any_version(run: Run) -> None:
+def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         client.send(request_frame(18, 99, 4, b"", flexible=True))
@@ -212,7 +212,7 @@ def test_versions_are_asked_once_and_in_any_version(run: Run) -> None:
     run(scenario)
 
 
-def test_another_request_instead_of_a_token_is_answered_in_its_own_way(run: Run) -> None:
+def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
@@ -226,7 +226,7 @@ def test_another_request_instead_of_a_token_is_answered_in_its_own_way(run: Run)
     run(scenario)
 
 
-def test_sasl_after_the_login_is_refused_and_harmless(run: Run) -> None:
+def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await log_in(client)
@@ -239,7 +239,7 @@ def test_sasl_after_the_login_is_refused_and_harmless(run: Run) -> None:
     run(scenario)
 
 
-def test_a_port_without_sasl_says_so() -> None:
+def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
     async def scenario() -> None:
         async with served() as one:
             client = await one.connect()
@@ -250,9 +250,7 @@ def test_a_port_without_sasl_says_so() -> None:
     asyncio.run(scenario())
 
 
-def test_who_is_not_on_the_list_is_refused_everything_but_versions(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         assert (await log_in(client, "bob")).error_code == 0
@@ -286,7 +284,7 @@ def test_who_is_not_on_the_list_is_refused_everything_but_versions(
     ]
 
 
-def test_a_login_may_not_take_for_ever(run: Run) -> None:
+def test_login_that_takes_too_long_is_closed(run: Run) -> None:
     async def scenario(one: Served) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
@@ -300,12 +298,12 @@ def test_a_login_may_not_take_for_ever(run: Run) -> None:
     run(scenario, handshake_s=30)
 
 
-def test_a_stranger_may_not_send_much(run: Run) -> None:
+def test_large_frame_before_login_closes_the_connection(run: Run) -> None:
     async def scenario(one: Served) -> None:
         stranger = await one.connect()
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
         assert await stranger.closed()
-        # Not when it has become late.
+        # The connection was closed because of the size, not by a timeout.
         assert one.metrics._connections_closed["bad_frame"] == 1
         known = await one.connect()
         await log_in(known)

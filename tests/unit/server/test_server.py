@@ -1,4 +1,4 @@
-"""The wire server on a real socket: what it answers, in which order, and what it closes."""
+"""The Kafka protocol server on a real socket: responses, their order and closed connections."""
 
 import asyncio
 import random
@@ -67,7 +67,7 @@ async def initialised(one: Served, tls: ssl.SSLContext | None = None) -> Client:
     return client
 
 
-def test_readiness_waits_for_the_listener() -> None:
+def test_readiness_requires_an_open_listener() -> None:
     async def scenario(one: Served) -> None:
         assert one.listener.health() == []
         await one.listener.drain(0.0)
@@ -79,7 +79,7 @@ def test_readiness_waits_for_the_listener() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
+def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         named = api_versions.ApiVersionsRequest("apache-kafka-java", "4.4.0")
@@ -103,7 +103,7 @@ def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     run(scenario)
 
 
-def test_a_newer_api_versions_is_answered_in_the_oldest_layout() -> None:
+def test_newer_api_versions_is_answered_in_version_0() -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         client.send(request_frame(18, 5, 6, b"whatever a later release puts here"))
@@ -116,7 +116,7 @@ def test_a_newer_api_versions_is_answered_in_the_oldest_layout() -> None:
 
 
 @pytest.mark.parametrize(("name", "version"), [("", ""), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-")])
-def test_api_versions_wants_a_name_and_a_version_as_kafka_does(name: str, version: str) -> None:
+def test_api_versions_validates_client_name_and_version_as_kafka(name: str, version: str) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         body = api_versions.encode_request(api_versions.ApiVersionsRequest(name, version), 4)
@@ -127,11 +127,11 @@ def test_api_versions_wants_a_name_and_a_version_as_kafka_does(name: str, versio
     run(scenario)
 
 
-def test_find_coordinator_names_node_ids_of_ours_and_the_advertised_address() -> None:
+def test_find_coordinator_returns_own_node_ids_and_advertised_address() -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
-        for _ in range(2):  # the second answer comes from memory
+        for _ in range(2):  # the second response comes from the cache
             client.send(request_frame(10, 6, 9, find_body(*keys)))
             correlation_id, rest = await client.frame()
             response = find_coordinator.decode_response(rest, 1, 6)
@@ -144,7 +144,7 @@ def test_find_coordinator_names_node_ids_of_ours_and_the_advertised_address() ->
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_find_coordinator_for_anything_but_share_groups_is_an_error_and_names_nobody(version: int) -> None:
+def test_find_coordinator_for_other_key_types_returns_invalid_request(version: int) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         request = find_coordinator.FindCoordinatorRequest(
@@ -162,7 +162,7 @@ def test_find_coordinator_for_anything_but_share_groups_is_an_error_and_names_no
     run(scenario)
 
 
-def test_answers_leave_in_the_order_of_their_requests() -> None:
+def test_responses_are_sent_in_request_order() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         one.log.blocking = True
@@ -177,7 +177,7 @@ def test_answers_leave_in_the_order_of_their_requests() -> None:
     run(scenario)
 
 
-def test_frames_may_come_in_pieces_of_any_size() -> None:
+def test_frames_are_assembled_from_pieces_of_any_size() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         stream = b"".join(request_frame(84, 0, n, read_body()) for n in range(20))
@@ -216,7 +216,7 @@ def test_frames_may_come_in_pieces_of_any_size() -> None:
         pytest.param(bytes.fromhex("1603010200010001fc0303") + bytes(600), id="TLS"),
     ],
 )
-def test_a_frame_that_cannot_be_trusted_closes_its_connection_and_no_other(frame: bytes) -> None:
+def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
     async def scenario(one: Served) -> None:
         other = await initialised(one)
         client = await one.connect()
@@ -228,7 +228,7 @@ def test_a_frame_that_cannot_be_trusted_closes_its_connection_and_no_other(frame
     run(scenario)
 
 
-def test_a_client_with_too_much_under_way_is_not_read_on() -> None:
+def test_connection_at_its_in_flight_limit_is_not_read() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         one.log.blocking = True
@@ -236,7 +236,7 @@ def test_a_client_with_too_much_under_way_is_not_read_on() -> None:
             client.send(request_frame(85, 1, n, write_body()))
         await one.until(lambda: one.log.held)
         await client.writer.drain()
-        # Three operations are under way or waiting; the rest is not even looked at.
+        # At most three operations are in progress or queued; later frames are not parsed.
         assert len(one.log.held[0][1]) <= 3
         one.log.blocking = False
         one.log.release_appends()
@@ -245,7 +245,7 @@ def test_a_client_with_too_much_under_way_is_not_read_on() -> None:
     run(scenario, ServerLimits(requests_in_flight_max=3))
 
 
-def test_many_requests_that_are_answered_at_once_are_all_answered() -> None:
+def test_many_immediate_responses_are_all_sent() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         client.send(b"".join(request_frame(84, 0, n, read_body()) for n in range(3)))
@@ -257,7 +257,7 @@ def test_many_requests_that_are_answered_at_once_are_all_answered() -> None:
     run(scenario, ServerLimits(requests_in_flight_max=7))
 
 
-def test_draining_does_not_read_on_when_an_answer_leaves() -> None:
+def test_draining_connection_is_not_read_after_a_response() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         one.log.blocking = True
@@ -277,7 +277,7 @@ def test_draining_does_not_read_on_when_an_answer_leaves() -> None:
 
 
 async def begun_frames(one: Served) -> list[Client]:
-    """Return clients that have sent half of a frame, all of them more than may be held."""
+    """Return clients that sent half of a frame each; together they exceed the request memory."""
     await initialised(one)
     clients = [await one.connect() for _ in range(20)]
     for client in clients:
@@ -285,7 +285,7 @@ async def begun_frames(one: Served) -> list[Client]:
     return clients
 
 
-def test_frames_that_nobody_is_read_on_for_do_not_end_and_are_let_go_of() -> None:
+def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
     async def scenario(one: Served) -> None:
         for client in await begun_frames(one):
             assert await client.closed()
@@ -294,7 +294,7 @@ def test_frames_that_nobody_is_read_on_for_do_not_end_and_are_let_go_of() -> Non
     run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
 
 
-def test_frames_that_do_not_end_keep_nobody_else_waiting() -> None:
+def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         small = await one.connect()
@@ -302,20 +302,20 @@ def test_frames_that_do_not_end_keep_nobody_else_waiting() -> None:
         hogs = [await one.connect() for _ in range(4)]
         for hog in hogs:
             hog.send(pack(">i", 60_000) + b"x" * 50_000)
-        # Or they did until the sweeper came, which may be quicker than who looks.
+        # Wait until the memory is full. If the sweeper ran first, it has already closed a connection.
         closed = one.metrics._connections_closed
         await one.until(lambda: one.listener.held_bytes >= 100_000 or closed["no_room"])
         for n in range(3):
             client.send(request_frame(84, 0, n, read_body()))
             assert (await client.frame())[0] == n
-        # Who holds little is not closed for it.
+        # A connection that holds few bytes is not closed.
         small.send(request_frame(84, 0, 5, read_body())[-1:])
         assert (await small.frame())[0] == 5
 
     run(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=60.0, sweep_s=0.02))
 
 
-def test_a_frame_that_does_not_end_closes_its_connection() -> None:
+def test_incomplete_frame_times_out() -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         client.send(request_frame(84, 0, 3, read_body())[:-1])
@@ -324,7 +324,7 @@ def test_a_frame_that_does_not_end_closes_its_connection() -> None:
     run(scenario, ServerLimits(frame_s=0.02, sweep_s=0.005))
 
 
-def test_an_idle_connection_is_closed_but_not_one_that_waits_for_its_answer() -> None:
+def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
     async def scenario(one: Served) -> None:
         idle = await one.connect()
         busy = await initialised(one)
@@ -340,7 +340,7 @@ def test_an_idle_connection_is_closed_but_not_one_that_waits_for_its_answer() ->
     run(scenario, ServerLimits(connection_idle_s=3.0))
 
 
-def test_a_connection_too_many_is_closed_at_once() -> None:
+def test_connection_over_the_limit_is_closed_at_once() -> None:
     async def scenario(one: Served) -> None:
         first, second = await initialised(one), await one.connect()
         third = await one.connect()
@@ -356,7 +356,7 @@ def test_a_connection_too_many_is_closed_at_once() -> None:
     run(scenario, ServerLimits(connections_max=2))
 
 
-def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
+def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         one.log.blocking = True
@@ -375,7 +375,7 @@ def test_draining_answers_what_was_accepted_and_takes_nothing_more() -> None:
     run(scenario)
 
 
-def test_draining_does_not_wait_for_who_asks_nothing() -> None:
+def test_draining_does_not_wait_for_idle_connections() -> None:
     async def scenario(one: Served) -> None:
         await initialised(one)
         async with asyncio.timeout(60):
@@ -384,7 +384,7 @@ def test_draining_does_not_wait_for_who_asks_nothing() -> None:
     run(scenario)
 
 
-def test_draining_gives_up_in_time() -> None:
+def test_draining_ends_at_its_timeout() -> None:
     async def scenario(one: Served) -> None:
         client = await initialised(one)
         one.log.blocking = True

@@ -1,4 +1,4 @@
-"""How long a login holds (KIP-368), who may log in anew, and what a mechanism can do wrong."""
+"""SASL sessions: lifetime, re-authentication (KIP-368), revoked users and failing mechanisms."""
 
 import asyncio
 from pathlib import Path
@@ -27,22 +27,22 @@ from tests.unit.server.sasl_clients import (
 from tests.unit.server.wire import Served, request_frame, served
 
 
-def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
+def test_session_expires_without_reauthentication(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client, idle = await one.connect(), await one.connect()
         for each in (client, idle):
             assert (await log_in(each)).session_lifetime_ms == 60_000
-        # Requests in flight are answered before the login that comes behind them.
+        # Requests in flight are answered before a SaslHandshake that follows them.
         client.send(request_frame(10, 6, 3, FIND_BODY))
         body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
         client.send(request_frame(17, 1, 1, body, flexible=False))
         assert (await client.frame())[0] == 3
         assert (await client.frame())[0] == 1
         assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
-        # Not more often than every second.
+        # Re-authentication is allowed at most once a second.
         assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         clock_skipping.skip(61)
-        # Late, but before its next request.
+        # Re-authentication after the expiry is accepted before the next request.
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
         idle.send(request_frame(10, 6, 3, FIND_BODY))
@@ -69,7 +69,7 @@ def test_a_session_ends_unless_the_client_logs_in_anew(run: Run) -> None:
         ("PLAIN", b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
     ],
 )
-def test_nobody_becomes_somebody_else_by_logging_in_anew(
+def test_reauthentication_cannot_change_principal_or_mechanism(
     run: Run, mechanism: str, token: bytes, message: str
 ) -> None:
     async def scenario(one: Served) -> None:
@@ -84,7 +84,7 @@ def test_nobody_becomes_somebody_else_by_logging_in_anew(
 
 
 class _ByExchange:
-    """A mechanism whose first token is answered, or fails, as it was told."""
+    """A mechanism that returns the given step for each token; if it is None, it raises."""
 
     def __init__(self, turn: SaslStep | None) -> None:
         self._turn = turn
@@ -95,7 +95,7 @@ class _ByExchange:
         return self._turn
 
 
-def test_a_login_holds_no_longer_than_the_token_that_it_was_made_with(run: Run) -> None:
+def test_session_ends_when_its_token_expires(run: Run) -> None:
     ended = SaslStep(b"", Identity("alice", expires_ms=1))
 
     async def scenario(one: Served) -> None:
@@ -111,7 +111,7 @@ def test_a_login_holds_no_longer_than_the_token_that_it_was_made_with(run: Run) 
     run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(ended)}, reauth_max_ms=60_000)
 
 
-def test_a_mechanism_that_fails_lets_nobody_in_and_keeps_nobody_waiting(run: Run) -> None:
+def test_failing_mechanism_closes_the_connection(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
@@ -122,13 +122,13 @@ def test_a_mechanism_that_fails_lets_nobody_in_and_keeps_nobody_waiting(run: Run
     run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(None)})
 
 
-def test_who_logs_in_anew_has_as_long_for_it_as_the_first_time(run: Run) -> None:
+def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client, loop = await one.connect(), asyncio.get_running_loop()
         await log_in(client)
         connection = await connection_of_one(one)
         assert connection.sasl_authenticator is not None
-        # The first login is long ago.
+        # Pretend that the deadline of the first login has passed.
         connection.sasl_authenticator._deadline_s = loop.time() - 1.0
         await shake_hands(client, "PLAIN")
         assert connection.timeout_reason(loop.time(), 0) is None
@@ -137,7 +137,7 @@ def test_who_logs_in_anew_has_as_long_for_it_as_the_first_time(run: Run) -> None
     run(scenario, ServerLimits(sweep_s=600.0), reauth_max_ms=60_000, handshake_s=30.0)
 
 
-def test_a_list_of_nobody_lets_nobody_in(run: Run) -> None:
+def test_empty_list_of_principals_allows_no_client(run: Run) -> None:
     async def scenario(one: Served) -> None:
         client = await one.connect()
         await log_in(client)
@@ -147,9 +147,7 @@ def test_a_list_of_nobody_lets_nobody_in(run: Run) -> None:
 
 
 @pytest.mark.parametrize("change", ["alice=another\n", "bob=bob-secret\n"])
-def test_a_user_that_is_removed_or_has_another_password_loses_its_connections(
-    tmp_path: Path, change: str
-) -> None:
+def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path, change: str) -> None:
     async def scenario() -> None:
         security = password_security(tmp_path, handshake_s=600.0)
         async with served(ServerLimits(sweep_s=0.01), security) as one:

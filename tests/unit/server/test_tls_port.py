@@ -1,4 +1,4 @@
-"""TLS on a real socket: who comes in, what happens to those who do not, and files that are replaced."""
+"""TLS on a real socket: client certificates, refused handshakes and replaced files."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 class World:
-    """An authority, our certificate, and a way to run a scenario."""
+    """An authority, the certificate of the server, and a runner of scenarios."""
 
     def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.folder = folder
@@ -86,11 +86,11 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_brokers_are_known_by_their_certificates(world: World) -> None:
+def test_client_certificate_gives_the_principal(world: World) -> None:
     broker, other = world.authority.issue("broker-1"), world.authority.issue("broker-2")
 
     async def scenario(one: Served) -> None:
-        # Both protocols; with the newer one a client sends its first request with the end of its handshake.
+        # With TLS 1.3, the client sends its first request together with the end of its handshake.
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             assert await find_error(await one.connect(world.client(broker, newest=newest))) == 0
         assert await find_error(await one.connect(world.client(other))) == CLUSTER_AUTHORIZATION_FAILED
@@ -99,7 +99,7 @@ def test_brokers_are_known_by_their_certificates(world: World) -> None:
     world.run(scenario)
 
 
-def test_without_a_certificate_one_is_anonymous(world: World) -> None:
+def test_client_without_certificate_is_anonymous(world: World) -> None:
     async def refused(one: Served) -> None:
         assert await find_error(await one.connect(world.client())) == CLUSTER_AUTHORIZATION_FAILED
 
@@ -111,7 +111,7 @@ def test_without_a_certificate_one_is_anonymous(world: World) -> None:
     world.run(let_in, client_auth="none", allowed=AllowedPrincipals.parse("User:ANONYMOUS"))
 
 
-def test_a_rule_makes_the_name_and_whom_no_rule_fits_is_turned_away(world: World) -> None:
+def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: World) -> None:
     broker, other = world.authority.issue("broker-1"), world.authority.issue("else")
 
     async def scenario(one: Served) -> None:
@@ -140,7 +140,7 @@ def test_a_rule_makes_the_name_and_whom_no_rule_fits_is_turned_away(world: World
         ),
     ],
 )
-def test_bad_certificates_are_turned_away_with_one_line(
+def test_bad_client_certificates_are_refused_with_one_log_line(
     world: World, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
 ) -> None:
     own = {
@@ -160,14 +160,14 @@ def test_bad_certificates_are_turned_away_with_one_line(
     assert warnings(caplog) == [sentence]
 
 
-def test_a_client_that_does_not_trust_us_goes_away(world: World) -> None:
+def test_handshake_aborted_by_the_client_is_counted(world: World) -> None:
     broker = world.authority.issue("broker-1")
     stranger = Authority(world.folder / "else", "stranger")
 
     async def scenario(one: Served) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
-        # Some clients say why, others only go away.
+        # Some clients send an alert, others only close the connection.
         await one.until(lambda: closed(one)["tls_failed"] + closed(one)["tls_unfinished"] == 1)
 
     world.run(scenario)
@@ -185,7 +185,7 @@ def test_plaintext_to_a_tls_port_is_closed_at_once(
         for attempt in range(1, 4):
             client = await one.connect()
             client.send(said)
-            # At most an alert, and then the end.
+            # The server sends at most an alert before it closes the connection.
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
             await one.until(lambda: closed(one)["plaintext_to_tls"] == attempt)  # noqa: B023
@@ -209,10 +209,12 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(world: World, caplog: pytest.
     assert warnings(caplog) == ["a client with TLS came to a port without it"]
 
 
-def test_whoever_comes_and_goes_leaves_nothing_behind(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_unfinished_handshakes_leave_no_connection_or_memory(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario(one: Served) -> None:
         for _ in range(3):
-            # As a health check does.
+            # Connect and close, as a TCP health check does.
             socket.create_connection(("127.0.0.1", one.port)).close()
         await one.until(lambda: closed(one)["tls_unfinished"] == 3)
         silent = await one.connect()
@@ -224,7 +226,7 @@ def test_whoever_comes_and_goes_leaves_nothing_behind(world: World, caplog: pyte
     assert warnings(caplog) == []
 
 
-def test_connections_end_when_an_authority_is_removed_but_not_when_one_is_added(world: World) -> None:
+def test_removed_authority_closes_connections_and_added_one_does_not(world: World) -> None:
     broker = world.authority.issue("broker-1")
     more = Authority(world.folder / "more")
 
@@ -248,7 +250,7 @@ def test_connections_end_when_an_authority_is_removed_but_not_when_one_is_added(
     world.run(scenario, limits=ServerLimits(sweep_s=0.01))
 
 
-def test_a_certificate_that_expires_ends_its_connection(world: World) -> None:
+def test_expired_client_certificate_ends_trust(world: World) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
     tls = ServerTls(TlsFiles(str(world.server.combined_file)), "listen")
     trust = Trust(tls, certificate)
@@ -256,7 +258,7 @@ def test_a_certificate_that_expires_ends_its_connection(world: World) -> None:
     assert not trust.holds(1_515_144_883_000)
 
 
-def test_the_oldest_handshake_is_cancelled_when_handshakes_take_all_connections(world: World) -> None:
+def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: World) -> None:
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: Served) -> None:
@@ -264,11 +266,11 @@ def test_the_oldest_handshake_is_cancelled_when_handshakes_take_all_connections(
         third = await one.connect()
         assert await first.closed()
         assert closed(one)["too_many_connections"] == 1
-        # A broker gets in although clients that are silent hold all connections.
+        # A broker can connect although silent clients hold all connections.
         there = await one.connect(world.client(broker))
         assert await second.closed()
         assert await find_error(there) == 0
-        # Each handshake takes one of the files that are left beside the connections.
+        # An additional handshake may use one of the files reserved beyond the connections.
         late = await one.connect()
         assert await third.closed()
         assert await find_error(there) == 0
@@ -277,7 +279,7 @@ def test_the_oldest_handshake_is_cancelled_when_handshakes_take_all_connections(
     world.run(scenario, limits=ServerLimits(connections_max=2))
 
 
-def test_a_new_certificate_leaves_connections_as_they_are(world: World) -> None:
+def test_renewed_certificate_keeps_existing_connections(world: World) -> None:
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: Served) -> None:
@@ -299,7 +301,7 @@ def test_a_new_certificate_leaves_connections_as_they_are(world: World) -> None:
     world.run(scenario)
 
 
-def test_large_requests_and_answers_in_order(world: World) -> None:
+def test_large_requests_over_tls_are_answered_in_order(world: World) -> None:
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: Served) -> None:
@@ -316,7 +318,7 @@ def test_large_requests_and_answers_in_order(world: World) -> None:
     world.run(scenario)
 
 
-def test_one_write_after_the_other(world: World) -> None:
+def test_consecutive_writes_over_tls_are_answered(world: World) -> None:
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: Served) -> None:
@@ -328,7 +330,7 @@ def test_one_write_after_the_other(world: World) -> None:
     world.run(scenario)
 
 
-def test_sasl_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_sasl_login_works_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(world.folder)
 
     async def scenario(one: Served) -> None:
@@ -343,7 +345,7 @@ def test_sasl_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.run(scenario, client_auth="none", base=base, allowed=base.allowed)
 
 
-def test_a_stop_closes_tls_connections_and_handshakes(world: World) -> None:
+def test_stop_closes_tls_connections_and_handshakes(world: World) -> None:
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: Served) -> None:

@@ -1,4 +1,4 @@
-"""A client that reads slowly gets every answer, whole and in order, whoever wrote it."""
+"""A client that reads slowly gets every response, complete and in order."""
 
 import asyncio
 import socket
@@ -12,13 +12,13 @@ from protocol.frames import FrameReader
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
 from tests.unit.server.wire import Served, request_frame, served
 
-# More than what the socket takes.
+# More requests than are needed to fill the socket with responses.
 REQUESTS_MAX = 3_000
-# Sent when the socket is full, and then one for each piece that is read.
+# Requests sent after the socket is full, then one request for each piece that the client reads.
 MORE = 200
 PIECES = 40
 PIECE_BYTES = 200
-# One in so many goes the general way, between the plain ones.
+# Each seventh request is a read, which does not use the fast path.
 A_READ_EVERY = 7
 
 
@@ -31,7 +31,7 @@ def request(number: int) -> bytes:
 
 
 class SlowClient:
-    """A client that reads when it is told to."""
+    """A client that reads only on demand."""
 
     def __init__(self, one: Served, own: socket.socket) -> None:
         self.one = one
@@ -41,7 +41,7 @@ class SlowClient:
         self._frames = FrameReader(1_000_000)
 
     async def ask(self) -> None:
-        """Send the next request, and wait until it was dealt with."""
+        """Send the next request, and wait until the server has executed it."""
         await asyncio.get_running_loop().sock_sendall(self.own, request(self.sent))
         self.sent += 1
         async with asyncio.timeout(60):
@@ -49,7 +49,7 @@ class SlowClient:
                 await asyncio.sleep(0)
 
     async def take(self, size: int) -> None:
-        """Read up to so many bytes."""
+        """Read up to `size` bytes."""
         async with asyncio.timeout(60):
             self.read += self._frames.receive_data(await asyncio.get_running_loop().sock_recv(self.own, size))
 
@@ -83,5 +83,5 @@ async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> No
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_answers_that_are_read_slowly_keep_their_order(run: Callable[[Any], None]) -> None:
+def test_slowly_read_responses_keep_their_order(run: Callable[[Any], None]) -> None:
     run(read_slowly())

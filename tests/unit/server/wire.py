@@ -1,4 +1,4 @@
-"""A coordinator on a real socket, and a client that sends what it likes and reads frames."""
+"""A coordinator on a real socket, and a client that sends raw bytes and reads frames."""
 
 import asyncio
 import ssl
@@ -26,31 +26,31 @@ _HEADER = Struct(">hhih")
 def request_frame(
     api_key: int, version: int, correlation_id: int, body: bytes, *, flexible: bool = True
 ) -> bytes:
-    """Return a request frame with its size, from client id "test"."""
+    """Return a request frame with its size; the client id is "test"."""
     header = _HEADER.pack(api_key, version, correlation_id, 4) + b"test" + (b"\0" if flexible else b"")
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
 class Client:
-    """One connection."""
+    """One client connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send the bytes unchanged."""
         self.writer.write(data)
 
     async def frame(self) -> tuple[int, bytes]:
-        """Read a response frame: its correlation id, and what follows."""
+        """Read a response frame; return its correlation id and the remaining bytes."""
         async with asyncio.timeout(60):
             (size,) = _SIZE.unpack(await self.reader.readexactly(_SIZE.size))
             frame = await self.reader.readexactly(size)
         return _CORRELATION_ID.unpack_from(frame)[0], frame[_CORRELATION_ID.size :]
 
     async def closed(self) -> bool:
-        """Wait until the server has closed the connection without another byte."""
+        """Wait until the server closes the connection; return whether it sent no further byte."""
         async with asyncio.timeout(60):
             try:
                 return await self.reader.read(1) == b""
@@ -59,7 +59,7 @@ class Client:
 
 
 class Served:
-    """A listener over one runtime."""
+    """A listener with a runtime over a BlockingLog."""
 
     def __init__(self, limits: ServerLimits, security: ListenerSecurityConfig | None = None) -> None:
         self.log = BlockingLog(STATE_PARTITIONS)
@@ -89,7 +89,7 @@ class Served:
         self._writers: list[asyncio.StreamWriter] = []
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> Client:
-        """Open a connection."""
+        """Open a connection and return its client."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=tls, server_hostname="localhost" if tls is not None else None
         )
@@ -97,13 +97,13 @@ class Served:
         return Client(reader, writer)
 
     async def until(self, condition: Any) -> None:
-        """Let the loop run until a condition holds."""
+        """Wait until the condition holds, at most 60 s."""
         async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Close all clients, the listener and the runtime."""
         self.log.blocking = False
         self.log.release_appends()
         for writer in self._writers:
@@ -116,7 +116,7 @@ class Served:
 async def served(
     limits: ServerLimits | None = None, security: ListenerSecurityConfig | None = None
 ) -> AsyncIterator[Served]:
-    """Serve on a free port of this machine until the end of the block."""
+    """Serve on a free loopback port until the end of the block."""
     one = Served(limits or ServerLimits(), security)
     await one.runtime.start()
     await one.listener.start(HostPort("127.0.0.1", 0))
