@@ -1,7 +1,7 @@
-"""Coordinators that share the shards of one topic, in one event loop on virtual time.
+"""Three coordinators that share the shards of one topic, in one event loop on virtual time.
 
-Log, runtime, service, forwarder, listener and connections are the real ones; the cluster is in memory, the
-network simulated, and who owns what is said by the test.
+Log, runtime, service, forwarder, listener and connections are the real ones. The Kafka cluster is in memory
+and the network is simulated. The test sets the assignment.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from tests.unit.log.kafka_logs import loop_time
 STATE_PARTITIONS = 6
 GROUP = "group"
 NOBODY = -1
-# How long a coordinator waits after a claim if the owner before it released nothing.
+# The wait after a claim if the previous owner wrote no release.
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
 class Origin:
-    """A broker that waits until it has gone."""
+    """The connection of a broker; a test sets `disconnected` to close it."""
 
     disconnected = False
 
 
 def partition_of(shard: int, which: int = 0) -> int:
-    """Return the number of a partition of TOPIC_ID whose state is in a shard; `which` counts them."""
+    """Return the partition of TOPIC_ID with index `which` among those whose state belongs to the shard."""
     found = (
         partition
         for partition in range(100_000)
@@ -59,7 +59,7 @@ def partition_of(shard: int, which: int = 0) -> int:
 
 
 class CoordinatorNode:
-    """One coordinator. Brokers and other coordinators reach it through its relay."""
+    """One coordinator. Brokers and other coordinators connect to it through a faulty proxy."""
 
     def __init__(self, place: int, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
         self.metrics = Metrics()
@@ -77,7 +77,7 @@ class CoordinatorNode:
         )
 
     async def start(self) -> None:
-        """Start without a shard."""
+        """Start without owned shards."""
         runtime = self.runtime = Runtime(
             log=self._log,
             clock=SystemClock(),
@@ -103,13 +103,13 @@ class CoordinatorNode:
         await self._listener.start(self._listens)
 
     async def stop(self) -> None:
-        """Stop as the app does."""
+        """Stop the listener, the forwarder and the runtime in the order of the application."""
         await self._listener.stop()
         await self.forwarder.close()
         await self.runtime.stop()
 
     def apply_assignment(self, assignment: Assignment | None) -> None:
-        """Be told a map, with the elections that come with it."""
+        """Apply an assignment: resign lost shards, update the forwarder, elect gained shards."""
         mine = [
             shard
             for shard in range(STATE_PARTITIONS)
@@ -122,7 +122,7 @@ class CoordinatorNode:
             self.runtime.elect(shard)
 
     def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, forwarded: bool = False) -> Any:
-        """Send a request for TOPIC_ID; return a future of the results of its partitions."""
+        """Send a request for TOPIC_ID; return a future of its partition results."""
         module: Any = APIS[rpc.api_key].module
         request = getattr(module, f"{rpc.name}Request")
         (topic,) = (
@@ -141,17 +141,18 @@ class CoordinatorNode:
         return done
 
     async def codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
-        """Send a request and return the error codes of its answers."""
+        """Send a request; return the error codes of its results."""
         return [result.error_code for result in await self.ask(rpc, *parts, **more)]
 
     def forwarded(self, api: str, code: str = "NONE") -> int:
-        """Return what is counted of requests to others."""
+        """Return the number of forwarded requests of an API with the given error code."""
         labels = {"api": api, "code": code}
         return int(self.metrics.registry.get_sample_value("share_coordinator_forwarded_total", labels) or 0)
 
 
 class ForwardingGroup:
-    """Three coordinators. At first each owns every third shard, and all know."""
+    """Three coordinators. Initially coordinator n owns the shards n and n + 3, and all know the
+    assignment."""
 
     def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
         self.fake = fake
@@ -160,24 +161,24 @@ class ForwardingGroup:
         self._generation = 0
 
     def assignment(self, *owners: int) -> Assignment:
-        """Return the next map: for each shard the place of its owner."""
+        """Return the next assignment; `owners` has the index of the owning coordinator for each shard."""
         self._generation += 1
         return Assignment(self._generation, tuple(one.replica for one in self.nodes), owners)
 
     def publish_assignment(self, *owners: int) -> None:
-        """Tell all coordinators a map."""
+        """Apply an assignment on all coordinators."""
         assignment = self.assignment(*owners)
         for one in self.nodes:
             one.apply_assignment(assignment)
 
     async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
-        """Let virtual time pass until a condition holds."""
+        """Wait in virtual time until the condition holds."""
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def until_served(self) -> None:
-        """Wait until every shard that somebody should own is loaded there."""
+        """Wait until no coordinator has a loading shard."""
         await self.until(
             lambda: (
                 not any(view.status == "LOADING" for one in self.nodes for view in one.runtime.shard_views())
@@ -212,7 +213,7 @@ def play(
     faults: NetFaults | None = None,
     seed: int = 1,
 ) -> None:
-    """Play a scene on virtual time."""
+    """Run a test on virtual time with a new group of coordinators."""
 
     async def whole() -> None:
         async with world(limits or ForwardingLimits(), faults, seed) as it:

@@ -1,7 +1,7 @@
-"""A way between a coordinator and the others that reach it, frame by frame, with what can go wrong on it.
+"""A proxy in front of a coordinator that reads frames and injects faults.
 
-It stands where HAProxy stands: at the address that the coordinator advertises, in front of the one where it
-listens.  It runs on the simulated network.
+It listens at the address that the coordinator advertises, as HAProxy does in a deployment. It runs on the
+simulated network.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from protocol.messages import api_versions, request_header, request_header_versi
 from tests.simulation.net import Network
 
 _FRAME_BYTES_MAX = 1 << 24
-# No tags of the header, an empty array, no tags.
+# No header tags, an empty array of results, no tags.
 _NO_RESULTS = b"\0\1\0"
 
 
 class SeenRequest(NamedTuple):
-    """A request as it came by."""
+    """A request that the proxy received."""
 
     api_key: int
     version: int
@@ -26,22 +26,22 @@ class SeenRequest(NamedTuple):
 
 
 class FaultyProxy:
-    """Leads `address` to `target`; a test says what gets lost."""
+    """Forwards connections from `address` to `target`; tests inject faults."""
 
     def __init__(self, network: Network, address: tuple[str, int], target: tuple[str, int]) -> None:
         self.network = network
         self.target = target
         self.seen: list[SeenRequest] = []
-        # How many of the next requests, or answers to requests, are lost with their connections.
+        # The number of next requests, or of next responses, to lose together with their connections.
         self.requests_lost = 0
         self.answers_lost = 0
-        # Answers say nothing: their results are left out.
+        # Replace each response by one without results.
         self.emptying = False
-        # Nothing comes through in either direction; connections stay.
+        # Drop all frames in both directions; connections stay open.
         self.silent = False
-        # Answers to requests wait until there is no hold any more.
+        # Hold back responses until `resume` is called.
         self.holding = False
-        # The newest versions that are let known, by API key.
+        # The highest versions to show in ApiVersions responses, by API key.
         self.versions_max: dict[int, int] = {}
         self.tunnels: list[_ProxiedConnection] = []
         self._address = address
@@ -53,24 +53,24 @@ class FaultyProxy:
         self._server = self.network.listen(self._accept, *self._address)
 
     def shut(self) -> None:
-        """Accept no more, and cut those that are there: the coordinator is gone."""
+        """Refuse new connections and abort the open ones, as if the coordinator had stopped."""
         self._server.close()
         for tunnel in self.open_tunnels:
             tunnel.cut()
 
     def resume(self) -> None:
-        """Hold nothing back any more."""
+        """Send the held responses, and hold back no more."""
         self.holding = False
         for tunnel in self.open_tunnels:
             tunnel.release()
 
     def requests(self, api_key: int) -> int:
-        """Return how many requests of an API came by."""
+        """Return the number of received requests of an API."""
         return sum(seen.api_key == api_key for seen in self.seen)
 
     @property
     def open_tunnels(self) -> "list[_ProxiedConnection]":
-        """The connections that are open."""
+        """The open connections."""
         return [tunnel for tunnel in self.tunnels if not tunnel.closed]
 
     def _accept(self) -> "_ProxiedConnection":
@@ -80,7 +80,7 @@ class FaultyProxy:
 
 
 class _ProxiedConnection(asyncio.Protocol):
-    """One connection, and the one that it leads to."""
+    """A client connection and its connection to the target."""
 
     def __init__(self, relay: FaultyProxy) -> None:
         self._relay = relay
@@ -135,7 +135,7 @@ class _ProxiedConnection(asyncio.Protocol):
         relay = self._relay
         if relay.silent or self.closed:
             return
-        # The first question on a connection is which versions are served.
+        # A response with correlation id 0 belongs to ApiVersions, the first request of each connection.
         if frame[:4] == bytes(4):
             frame = self._limited(frame)
             self._here.write(len(frame).to_bytes(4, "big") + frame)
@@ -166,7 +166,7 @@ class _ProxiedConnection(asyncio.Protocol):
         self.cut()
 
     def cut(self) -> None:
-        """Break both connections off."""
+        """Abort both connections."""
         if not self.closed:
             self.closed = True
             self._here.abort()
@@ -175,7 +175,7 @@ class _ProxiedConnection(asyncio.Protocol):
 
 
 class _UpstreamProtocol(asyncio.Protocol):
-    """The connection from the relay to the coordinator."""
+    """The connection from the proxy to the coordinator."""
 
     def __init__(self, answered: Callable[[bytes], None], lost: Callable[[], None]) -> None:
         self._reader = FrameReader(_FRAME_BYTES_MAX)

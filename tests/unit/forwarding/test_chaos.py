@@ -1,7 +1,7 @@
-"""Shards that move all the time, over a bad network, under requests that reach any coordinator.
+"""Random requests to random coordinators while shards move and the network is faulty.
 
-Whatever happens, each request gets one answer, in time; what was answered as stored is there; and what a
-leader with an old epoch is refused stays refused.
+Each request gets one response in time. An acknowledged write is present at the end. A fenced leader epoch
+stays fenced.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from tests.unit.forwarding.test_limits import LIMITS
 
 SECONDS = 60.0
 BROKERS = 8
-# What a broker takes for a reason to come again.
+# Errors that a broker retries.
 PASSES = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -33,7 +33,7 @@ BAD_NETWORK = NetFaults(
 
 
 class Leader:
-    """The leader of a share-partition in every shard, to which it writes one offset after the other."""
+    """A leader of one share-partition in each shard, which writes increasing offsets."""
 
     def __init__(self, it: ForwardingGroup, number: int, rng: Random) -> None:
         self.it = it
@@ -43,7 +43,7 @@ class Leader:
         self.answered = 0
 
     async def ask(self, rpc: Any, *parts: Any) -> list[Any]:
-        """Ask a coordinator that chance names; there is one answer for each part, and it comes in time."""
+        """Send a request to a random coordinator; assert one result for each part within the time limit."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         results: list[Any] = await asyncio.wait_for(self.it.nodes[self.rng.randrange(3)].ask(rpc, *parts), 60)
@@ -54,7 +54,8 @@ class Leader:
         return results
 
     async def until_done(self, rpc: Any, parts: list[Any]) -> list[Any]:
-        """Ask again for what was not carried out, as a broker does."""
+        """Retry the parts with retriable errors until each part has succeeded; return the results in
+        order."""
         done: dict[int, Any] = {}
         while left := [part for part in parts if part.partition not in done]:
             for result in await self.ask(rpc, *left):
@@ -64,7 +65,7 @@ class Leader:
         return [done[part.partition] for part in parts]
 
     async def lead(self) -> None:
-        """Write until the time is over."""
+        """Initialize and read the share-partitions, then write until the time is over."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SECONDS
         await self.until_done(
@@ -75,7 +76,7 @@ class Leader:
         while loop.time() < until_s:
             chosen = self.rng.sample(self.partitions, self.rng.randint(1, STATE_PARTITIONS))
             parts = [
-                # Every other offset, so that batches do not merge.
+                # Use every second offset, so that batches do not merge.
                 write((offset, offset, ACKNOWLEDGED, 1), state_epoch=1, leader_epoch=1, partition=partition)
                 for partition in chosen
             ]
@@ -86,14 +87,14 @@ class Leader:
             await asyncio.sleep(self.rng.random() / 2)
 
     async def check(self) -> None:
-        """Read all of it; nothing that was answered as stored is missing."""
+        """Read all share-partitions; assert that each acknowledged offset is present."""
         for state in await self.until_done(READ, [read(1, partition=p) for p in self.partitions]):
             found = {first for first, _, _, _ in unpacked(state.state_batches)}
             assert set(self.stored[state.partition]) <= found
 
 
 async def move_shards(it: ForwardingGroup, rng: Random) -> None:
-    """Give shards to others again and again; not all hear of it at once, and some not for a while."""
+    """Change the assignment at random intervals; coordinators learn of it late, or lose it for some time."""
     while True:
         await asyncio.sleep(rng.expovariate(1 / 4.0))
         assignment = it.assignment(*(rng.randrange(-1, 3) if rng.random() < 0.3 else n % 3 for n in range(6)))
@@ -112,7 +113,7 @@ async def move_shards(it: ForwardingGroup, rng: Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_every_request_is_answered_and_nothing_stored_is_lost(seed: int) -> None:
+def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> None:
     async def scene(it: ForwardingGroup) -> None:
         rng = Random(seed)
         leaders = [Leader(it, number, Random(rng.random())) for number in range(BROKERS)]
@@ -125,7 +126,7 @@ def test_every_request_is_answered_and_nothing_stored_is_lost(seed: int) -> None
         await asyncio.gather(*(leader.check() for leader in leaders))
         assert sum(leader.answered for leader in leaders) > 300
         assert sum(len(stored) for leader in leaders for stored in leader.stored.values()) > 1_000
-        # All of it was reached: what moved, what got lost, and what had to wait.
+        # The test must have reached forwarding, wrong owners and network errors.
         counted = [one.forwarded("WriteShareGroupState", code) for one in it.nodes for code in ("NONE",)]
         assert min(counted) > 20
         for code in ("NOT_COORDINATOR", "NETWORK_EXCEPTION"):

@@ -1,4 +1,4 @@
-"""What cannot be carried out now waits until it can be, and is answered in time if it cannot."""
+"""Operations that cannot be executed yet wait, and time out with a retriable error."""
 
 import asyncio
 from typing import Any
@@ -23,13 +23,13 @@ from tests.unit.forwarding.coordinator_group import (
 
 NONE = int(ErrorCode.NONE)
 LIMITS = ForwardingLimits()
-# A shard of the second coordinator, and a share-partition in it.
+# A shard of the second coordinator, and a partition whose state belongs to it.
 SHARD = 1
 THEIRS = partition_of(SHARD)
 
 
 async def timed(asked: Any) -> tuple[int, float]:
-    """Return the code that comes for one share-partition, and after how many seconds."""
+    """Return the error code of the only result and the seconds until the response."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     (result,) = await asked
@@ -37,14 +37,14 @@ async def timed(asked: Any) -> tuple[int, float]:
 
 
 async def initialised(it: ForwardingGroup) -> CoordinatorNode:
-    """Return the coordinator that is asked, after it has initialised the share-partition of another."""
+    """Initialize the share-partition THEIRS through the first coordinator; return this coordinator."""
     asked = it.nodes[0]
     assert await asked.codes(INITIALIZE, initialize(partition=THEIRS)) == [NONE]
     await it.until(lambda: not asked.forwarder.in_flight)
     return asked
 
 
-def test_a_request_waits_for_the_first_map() -> None:
+def test_request_waits_for_the_first_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         asked.apply_assignment(None)
@@ -54,14 +54,14 @@ def test_a_request_waits_for_the_first_map() -> None:
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         code, seconds = await answer
         assert code == NONE
-        # The map is news: nobody waits for the next look.
+        # The new assignment triggers a retry, so that the request does not wait for the next poll.
         assert seconds < 3.03 + LIMITS.pause_s / 2
 
     play(scene)
 
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
-def test_without_an_owner_it_is_told_to_come_again(owner: int | None) -> None:
+def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
@@ -72,7 +72,7 @@ def test_without_an_owner_it_is_told_to_come_again(owner: int | None) -> None:
     play(scene)
 
 
-def test_what_is_ours_is_served_while_nobody_knows_the_others() -> None:
+def test_own_shard_is_served_without_an_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], partition_of(0)
         asked.forwarder.set_assignment(None)
@@ -81,7 +81,7 @@ def test_what_is_ours_is_served_while_nobody_knows_the_others() -> None:
     play(scene)
 
 
-def test_an_owner_that_does_not_know_yet_is_asked_again() -> None:
+def test_owner_with_an_old_assignment_is_retried() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
         await initialised(it)
@@ -101,7 +101,7 @@ def test_an_owner_that_does_not_know_yet_is_asked_again() -> None:
     play(scene)
 
 
-def test_an_owner_that_never_knows_is_not_waited_for() -> None:
+def test_owner_that_never_learns_the_assignment_times_out() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
@@ -112,11 +112,11 @@ def test_an_owner_that_never_knows_is_not_waited_for() -> None:
     play(scene)
 
 
-def test_what_waited_for_a_shard_of_ours_follows_it_to_its_next_owner() -> None:
+def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], partition_of(3)
         assert await asked.codes(INITIALIZE, initialize(partition=own)) == [NONE]
-        # Its log cannot be read: the shard loads, and operations wait.
+        # The log cannot be read, so that the shard stays loading and operations wait.
         it.fake.down = {1, 2, 3}
         asked.runtime.resign(3)
         await it.until(lambda: not asked.runtime.resigning)
@@ -133,11 +133,11 @@ def test_what_waited_for_a_shard_of_ours_follows_it_to_its_next_owner() -> None:
     play(scene)
 
 
-def test_a_shard_that_the_log_took_away_is_waited_for() -> None:
+def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialised(it)
-        # The second one believes that it owns a shard of the first, and the log agrees.
+        # The second coordinator claims a shard of the first, so that the log fences the first.
         own = partition_of(3)
         second.runtime.elect(3)
         await it.until_served()
@@ -150,7 +150,7 @@ def test_a_shard_that_the_log_took_away_is_waited_for() -> None:
     play(scene)
 
 
-def test_an_owner_that_starts_again_is_waited_for() -> None:
+def test_restarting_owner_is_retried() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.shut()
@@ -164,8 +164,8 @@ def test_an_owner_that_starts_again_is_waited_for() -> None:
     play(scene)
 
 
-def test_a_splitter_without_its_coordinator_is_waited_for() -> None:
-    """HAProxy takes connections also while nobody is behind it."""
+def test_proxy_without_its_coordinator_is_retried() -> None:
+    """HAProxy accepts connections even if no coordinator is behind it."""
 
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
@@ -192,8 +192,8 @@ REPEATED: list[tuple[Rpc, Any]] = [
 
 
 @pytest.mark.parametrize(("rpc", "part"), REPEATED, ids=[rpc.name for rpc, _ in REPEATED])
-def test_what_was_done_and_not_answered_is_done_again_without_harm(rpc: Rpc, part: Any) -> None:
-    """The state afterwards is the same as of a request that was answered at once."""
+def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, part: Any) -> None:
+    """The final state equals that of a request whose response arrived."""
 
     async def outcome(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
         asked, second, _ = it.nodes
@@ -203,7 +203,7 @@ def test_what_was_done_and_not_answered_is_done_again_without_harm(rpc: Rpc, par
         (result,) = await asked.ask(rpc, same)
         assert (result.error_code, second.relay.answers_lost) == (NONE, 0)
         state = second.runtime.share_partition(SharePartitionKey(GROUP, TOPIC_ID, partition))
-        # How often it was written down may differ, and when.
+        # The number and the times of snapshots may differ, so compare only these fields.
         return structs.replace(result, partition=0), state and (
             state.state_epoch,
             state.leader_epoch,
@@ -213,7 +213,7 @@ def test_what_was_done_and_not_answered_is_done_again_without_harm(rpc: Rpc, par
         )
 
     async def scene(it: ForwardingGroup) -> None:
-        # Two shards of one owner.
+        # Partitions in two shards of one owner.
         at_once = await outcome(it, partition_of(1), 0)
         assert await outcome(it, partition_of(4), 2) == at_once
         assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
@@ -221,7 +221,7 @@ def test_what_was_done_and_not_answered_is_done_again_without_harm(rpc: Rpc, par
     play(scene)
 
 
-def test_an_initialisation_that_was_done_and_not_answered_writes_nothing_more() -> None:
+def test_repeated_initialize_writes_no_second_record() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         log = it.fake.topics["state"][SHARD]
@@ -234,7 +234,7 @@ def test_an_initialisation_that_was_done_and_not_answered_writes_nothing_more() 
     play(scene)
 
 
-def test_a_request_that_got_lost_is_sent_again() -> None:
+def test_lost_request_is_resent() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialised(it)

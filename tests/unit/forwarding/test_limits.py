@@ -1,4 +1,4 @@
-"""How long, how much, and for whom: the bounds of forwarding."""
+"""Limits of forwarding: time, queue size, bytes, connections and disconnected clients."""
 
 import asyncio
 from typing import Any
@@ -25,12 +25,12 @@ UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def code(asked: Any) -> int:
-    """Return the code that comes for one share-partition."""
+    """Return the error code of the only result."""
     (result,) = await asked
     return int(result.error_code)
 
 
-def test_the_waits_here_and_there_end_before_a_broker_gives_up() -> None:
+def test_waits_here_and_at_the_owner_end_before_the_request_age_limit() -> None:
     for load_wait_s, request_age_max_s in ((10.0, 25.0), (20.0, 25.0), (0.0, 25.0), (30.0, 25.0)):
         limits = RuntimeLimits(load_wait_s=load_wait_s, request_age_max_s=request_age_max_s)
         bounds = ForwardingLimits.for_runtime_limits(limits)
@@ -39,13 +39,13 @@ def test_the_waits_here_and_there_end_before_a_broker_gives_up() -> None:
         assert bounds.hold_s == 0 or bounds.hold_s + waits_there_s < request_age_max_s
 
 
-def test_nothing_is_sent_after_its_time() -> None:
+def test_request_is_not_sent_after_its_hold_time() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.shut()
         answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
-        # It has just been tried, and there is no next time.
+        # The last attempt has just failed, and no time is left for another one.
         relay.open()
         assert (await answer)[0] == UNAVAILABLE
         await asyncio.sleep(5.0)
@@ -54,7 +54,7 @@ def test_nothing_is_sent_after_its_time() -> None:
     play(scene)
 
 
-def test_nothing_is_sent_that_was_in_time_when_its_connection_was_asked_for() -> None:
+def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.shut()
@@ -62,7 +62,7 @@ def test_nothing_is_sent_that_was_in_time_when_its_connection_was_asked_for() ->
         relay.silent = True
         answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s + 0.1)
-        # An attempt is under way that began before; its connection is there now.
+        # An attempt from before the limit is still connecting; its connection now fails.
         relay.silent = False
         for tunnel in relay.open_tunnels:
             tunnel.cut()
@@ -72,7 +72,7 @@ def test_nothing_is_sent_that_was_in_time_when_its_connection_was_asked_for() ->
     play(scene)
 
 
-def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_broker_waits() -> None:
+def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.silent = True
@@ -81,13 +81,13 @@ def test_an_answer_that_does_not_come_is_waited_for_as_long_as_the_broker_waits(
         assert answered_code == UNAVAILABLE
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
         assert asked.forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
-        # The owner must not begin it now: whoever asked has gone.
+        # The connection is closed, so that the owner cannot execute the request later.
         await it.until(lambda: not relay.open_tunnels, 1.0)
 
     play(scene)
 
 
-def test_who_owns_no_more_is_not_waited_for() -> None:
+def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
         await initialised(it)
@@ -100,7 +100,7 @@ def test_who_owns_no_more_is_not_waited_for() -> None:
         third.apply_assignment(moved)
         answered_code, seconds = await answer
         assert answered_code == NONE
-        # The second one heard nothing, and so released nothing.
+        # The silent second coordinator wrote no release, so that the third waits for its lease to end.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
         (state,) = await third.ask(READ, read(partition=THEIRS))
         assert unpacked(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
@@ -108,7 +108,7 @@ def test_who_owns_no_more_is_not_waited_for() -> None:
     play(scene)
 
 
-def test_who_still_owns_is_waited_for_when_others_move() -> None:
+def test_request_stays_with_its_owner_when_other_shards_move() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.holding = True
@@ -123,7 +123,7 @@ def test_who_still_owns_is_waited_for_when_others_move() -> None:
     play(scene)
 
 
-def test_what_nobody_waits_for_is_not_held() -> None:
+def test_held_request_is_dropped_when_its_client_disconnects() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, origin = await initialised(it), Origin()
         asked.apply_assignment(None)
@@ -137,13 +137,13 @@ def test_what_nobody_waits_for_is_not_held() -> None:
     play(scene)
 
 
-def test_nothing_is_sent_for_a_broker_that_goes_while_a_connection_is_made() -> None:
+def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         for disconnected in (True, False):
             relay.shut()
             relay.open()
-            # The connection there was is known to be lost; the next one takes its time.
+            # The previous connection is closed, and the next one takes some time to open.
             await asyncio.sleep(0.1)
             it.network.clog(LIMITS.connect_s / 2)
             origin = Origin()
@@ -157,7 +157,7 @@ def test_nothing_is_sent_for_a_broker_that_goes_while_a_connection_is_made() -> 
     play(scene)
 
 
-def test_too_much_that_waits_is_told_to_come_again() -> None:
+def test_held_requests_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         asked.apply_assignment(None)
@@ -170,14 +170,14 @@ def test_too_much_that_waits_is_told_to_come_again() -> None:
     play(scene, LIMITS._replace(held_max=2))
 
 
-def test_too_many_requests_on_their_way_are_told_to_come_again() -> None:
+def test_requests_in_flight_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(4)]
         answered_code, seconds = await timed(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
-        # There is room at another owner.
+        # The limit is per owner: another owner still accepts requests.
         assert await asked.codes(READ, read(partition=partition_of(2))) == [ErrorCode.INVALID_REQUEST]
         await asyncio.sleep(1.0)
         relay.resume()
@@ -187,25 +187,25 @@ def test_too_many_requests_on_their_way_are_told_to_come_again() -> None:
     play(scene, LIMITS._replace(requests_in_flight_max=3))
 
 
-def test_too_many_bytes_on_their_way_are_told_to_come_again() -> None:
+def test_bytes_in_flight_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         many = write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
         relay.holding = True
-        # The first one may be of any size.
+        # A request larger than the limit is sent if no other one is in flight.
         first = asked.ask(WRITE, many)
         assert await code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
         await it.until(lambda: relay.requests(85))
         relay.resume()
         assert await code(first) == NONE
-        # There is room for several again.
+        # After its response, several small requests fit again.
         more = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
         assert [await code(one) for one in more] == [NONE] * 3
 
     play(scene, LIMITS._replace(bytes_in_flight_max=1_000))
 
 
-def test_a_few_connections_carry_everything() -> None:
+def test_connections_to_an_owner_are_few_and_reused() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
@@ -215,7 +215,7 @@ def test_a_few_connections_carry_everything() -> None:
         assert len(relay.open_tunnels) == LIMITS.connections_max
         relay.resume()
         assert {await code(one) for one in sent} == {NONE}
-        # One who is alone takes no other connection than the one before him.
+        # Sequential requests reuse the existing connections.
         for _ in range(10):
             assert await code(asked.ask(READ, read(partition=THEIRS))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
@@ -223,7 +223,7 @@ def test_a_few_connections_carry_everything() -> None:
     play(scene)
 
 
-def test_a_large_group_has_fewer_connections_to_each_owner() -> None:
+def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
     assert [LIMITS.connections_to_each(owners) for owners in (0, 1, 125, 126, 500, 5_000)] == [
         8,
         8,
@@ -245,11 +245,11 @@ def test_a_large_group_has_fewer_connections_to_each_owner() -> None:
     play(scene, LIMITS._replace(connections_total_max=6))
 
 
-def test_a_slow_shard_does_not_delay_another_of_the_same_owner() -> None:
+def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialised(it)
-        # A shard of the second whose log has no leader now.
+        # Shard 4 of the second coordinator: its log partition has no reachable leader.
         slow = it.fake.leaders[4] = 3
         second.runtime.resign(4)
         await it.until(lambda: not second.runtime.resigning)
@@ -265,7 +265,7 @@ def test_a_slow_shard_does_not_delay_another_of_the_same_owner() -> None:
     play(scene)
 
 
-def test_connections_to_who_has_left_are_closed() -> None:
+def test_connections_to_a_removed_member_are_closed() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         assert len(relay.open_tunnels) == 1
@@ -278,7 +278,7 @@ def test_connections_to_who_has_left_are_closed() -> None:
     play(scene)
 
 
-def test_an_answer_without_a_result_is_an_error() -> None:
+def test_response_without_results_is_an_unknown_server_error() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         it.nodes[1].relay.emptying = True
@@ -291,7 +291,7 @@ def stopping(asked: CoordinatorNode) -> "asyncio.Task[None]":
     return asyncio.ensure_future(asked.forwarder.close())
 
 
-def test_who_leaves_still_knows_where_its_shards_went() -> None:
+def test_frozen_assignment_still_routes_requests() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = await initialised(it)
         asked.forwarder.freeze_assignment()
@@ -303,7 +303,7 @@ def test_who_leaves_still_knows_where_its_shards_went() -> None:
     play(scene)
 
 
-def test_what_has_no_answer_at_the_end_gets_one() -> None:
+def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, relay = await initialised(it), it.nodes[1].relay
         relay.silent = True

@@ -1,4 +1,4 @@
-"""When requests are forwarded: as the setting says, or as the cluster is."""
+"""The setting `forwarding`: auto, always or never."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from tests.unit.runtime.test_runtime import driven
 
 
 class FakeTopicExistence:
-    """What a cluster says each time that it is asked; the last thing again and again."""
+    """The result of each topic check; the last result repeats."""
 
     def __init__(self, *said: bool | LogUnavailable | None) -> None:
         self.said = list(said)
@@ -45,7 +45,9 @@ def play(setting: Literal["auto", "always", "never"], looks: FakeTopicExistence,
     run(whole())
 
 
-def test_auto_goes_by_the_topic_and_says_so_once_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "coordinator.forwarding")
     looks = FakeTopicExistence(False, False, True, True, True, False)
 
@@ -68,7 +70,7 @@ def test_auto_goes_by_the_topic_and_says_so_once_for_each_change(caplog: pytest.
     ]
 
 
-def test_auto_forwards_until_it_knows_better_and_goes_by_the_last_that_it_heard() -> None:
+def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None:
     nobody = LogUnavailable("no broker")
     looks = FakeTopicExistence(nobody, nobody, False, nobody, nobody, True, nobody)
 
@@ -85,7 +87,7 @@ def test_auto_forwards_until_it_knows_better_and_goes_by_the_last_that_it_heard(
     play("auto", looks, scene)
 
 
-def test_auto_forwards_where_it_must_not_know_and_warns(caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
@@ -97,7 +99,7 @@ def test_auto_forwards_where_it_must_not_know_and_warns(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])
-def test_the_other_settings_ask_nobody(setting: Literal["always", "never"], active: bool) -> None:
+def test_always_and_never_make_no_checks(setting: Literal["always", "never"], active: bool) -> None:
     looks = FakeTopicExistence(not active)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:

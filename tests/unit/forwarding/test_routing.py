@@ -1,4 +1,4 @@
-"""What goes where: a request that reaches any coordinator is carried out by those that own its parts."""
+"""Routing: any coordinator accepts a request, and the owners of its parts execute it."""
 
 from coordinator.client import Connection
 from coordinator.forwarding import FORWARDED_CLIENT_ID
@@ -14,10 +14,10 @@ from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, part
 NONE = int(ErrorCode.NONE)
 
 
-def test_a_request_is_split_by_owner_and_answered_in_its_order() -> None:
+def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = it.nodes[0]
-        # Two share-partitions of each shard, in an order of no meaning.
+        # Two share-partitions of each shard, in arbitrary order.
         partitions = [partition_of(shard, which) for which in (0, 1) for shard in (5, 0, 3, 1, 4, 2)]
         await asked.ask(INITIALIZE, *(initialize(partition=partition) for partition in partitions))
         results = await asked.ask(
@@ -26,7 +26,7 @@ def test_a_request_is_split_by_owner_and_answered_in_its_order() -> None:
         assert [(result.partition, result.error_code) for result in results] == [
             (p, NONE) for p in partitions
         ]
-        # One request to each of the two other owners, whatever it is about.
+        # One request to each of the two other owners for each API.
         assert asked.forwarded("InitializeShareGroupState") == 2
         assert asked.forwarded("WriteShareGroupState") == 2
         for other in it.nodes[1:]:
@@ -35,7 +35,7 @@ def test_a_request_is_split_by_owner_and_answered_in_its_order() -> None:
                 (seen.client_id or "").startswith(FORWARDED_CLIENT_ID + "instance-0")
                 for seen in other.relay.seen
             )
-        # It is in the state of the owners, and whoever is asked tells it.
+        # Each coordinator returns the states, although only the owners hold them.
         for one in it.nodes:
             states = await one.ask(READ, *(read(partition=p) for p in partitions))
             assert [unpacked(state.state_batches) for state in states] == [
@@ -46,7 +46,7 @@ def test_a_request_is_split_by_owner_and_answered_in_its_order() -> None:
     play(scene)
 
 
-def test_what_is_ours_goes_nowhere() -> None:
+def test_request_for_own_shards_is_not_forwarded() -> None:
     async def scene(it: ForwardingGroup) -> None:
         own = partition_of(0)
         assert await it.nodes[0].codes(INITIALIZE, initialize(partition=own)) == [NONE]
@@ -56,13 +56,13 @@ def test_what_is_ours_goes_nowhere() -> None:
     play(scene)
 
 
-def test_a_share_partition_that_is_named_twice_stays_one_unit() -> None:
+def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, theirs = it.nodes[0], partition_of(1)
         await asked.ask(INITIALIZE, initialize(partition=theirs))
         refused = write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
         fine = write((5, 9, ACKNOWLEDGED, 1), partition=theirs)
-        # All or nothing: the second is refused with the first.
+        # If one of the two parts is refused, neither is executed.
         assert await asked.codes(WRITE, refused, fine) == [ErrorCode.INVALID_REQUEST]
         assert await asked.codes(WRITE, fine, write((0, 4, ARCHIVED, 1), partition=theirs)) == [NONE]
         (state,) = await asked.ask(READ, read(partition=theirs))
@@ -85,13 +85,13 @@ def test_all_five_apis_are_forwarded() -> None:
         assert (summary.state_epoch, summary.start_offset, summary.delivery_complete_count) == (3, 10, 5)
         assert await asked.codes(READ, read(partition=theirs)) == [NONE]
         assert await asked.codes(DELETE, delete_api.PartitionData(theirs)) == [NONE]
-        # What the owner refuses comes as it is.
+        # An error of the owner is returned unchanged.
         assert await asked.codes(READ, read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
 
     play(scene)
 
 
-def test_the_newest_version_is_used_that_the_owner_serves() -> None:
+def test_newest_version_served_by_the_owner_is_used() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, theirs = it.nodes[0], partition_of(1)
         it.nodes[1].relay.versions_max = {write_api.API_KEY: 0, summary_api.API_KEY: 0}
@@ -99,7 +99,7 @@ def test_the_newest_version_is_used_that_the_owner_serves() -> None:
         assert await asked.codes(
             WRITE, write((0, 4, ACKNOWLEDGED, 1), complete_count=5, partition=theirs)
         ) == [NONE]
-        # What the older version cannot say is left out, as a broker does it: unknown.
+        # Version 0 has no delivery complete count, so that the count becomes unknown (-1).
         (summary,) = await asked.ask(SUMMARY, summary_api.PartitionData(theirs, 0))
         assert (summary.error_code, summary.delivery_complete_count) == (NONE, -1)
         versions = {seen.api_key: seen.version for seen in it.nodes[1].relay.seen}
@@ -108,7 +108,7 @@ def test_the_newest_version_is_used_that_the_owner_serves() -> None:
     play(scene)
 
 
-def test_without_forwarding_the_wrong_coordinator_says_that_it_is_wrong() -> None:
+def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked = it.nodes[0]
         asked.forwarder.active = False
@@ -121,8 +121,8 @@ def test_without_forwarding_the_wrong_coordinator_says_that_it_is_wrong() -> Non
     play(scene)
 
 
-def test_a_request_is_forwarded_once() -> None:
-    """Two that each believe that the other is the owner do not send a request back and forth."""
+def test_forwarded_request_is_not_forwarded_again() -> None:
+    """Two coordinators that each consider the other the owner do not send a request back and forth."""
 
     async def scene(it: ForwardingGroup) -> None:
         theirs = partition_of(0)
@@ -139,7 +139,7 @@ def test_a_request_is_forwarded_once() -> None:
     play(scene)
 
 
-def test_what_a_broker_sends_is_forwarded_and_what_a_coordinator_sends_is_not() -> None:
+def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
     async def scene(it: ForwardingGroup) -> None:
         theirs = partition_of(1)
         await it.nodes[0].ask(INITIALIZE, initialize(partition=theirs))

@@ -1,4 +1,4 @@
-"""A coordinator that connects to another one as that one listens: with its certificate, and a login."""
+"""Connections between coordinators with TLS certificates or SASL."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
 async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> int:
-    """Ask a secured coordinator as a peer does; return the error code of the answer."""
+    """Send FindCoordinator to a secured listener as a peer does; return the error code."""
     async with served(security=security) as one:
         peer = PeerConnections(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
         try:
@@ -35,7 +35,7 @@ async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> 
 
 
 def config_of(own: IssuedCertificate, authority: Authority, **more: Any) -> Config:
-    """Return the settings of a coordinator that listens with a certificate of its own."""
+    """Return the settings of a coordinator that listens with the given certificate."""
     return Config(
         listen_security_protocol="SSL",
         listen_ssl_certificate_location=str(own.certificate),
@@ -45,7 +45,7 @@ def config_of(own: IssuedCertificate, authority: Authority, **more: Any) -> Conf
     )
 
 
-def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_path: Path) -> None:
+def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("coordinator")
     config = config_of(
@@ -69,9 +69,7 @@ def test_coordinators_show_each_other_the_certificate_that_they_serve_with(tmp_p
 
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
-def test_whether_a_coordinator_must_have_its_name_is_a_setting_of_its_own(
-    tmp_path: Path, among_us: str, to_brokers: str
-) -> None:
+def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: str, to_brokers: str) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("coordinator", hosts=("another.example",))
     config = config_of(
@@ -94,7 +92,7 @@ def test_whether_a_coordinator_must_have_its_name_is_a_setting_of_its_own(
         asked()
 
 
-def test_coordinators_log_in_to_each_other(tmp_path: Path) -> None:
+def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
     config = Config(
         log="kafka",
         bootstrap_servers="k:1",
