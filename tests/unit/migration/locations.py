@@ -1,4 +1,4 @@
-"""Places of a migration as tests make them: topics of a Kafka in memory, and journals."""
+"""Sources and targets of migrations in tests: topics of a Kafka in memory, and journals."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +30,7 @@ def key(number: int, group: str = "group") -> SharePartitionKey:
 
 
 def snapshot(number: int, **changes: int) -> ShareSnapshotValue:
-    """Return a snapshot whose fields tell the number."""
+    """Return a snapshot whose field values depend on the number."""
     value = ShareSnapshotValue(
         snapshot_epoch=2 + number,
         state_epoch=3,
@@ -49,16 +49,16 @@ def snapshot(number: int, **changes: int) -> ShareSnapshotValue:
 
 
 def some_state(count: int = 20) -> list[StateRecord]:
-    """Return records as Kafka's own coordinator may have written them, one share-partition deleted again."""
+    """Return records as Kafka's own coordinator writes them; one share-partition is deleted at the end."""
     records = [StateRecord(key(number), snapshot(number)) for number in range(count)]
     update = ShareUpdateValue(3, 6, 101, packed((106, 107, 2, 3)), 7)
-    # Initialised anew after it had a leader: the leader epoch is back at 0, and 4 is still fenced with.
+    # A second Initialize resets the leader epoch to 0; leader epochs below 4 stay fenced.
     anew = snapshot(2, snapshot_epoch=5, state_epoch=4, leader_epoch=0)
     return [*records, StateRecord(key(1), update), StateRecord(key(2), anew), StateRecord(key(3), None)]
 
 
 class MigrationLogs:
-    """A Kafka in memory, with a topic to bring state from; a topic to bring it to is made when needed."""
+    """A Kafka in memory with a source topic; the target topic is created on demand."""
 
     def __init__(self, records: Iterable[StateRecord] = ()) -> None:
         self.kafka = FakeKafka()
@@ -70,7 +70,7 @@ class MigrationLogs:
         self.kafka.configs[topic] = {}
 
     def write(self, topic: str, records: Iterable[StateRecord]) -> None:
-        """Append records where their hashes lead to, as somebody who claims nothing."""
+        """Append records without owner epochs to their state partitions."""
         partitions = self.kafka.topics[topic]
         for record in records:
             partition = partitions[state_partition(record.key, len(partitions))]
@@ -112,7 +112,7 @@ class MigrationLogs:
         return folded
 
     def produced(self) -> int:
-        """Return how many requests to append there were."""
+        """Return the number of produce requests."""
         return sum(api == "produce" for api, _ in self.kafka.requests)
 
 
@@ -130,4 +130,4 @@ def journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
 
 
 def no_progress(what: str, done: int, total: int) -> None:
-    """Show nobody how far it is."""
+    """Ignore the progress."""

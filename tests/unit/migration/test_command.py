@@ -1,4 +1,4 @@
-"""`migrate` as people and scripts meet it."""
+"""The command `migrate`: output, errors and exit codes."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A journal with state."""
+    """A journal with the state of several share-partitions."""
     asyncio.run(
         migrate(
             MigrationLogs(some_state(6)).source(), journal_target(tmp_path / "from"), EXECUTE, no_progress
@@ -36,7 +36,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine, folder: Path) -> None:
+def test_migrate_reports_a_dry_run_an_execution_and_a_repetition(
+    share_coordinator: CommandLine, folder: Path
+) -> None:
     to = folder.with_name("to")
     places = ("--from", f"journal:{folder}", "--to", f"journal:{to}")
     outcome = share_coordinator("migrate", *places)
@@ -69,7 +71,9 @@ def test_a_migration_is_told_done_and_told_again(share_coordinator: CommandLine,
 
 
 @pytest.mark.slow
-def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_migrate_and_recovery_escape_control_characters(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
     places = MigrationLogs([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
     asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, no_progress))
     asyncio.run(
@@ -92,7 +96,9 @@ def test_what_a_terminal_would_obey_is_written_out(share_coordinator: CommandLin
         assert all(line.isprintable() for line in (told.out + told.err).split("\n")), words
 
 
-def test_a_refusal_is_exit_code_1_and_one_line(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_refused_migration_is_one_line_and_exit_code_1(
+    share_coordinator: CommandLine, tmp_path: Path
+) -> None:
     outcome = share_coordinator("migrate", "--from", f"journal:{tmp_path}", "--to", "journal:elsewhere")
     assert outcome == (1, "", "share-coordinator: the source does not exist\n")
 
@@ -109,7 +115,7 @@ def test_a_refusal_is_exit_code_1_and_one_line(share_coordinator: CommandLine, t
         (("kafka:state", "journal:x"), "bootstrap.servers= cannot be used"),
     ],
 )
-def test_places_that_cannot_be_are_exit_code_2(
+def test_invalid_source_or_target_is_exit_code_2(
     share_coordinator: CommandLine, places: tuple[str, str], said: str
 ) -> None:
     outcome = share_coordinator("migrate", "--from", places[0], "--to", places[1])
@@ -119,7 +125,7 @@ def test_places_that_cannot_be_are_exit_code_2(
 
 
 @pytest.mark.parametrize("in_a_file", [False, True])
-def test_how_to_connect_to_a_coordinator_is_checked_first(
+def test_coordinator_connection_settings_are_checked_first(
     share_coordinator: CommandLine, folder: Path, tmp_path: Path, in_a_file: bool
 ) -> None:
     file = tmp_path / "client.properties"

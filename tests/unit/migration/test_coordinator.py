@@ -1,4 +1,4 @@
-"""State into a coordinator that is asked through its RPCs: one of ours, over TCP."""
+"""Migrations into a coordinator through its RPCs: the real coordinator, over TCP."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ from tests.unit.migration.locations import (
 
 
 class CoordinatorMigration:
-    """A topic, and a coordinator that its state is brought to."""
+    """A source topic, and a coordinator as the target."""
 
     def __init__(self, places: MigrationLogs, address: str) -> None:
         self.places = places
@@ -49,7 +49,7 @@ async def bringing(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigra
 
 
 @async_test
-async def test_the_coordinator_answers_what_the_source_holds() -> None:
+async def test_coordinator_returns_the_state_of_the_source() -> None:
     async with bringing(some_state()) as here:
         report = await here.migrate()
         assert report.is_good
@@ -58,7 +58,7 @@ async def test_the_coordinator_answers_what_the_source_holds() -> None:
         assert len(states) == 19
         for share_partition, state in states.items():
             summary = await here.client.summary(share_partition)
-            # What can be seen from outside of a state that began anew is the leader epoch that fences.
+            # For a reinitialized state, the RPCs show the greatest leader epoch, which fences.
             expected = (
                 state.state_epoch,
                 state.leader_epoch_max,
@@ -75,9 +75,9 @@ async def test_the_coordinator_answers_what_the_source_holds() -> None:
 
 
 @async_test
-async def test_states_at_the_edges_come_as_they_are() -> None:
+async def test_states_with_boundary_values_are_migrated() -> None:
     edges = [
-        # Only just initialised, by a group whose epoch is 0: it looks like no state in a Summary.
+        # Initialized by a group with epoch 0: its Summary equals that of a missing state.
         StateRecord(
             key(0),
             snapshot(
@@ -89,7 +89,7 @@ async def test_states_at_the_edges_come_as_they_are() -> None:
                 state_batches=b"",
             ),
         ),
-        # From a broker that keeps no complete count.
+        # Written by a broker that does not maintain the delivery complete count.
         StateRecord(key(1), snapshot(1, delivery_complete_count=-1)),
         StateRecord(key(2), snapshot(2, leader_epoch=0, state_batches=b"", delivery_complete_count=0)),
         StateRecord(key(3), snapshot(3, state_batches=b"", delivery_complete_count=0)),
@@ -105,19 +105,19 @@ async def test_states_at_the_edges_come_as_they_are() -> None:
 
 
 @async_test
-async def test_looking_changes_nothing() -> None:
+async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
     async with bringing(some_state()) as here:
         await here.migrate(Options())
         assert (await here.client.summary(key(4))).state_epoch == 0
         await here.client.initialize(key(4), 3, 401)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(4)}\).*--replace"):
             await here.migrate()
-        # Still as it was initialised: a leader with leader epoch 0 is not fenced.
+        # The refused migration read nothing: a leader with leader epoch 0 is not fenced.
         assert (await here.client.read(key(4), 0)).batches == []
 
 
 @async_test
-async def test_another_state_is_replaced_on_demand_with_its_memory_of_leaders() -> None:
+async def test_different_state_is_replaced_on_request_including_leader_epochs() -> None:
     async with bringing(some_state()) as here:
         await here.client.initialize(key(4), 9, 7)
         await here.client.read(key(4), 40)
@@ -136,13 +136,13 @@ async def test_another_state_is_replaced_on_demand_with_its_memory_of_leaders() 
 
 
 @async_test
-async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
+async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
     async with bringing(
         [StateRecord(key(4), snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0))]
     ) as here:
         await here.client.initialize(key(4), 2, 400)
         await here.client.read(key(4), 8)
-        # The Summary shows the leader epoch 0 again; 8 is still fenced with.
+        # The Summary shows the leader epoch 0 again, but leader epochs below 8 stay fenced.
         await here.client.initialize(key(4), 3, 400)
         assert await here.client.summary(key(4)) == (3, 0, 400, 0)
         with pytest.raises(MigrationRefused, match="--replace"):
@@ -150,10 +150,10 @@ async def test_a_hidden_higher_leader_epoch_is_another_state() -> None:
 
 
 @async_test
-async def test_what_was_interrupted_is_gone_on_with() -> None:
+async def test_interrupted_migration_is_continued() -> None:
     unknown_count = StateRecord(key(30), snapshot(30, delivery_complete_count=-1))
     async with bringing([*some_state(), unknown_count]) as here:
-        # After Initialize; after Read; after an Initialize that leaves the start offset to the Write.
+        # Interrupted after Initialize; after Read; after an Initialize without the start offset.
         await here.client.initialize(key(4), 3, 400)
         await here.client.initialize(key(5), 3, 500)
         await here.client.read(key(5), 4)
@@ -164,9 +164,9 @@ async def test_what_was_interrupted_is_gone_on_with() -> None:
 
 
 @async_test
-async def test_share_partitions_that_the_coordinator_changed_are_named() -> None:
+async def test_share_partitions_changed_during_the_migration_are_reported() -> None:
     class Forgetful(CoordinatorTarget):
-        """A coordinator whose state of one share-partition somebody deletes behind our back."""
+        """A target whose states of two share-partitions change before the third lookup."""
 
         looks = 0
 
@@ -188,14 +188,14 @@ async def test_share_partitions_that_the_coordinator_changed_are_named() -> None
 
 
 @async_test
-async def test_a_target_that_nobody_answers_at_is_refused() -> None:
+async def test_unreachable_target_is_refused() -> None:
     (port,) = free_ports(1)
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
         await migrate(MigrationLogs(some_state()).source(), target, Options(), no_progress)
 
 
-def test_a_target_without_complete_count_says_so() -> None:
+def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
     target._server = target._server._replace(keeps_complete_count=False)
 

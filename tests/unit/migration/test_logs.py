@@ -1,4 +1,4 @@
-"""State from a log to a log: what is copied, what is refused, and what is noticed."""
+"""Migrations from log to log: copies, interruptions and reports."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -39,10 +39,10 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(main)
 
 
-# What is copied.
+# Copied state.
 
 
-def test_the_target_holds_the_state_of_the_source_in_its_own_number_of_state_partitions() -> None:
+def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         report = await places.migrate()
@@ -53,14 +53,14 @@ def test_the_target_holds_the_state_of_the_source_in_its_own_number_of_state_par
         assert len(held) == 19
         assert key(3) not in held
         assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
-        # An update, and a state that began anew, whose memory of leaders is longer than itself.
+        # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
         assert held[key(1)][:5] == (3, 6, 6, 101, 7)
         assert held[key(2)][:3] == (4, 0, 4)
 
     run(main())
 
 
-def test_a_snapshot_counts_on_and_keeps_its_time_of_creation() -> None:
+def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         await places.migrate()
@@ -71,7 +71,7 @@ def test_a_snapshot_counts_on_and_keeps_its_time_of_creation() -> None:
     run(main())
 
 
-def test_the_claims_of_a_migration_end_with_it() -> None:
+def test_claims_of_a_migration_are_released() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         await places.migrate()
@@ -80,7 +80,7 @@ def test_the_claims_of_a_migration_end_with_it() -> None:
     run(main())
 
 
-def test_records_that_do_not_count_are_not_copied() -> None:
+def test_fenced_records_are_not_copied() -> None:
     async def main() -> None:
         places = MigrationLogs()
         places.make_topic("before", SOURCE_PARTITIONS)
@@ -93,7 +93,7 @@ def test_records_that_do_not_count_are_not_copied() -> None:
             for partition in range(SOURCE_PARTITIONS):
                 await log.own(partition)
             await read_all(log, range(SOURCE_PARTITIONS))
-        # As a deposed owner whom the brokers do not stop.
+        # Append as a fenced owner does that still reaches the brokers.
         places.write("before", some_state())
         report = await migrate(places.source("before"), places.target(), EXECUTE, no_progress)
         assert report.folded.states == {}
@@ -102,7 +102,7 @@ def test_records_that_do_not_count_are_not_copied() -> None:
     run(main())
 
 
-def test_a_journal_takes_it_and_gives_it_back(tmp_path: Path) -> None:
+def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(some_state()), tmp_path / "data"
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
@@ -115,7 +115,7 @@ def test_a_journal_takes_it_and_gives_it_back(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_many_states_need_many_appends() -> None:
+def test_large_state_is_written_in_many_appends() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state(3_000))
         shown: list[tuple[str, int, int]] = []
@@ -131,10 +131,10 @@ def test_many_states_need_many_appends() -> None:
     run(main())
 
 
-# What writes nothing.
+# Migrations that write nothing.
 
 
-def test_without_execute_nothing_is_written(tmp_path: Path) -> None:
+def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(some_state()), tmp_path / "data"
         report = await places.migrate(Options())
@@ -149,7 +149,7 @@ def test_without_execute_nothing_is_written(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_what_is_there_already_is_left_alone() -> None:
+def test_present_state_is_not_written_again() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         await places.migrate()
@@ -166,7 +166,7 @@ def test_what_is_there_already_is_left_alone() -> None:
 
 
 class FailingLog:
-    """A log that breaks after a number of appends, or changes what is appended."""
+    """A log that fails after a number of appends, or replaces the value of one key."""
 
     def __init__(
         self, log: StateLog, appends: int = 1 << 30, tampered: SharePartitionKey | None = None
@@ -197,14 +197,14 @@ class FailingLog:
 
 
 def target_through(places: MigrationLogs, **how: Any) -> LogTarget:
-    """Return a target whose log misbehaves."""
+    """Return a target with a FailingLog."""
     target = places.target()
     make_log = target._make_log
     target._make_log = lambda partitions: FailingLog(make_log(partitions), **how)  # type: ignore[assignment,return-value]
     return target
 
 
-def test_an_interrupted_migration_goes_on_where_it_was() -> None:
+def test_interrupted_migration_continues_where_it_stopped() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         with pytest.raises(LogError, match="the power went"):
@@ -220,7 +220,7 @@ def test_an_interrupted_migration_goes_on_where_it_was() -> None:
     run(main())
 
 
-def test_a_target_that_does_not_hold_what_was_written_is_noticed() -> None:
+def test_verification_reports_a_state_that_differs_from_the_source() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         report = await migrate(places.source(), target_through(places, tampered=key(5)), EXECUTE, no_progress)
@@ -231,10 +231,10 @@ def test_a_target_that_does_not_hold_what_was_written_is_noticed() -> None:
     run(main())
 
 
-# What is said.
+# Reports.
 
 
-def test_what_holds_no_state_is_counted_and_what_nobody_looks_for_is_named() -> None:
+def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         partitions = places.kafka.topics[SOURCE]
@@ -252,7 +252,7 @@ def test_what_holds_no_state_is_counted_and_what_nobody_looks_for_is_named() -> 
     run(main())
 
 
-def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
+def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(some_state()), tmp_path / "data"
         await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)
@@ -267,7 +267,7 @@ def test_a_journal_is_read_without_being_touched(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_state_that_cannot_be_read_is_equal_to_none_that_can() -> None:
+def test_unreadable_state_equals_no_readable_state() -> None:
     async def main() -> None:
         state = (await MigrationLogs(some_state()).folded(SOURCE)).states[key(4)]
         assert ComparableState.from_state(state) != ComparableState.from_state(

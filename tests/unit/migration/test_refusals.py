@@ -1,4 +1,4 @@
-"""What a migration refuses, so that no state is lost, and what it takes to go on."""
+"""Migrations that are refused to protect state, and the options that allow them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -39,12 +39,12 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(main)
 
 
-def test_another_state_at_the_target_is_refused_and_replaced_on_demand() -> None:
+def test_different_target_state_is_refused_unless_replace_is_given() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         places.make_topic(TARGET, TARGET_PARTITIONS)
         disconnected = key(90, "gone")
-        # A greater leader epoch and snapshot epoch than the source's must not outlive the replacement.
+        # The target has greater epochs than the source; the replacement must lower them.
         newer = snapshot(4, snapshot_epoch=40, leader_epoch=40)
         places.write(TARGET, [StateRecord(key(4), newer), StateRecord(disconnected, snapshot(90))])
         for options in (Options(), EXECUTE):
@@ -62,7 +62,7 @@ def test_another_state_at_the_target_is_refused_and_replaced_on_demand() -> None
     run(main())
 
 
-def test_an_owned_target_is_refused_until_it_is_released() -> None:
+def test_owned_target_is_refused_until_it_is_released() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
@@ -79,7 +79,7 @@ def test_an_owned_target_is_refused_until_it_is_released() -> None:
     run(main())
 
 
-def test_an_owner_that_died_is_deposed_on_demand() -> None:
+def test_owner_that_died_is_fenced_by_take_over() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
@@ -96,7 +96,7 @@ def test_an_owner_that_died_is_deposed_on_demand() -> None:
     run(main())
 
 
-def test_a_coordinator_at_work_in_a_journal_is_refused_on_either_side(tmp_path: Path) -> None:
+def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(some_state()), tmp_path / "data"
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
@@ -119,7 +119,7 @@ def test_a_coordinator_at_work_in_a_journal_is_refused_on_either_side(tmp_path: 
     asyncio.run(main())
 
 
-def test_without_execute_no_lock_is_made_and_none_is_kept(tmp_path: Path) -> None:
+def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(some_state()), tmp_path / "data"
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
@@ -129,7 +129,7 @@ def test_without_execute_no_lock_is_made_and_none_is_kept(tmp_path: Path) -> Non
             await migrate(places.source(), journal_target(folder), Options(), no_progress)
             await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), no_progress)
             assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
-            # As in a copy of a journal.
+            # A copy of a journal has no lock file.
             (folder / "lock").unlink(missing_ok=True)
         assert not (tmp_path / "new").exists()
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
@@ -138,7 +138,7 @@ def test_without_execute_no_lock_is_made_and_none_is_kept(tmp_path: Path) -> Non
 
 
 class ChangingTarget(LogTarget):
-    """A target during whose `number`th look somebody writes to the source."""
+    """A target that writes to the source during its lookup with the given number."""
 
     def __init__(self, places: MigrationLogs, records: list[StateRecord], number: int) -> None:
         vars(self).update(vars(places.target()))
@@ -154,7 +154,7 @@ class ChangingTarget(LogTarget):
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
-def test_a_source_that_changes_is_refused(number: int, written: bool) -> None:
+def test_changing_source_is_refused(number: int, written: bool) -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         target = ChangingTarget(places, [StateRecord(key(6), snapshot(6, start_offset=601))], number)
@@ -166,7 +166,7 @@ def test_a_source_that_changes_is_refused(number: int, written: bool) -> None:
 
 
 class ForgettingTarget(LogTarget):
-    """A target whose cluster knows one topic no more, though there still is state of it."""
+    """A target whose cluster no longer has the topic of key(4), although the target has state of it."""
 
     def __init__(self, places: MigrationLogs) -> None:
         vars(self).update(vars(places.target()))
@@ -182,7 +182,7 @@ class ForgettingTarget(LogTarget):
         return await super().apply_plan(states, plan, progress)
 
 
-def test_what_is_left_out_and_there_is_no_difference() -> None:
+def test_omitted_share_partition_is_not_a_difference() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         places.make_topic(TARGET, TARGET_PARTITIONS)
@@ -195,7 +195,7 @@ def test_what_is_left_out_and_there_is_no_difference() -> None:
     run(main())
 
 
-def test_a_cold_snapshot_is_no_change_of_the_source() -> None:
+def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         again = next_snapshot((await places.folded(SOURCE)).states[key(6)], now_ms=9)
@@ -205,7 +205,7 @@ def test_a_cold_snapshot_is_no_change_of_the_source() -> None:
     run(main())
 
 
-def test_a_state_that_cannot_be_read_is_refused() -> None:
+def test_unreadable_state_is_refused() -> None:
     async def main() -> None:
         places = MigrationLogs(some_state())
         key_bytes, _ = encode_record(StateRecord(key(7), snapshot(7)))
@@ -217,7 +217,7 @@ def test_a_state_that_cannot_be_read_is_refused() -> None:
     run(main())
 
 
-def test_a_source_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_missing_source_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         for source in (
             MigrationLogs().source("nothing"),
