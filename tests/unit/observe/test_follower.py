@@ -1,4 +1,4 @@
-"""The follower of a state log, on a Kafka in memory."""
+"""The follower of a state log, with a Kafka in memory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ def update(start_offset: int) -> StateRecord:
 
 
 class World:
-    """A cluster with the topic of Kafka's own coordinator, and a follower of it."""
+    """A cluster with the state topic of Kafka's own coordinator, and a follower of this topic."""
 
     def __init__(self) -> None:
         self.fake = FakeKafka()
@@ -75,7 +75,7 @@ def following(test: Callable[[World], Awaitable[None]]) -> None:
     run(main())
 
 
-def test_it_replays_the_log_and_follows_its_end() -> None:
+def test_follower_replays_the_log_and_follows_its_end() -> None:
     async def test(world: World) -> None:
         await until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
         assert world.start_offset() == 100
@@ -92,7 +92,7 @@ def test_it_replays_the_log_and_follows_its_end() -> None:
     following(test)
 
 
-def test_a_log_that_was_pruned_past_its_position_is_replayed_again() -> None:
+def test_log_pruned_past_the_position_is_replayed_again() -> None:
     async def test(world: World) -> None:
         await until(lambda: world.start_offset() == 100)
         world.fake.down.update({1, 2, 3})
@@ -106,7 +106,7 @@ def test_a_log_that_was_pruned_past_its_position_is_replayed_again() -> None:
     following(test)
 
 
-def test_a_leader_change_is_followed() -> None:
+def test_leader_change_is_followed() -> None:
     async def test(world: World) -> None:
         await until(lambda: world.start_offset() == 100)
         world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
@@ -116,7 +116,7 @@ def test_a_leader_change_is_followed() -> None:
     following(test)
 
 
-def test_a_missing_read_permission_is_named_and_the_rest_goes_on() -> None:
+def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
     async def test(world: World) -> None:
         world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
@@ -128,7 +128,7 @@ def test_a_missing_read_permission_is_named_and_the_rest_goes_on() -> None:
     following(test)
 
 
-def test_without_the_topic_there_is_nothing_to_show_until_it_is_created() -> None:
+def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
     async def main() -> None:
         world = World()
         partitions = world.fake.topics.pop(TOPIC)
