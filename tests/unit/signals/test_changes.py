@@ -1,4 +1,4 @@
-"""What a log record says happened to user records."""
+"""Counts of acknowledged, released, rejected and skipped user records from one log record."""
 
 import pytest
 
@@ -27,43 +27,43 @@ def snapshot(
     return StateRecord(KEY, value)
 
 
-def test_an_update_counts_its_batches_by_delivery_state() -> None:
+def test_update_counts_its_batches_by_delivery_state() -> None:
     record = update((100, 103, ACKNOWLEDGED, 1), (104, 105, AVAILABLE, 1), (106, 106, ARCHIVED, 1))
     assert change_of(state(), record) == RecordChange(acknowledged=4, released=2, rejected=1)
 
 
-def test_a_retried_write_counts_nothing() -> None:
+def test_retried_write_counts_nothing() -> None:
     known = state((100, 103, ACKNOWLEDGED, 1))
     assert change_of(known, update((101, 103, ACKNOWLEDGED, 1))) == RecordChange()
 
 
-def test_a_second_release_of_a_record_counts_again() -> None:
+def test_second_release_of_a_record_is_counted() -> None:
     known = state((100, 100, AVAILABLE, 1))
     assert change_of(known, update((100, 100, AVAILABLE, 2))).released == 1
 
 
-def test_a_periodic_snapshot_counts_nothing() -> None:
+def test_periodic_snapshot_counts_nothing() -> None:
     known = state((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))
     assert change_of(known, snapshot((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))) == RecordChange()
 
 
-def test_a_snapshot_that_replaces_an_update_counts_what_is_new() -> None:
+def test_snapshot_in_place_of_an_update_counts_new_records() -> None:
     known = state((100, 103, ACKNOWLEDGED, 1))
     assert change_of(known, snapshot((100, 105, ACKNOWLEDGED, 1))).acknowledged == 2
 
 
-def test_a_start_offset_that_passes_completed_records_skips_none() -> None:
+def test_start_offset_beyond_completed_records_skips_none() -> None:
     known = state((100, 103, ACKNOWLEDGED, 1), (104, 104, ARCHIVED, 5))
     assert change_of(known, update(start_offset=105)) == RecordChange()
 
 
-def test_completion_and_passing_in_one_record_skip_none() -> None:
+def test_record_completed_and_passed_in_one_update_is_not_skipped() -> None:
     record = update((100, 104, ACKNOWLEDGED, 1), start_offset=105)
     assert change_of(state((100, 101, AVAILABLE, 1)), record) == RecordChange(acknowledged=5)
 
 
 @pytest.mark.parametrize("known", [(), ((103, 106, AVAILABLE, 2),)])
-def test_records_that_never_completed_are_skipped(known: tuple[BatchTuple, ...]) -> None:
+def test_passed_records_that_never_completed_are_skipped(known: tuple[BatchTuple, ...]) -> None:
     change = change_of(state((100, 102, ACKNOWLEDGED, 1), *known), update(start_offset=107))
     assert (change.skipped, change.skipped_to) == (4, 107)
 
@@ -72,14 +72,14 @@ def test_records_that_never_completed_are_skipped(known: tuple[BatchTuple, ...])
     "record",
     [
         snapshot(start_offset=500, state_epoch=2, leader_epoch=0),
-        # Brokers 4.1 to 4.4 alter offsets at the same state epoch.
+        # Brokers 4.1 to 4.4 alter offsets without a new state epoch.
         snapshot(start_offset=500, leader_epoch=0),
     ],
 )
-def test_an_initialization_skips_nothing(record: StateRecord) -> None:
+def test_initialization_is_a_reset_and_skips_nothing(record: StateRecord) -> None:
     assert change_of(state((100, 102, AVAILABLE, 1)), record) == RecordChange(is_reset=True)
 
 
-def test_a_deletion_and_the_head_of_a_pruned_log_count_nothing() -> None:
+def test_deletion_and_update_without_known_state_count_nothing() -> None:
     assert change_of(state(), StateRecord(KEY, None)) == RecordChange()
     assert change_of(None, update((100, 103, ACKNOWLEDGED, 1))) == RecordChange()

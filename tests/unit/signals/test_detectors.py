@@ -1,4 +1,4 @@
-"""Each problem is detected from its own figures, and the most severe one is reported."""
+"""Each problem is detected from its own values, and the most severe problem is reported."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def judged(**figures: object) -> GroupSignals:
 
 
 @pytest.mark.parametrize("problem", Problem)
-def test_each_problem_has_figures_that_show_it(problem: Problem) -> None:
+def test_each_problem_is_detected_from_its_values(problem: Problem) -> None:
     signals = judged(**CASES[problem])
     assert signals.problem is problem
     assert bool(signals.message) is (problem is not Problem.NONE)
@@ -57,5 +57,5 @@ def test_the_most_severe_problem_is_reported() -> None:
         {"stuck_s": 600.0, "stuck_at": "g:t:0", "members": 0},
     ],
 )
-def test_figures_below_a_limit_are_no_problem(figures: dict[str, object]) -> None:
+def test_values_below_a_limit_are_no_problem(figures: dict[str, object]) -> None:
     assert judged(**figures).problem is Problem.NONE

@@ -1,4 +1,4 @@
-"""The monitor of share groups: what a look computes, and which events follow from one look to the next."""
+"""The monitor of share groups: values computed by `look`, and events between two calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -19,7 +19,7 @@ def state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> Sha
 
 
 class View:
-    """The part of a `StateView` that the monitor uses."""
+    """The part of `StateView` that the monitor uses."""
 
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
@@ -30,7 +30,7 @@ class View:
 
 
 class Topics:
-    """User topics with one log start and one log end for all partitions."""
+    """User topics; all partitions have the same log start offset and log end offset."""
 
     def __init__(self) -> None:
         self.start, self.end = 0, 10
@@ -66,14 +66,14 @@ class World:
         return dict.fromkeys(groups, self.members)
 
     def follow(self, *batches: BatchTuple, start_offset: int) -> None:
-        """Follow an update of the one share-partition."""
+        """Record an update of the share-partition KEY and store the new state."""
         before = self.view.states[KEY]
         record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
         self.monitor.record_followed(KEY, before, record)
         self.view.states[KEY] = state(*batches, start_offset=start_offset)
 
 
-def test_figures_of_a_group_are_those_of_its_share_partitions_together() -> None:
+def test_group_values_combine_those_of_its_share_partitions() -> None:
     async def main() -> None:
         world = World()
         batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
@@ -86,7 +86,7 @@ def test_figures_of_a_group_are_those_of_its_share_partitions_together() -> None
         signals = world.monitor.groups[KEY.group_id]
         assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
         assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
-        # The archived record is not delivered again.
+        # An archived record is not delivered again, so it is not near the limit.
         assert signals.near_delivery_limit == 2
         assert signals.problem is Problem.POISON
         assert signals.window_usage == pytest.approx(5 / 2_000)
@@ -95,7 +95,7 @@ def test_figures_of_a_group_are_those_of_its_share_partitions_together() -> None
     run(main())
 
 
-def test_lag_without_a_delivery_complete_count_is_counted_from_the_batches() -> None:
+def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
     async def main() -> None:
         world = World()
         world.view.states = {KEY: state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
@@ -105,7 +105,7 @@ def test_lag_without_a_delivery_complete_count_is_counted_from_the_batches() -> 
     run(main())
 
 
-def test_a_start_offset_that_does_not_move_while_records_wait_is_stuck_until_it_moves() -> None:
+def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
     async def main() -> None:
         world = World()
         world.view.states = {KEY: state((0, 1, AVAILABLE, 1))}
@@ -123,7 +123,7 @@ def test_a_start_offset_that_does_not_move_while_records_wait_is_stuck_until_it_
     run(main())
 
 
-def test_a_group_that_waits_for_records_is_not_stuck() -> None:
+def test_group_without_waiting_records_is_not_stuck() -> None:
     async def main() -> None:
         world = World()
         world.view.states = {KEY: state(start_offset=10)}
@@ -146,7 +146,7 @@ def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int,
         signals = world.monitor.groups[KEY.group_id]
         assert signals.lost_records == lost
         assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
-        # The event ends an hour later; the number stays.
+        # After an hour the problem ends, but the number of lost records stays.
         world.now_ms += 3_600_000
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
@@ -171,7 +171,7 @@ def test_rates_are_records_per_second_between_two_looks() -> None:
     run(main())
 
 
-def test_without_records_to_follow_rates_stay_unknown() -> None:
+def test_rates_stay_unknown_without_followed_records() -> None:
     async def main() -> None:
         world = World(counts_records=False)
         world.view.states = {KEY: state()}
@@ -183,7 +183,7 @@ def test_without_records_to_follow_rates_stay_unknown() -> None:
     run(main())
 
 
-def test_a_cluster_that_does_not_answer_leaves_lag_unknown() -> None:
+def test_unreachable_cluster_leaves_lag_unknown() -> None:
     async def main() -> None:
         world = World()
         world.topics.fails = True

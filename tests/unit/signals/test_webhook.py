@@ -1,4 +1,4 @@
-"""The webhook delivers events in order, retries a refused one, and gives up after the last attempt."""
+"""The webhook delivers events in order, retries refused events, and drops an event after the last attempt."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ def event(number: int) -> Event:
 
 
 class Endpoint:
-    """An HTTP server that answers with the statuses given, then with 204."""
+    """An HTTP server that responds with the given status codes, then with 204."""
 
     def __init__(self, statuses: list[int]) -> None:
         self.received: Queue[dict[str, Any]] = Queue()
@@ -53,7 +53,7 @@ class Endpoint:
 
 
 def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
-    """Send events and return the first `count` bodies that the endpoint received."""
+    """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
         webhook = Webhook(endpoint.url, retry_after_s=(0.0, 0.0))
@@ -67,7 +67,7 @@ def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[s
     return asyncio.run(main())
 
 
-def test_events_arrive_in_order_and_a_refused_one_is_sent_again() -> None:
+def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
     with Endpoint([204, 503]) as endpoint:
         bodies = received(endpoint, [event(1), event(2), event(3)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 2, 2, 3]
@@ -80,14 +80,14 @@ def test_events_arrive_in_order_and_a_refused_one_is_sent_again() -> None:
     }
 
 
-def test_an_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
     with Endpoint([500, 500, 500]) as endpoint:
         bodies = received(endpoint, [event(1), event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
     assert "which was dropped: HTTP Error 500" in caplog.text
 
 
-def test_the_oldest_event_is_dropped_when_too_many_wait() -> None:
+def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:
     with Endpoint([]) as endpoint:
         (first,) = received(endpoint, [event(number) for number in range(WAITING_MAX + 1)], 1)
     assert first["timestamp_ms"] == 1
