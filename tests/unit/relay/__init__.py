@@ -1,1 +1,1 @@
-"""The relay between a peer, a broker and a coordinator that are played."""
+"""Tests of the relay with fake peers, a fake broker and a fake coordinator."""

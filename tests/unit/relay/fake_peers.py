@@ -1,8 +1,8 @@
-"""A broker, a coordinator and a peer, played on real sockets, and the relay between them.
+"""A fake broker, a fake coordinator and fake peers on real sockets, and a relay between them.
 
-`FakeBroker` is as strict as Kafka's SaslServerAuthenticator: what is not the next step of an authentication
-is answered with an error, and the connection closed. After it, it answers DescribeCluster and leaves the rest
-to the test.
+`FakeBroker` is as strict as Kafka's SaslServerAuthenticator: it answers an unexpected request with an error
+and closes the connection. After the authentication it answers DescribeCluster; the test handles all other
+requests.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ USERS = {"kafka": "secret", "eve": "hers"}
 PERSISTER, FETCHER = "Persister-client-1", "broker-1-fetcher-0"
 METADATA, API_VERSIONS, WRITE, FETCH, DESCRIBE_CLUSTER = 3, 18, 85, 1, 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
-# Nobody waits long for what is not to come.
+# Short limits, so that tests of timeouts end quickly.
 LIMITS = RelayLimits(connect_s=30, retry_s=0.05, broker_attempts=3, coordinator_wait_s=30, sweep_s=0.05)
 
 FunctionT = ParamSpec("FunctionT")
@@ -48,12 +48,12 @@ def framed(body: bytes) -> bytes:
 def request(
     api_key: int, client_id: str | None, body: bytes = b"", *, version: int = 1, correlation_id: int = 7
 ) -> bytes:
-    """Return the frame of a request, with the older header and the size."""
+    """Return a request frame with its size; the header has version 1."""
     header = request_header.RequestHeader(api_key, version, correlation_id, client_id)
     return framed(request_header.encode(header, 1) + body)
 
 
-# What everybody answers here.
+# The response that tests use for all requests.
 ANSWER = framed(b"\0\0\0\7an answer")
 
 
@@ -77,7 +77,7 @@ def plain(user: str = "kafka", password: str | None = None) -> bytes:
 
 
 class FrameStream:
-    """One end of a played connection."""
+    """One end of a connection, which sends bytes and reads frames."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -88,7 +88,7 @@ class FrameStream:
         self._writer.write(data)
 
     async def send_all(self, data: bytes) -> None:
-        """Say a lot, as fast as the other side takes it."""
+        """Send the bytes and wait until the transport has accepted them."""
         self._writer.write(data)
         await self._writer.drain()
 
@@ -99,7 +99,7 @@ class FrameStream:
         self._writer.close()
 
     def put_back(self, data: bytes) -> None:
-        """Have the next read begin with `data`."""
+        """Make the next read begin with `data`."""
         self._put_back = data + self._put_back
 
     async def read_exactly(self, count: int) -> bytes:
@@ -113,7 +113,7 @@ class FrameStream:
         return await self.read_exactly(size)
 
     async def wait_until_closed(self) -> bool:
-        """Wait until the other side has closed without another byte."""
+        """Wait until the other side closes; return whether it sent no further byte."""
         async with asyncio.timeout(60):
             try:
                 return await self._reader.read(1) == b""
@@ -121,12 +121,12 @@ class FrameStream:
                 return True
 
     async def ask(self, data: bytes) -> bytes:
-        """Say something and read the frame that answers it."""
+        """Send the bytes; return the next received frame."""
         self.send_bytes(data)
         return await self.frame()
 
     async def log_in(self, auth_bytes: bytes | None = None, mechanism: str = "PLAIN") -> None:
-        """Authenticate as brokers do, and be let in."""
+        """Authenticate as brokers do; assert that the login succeeds."""
         await self.ask(request(API_VERSIONS, None, version=4))
         await self.ask(handshake(mechanism))
         answer = await self.ask(token(plain() if auth_bytes is None else auth_bytes))
@@ -134,13 +134,13 @@ class FrameStream:
 
 
 class FakeServer:
-    """Accepts, and remembers who came. Says nothing: the test does."""
+    """Accepts connections and queues them for the test, which sends all responses."""
 
     def __init__(self) -> None:
         self._connections: asyncio.Queue[FrameStream] = asyncio.Queue()
         self._serving: dict[asyncio.Task[Any], FrameStream] = {}
         self._server: asyncio.Server | None = None
-        # Not one of the system's choice, which may have become somebody else's when this one is back.
+        # A reserved port, so that a restarted server can listen at the same one.
         (self._port,) = free_ports(1)
         self.accepted = 0
         self.left = 0
@@ -150,11 +150,11 @@ class FakeServer:
         return HostPort(HERE, self._port)
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Listen, again at the same port if it did before."""
+        """Listen, always at the same port."""
         self._server = await asyncio.start_server(self._accepted, HERE, self._port, ssl=tls)
 
     async def stop(self) -> None:
-        """Be gone, with all connections."""
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
         for task, speaker in self._serving.items():
@@ -164,7 +164,7 @@ class FakeServer:
         self._serving.clear()
 
     async def connection(self) -> FrameStream:
-        """Wait for the next connection that got as far as the test wants it."""
+        """Wait for the next connection for which `authenticate` returned True."""
         async with asyncio.timeout(60):
             return await self._connections.get()
 
@@ -181,12 +181,13 @@ class FakeServer:
         speaker.close_connection()
 
     async def authenticate(self, speaker: FrameStream) -> bool:
-        """Go as far as the test wants it; return False if it did not come that far."""
+        """Handle the beginning of a connection; return False if it ended there."""
         return True
 
 
 class FakeBroker(FakeServer):
-    """`connection` gives those that are authenticated and said something that is not our question."""
+    """`connection` returns connections that are authenticated and sent a request other than
+    DescribeCluster."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -215,12 +216,12 @@ class FakeBroker(FakeServer):
 
 
 def described(error_code: ErrorCode) -> bytes:
-    """Return the beginning of an answer to DescribeCluster, after the correlation id."""
+    """Return the beginning of a DescribeCluster response, without the correlation id."""
     return b"\0" + Struct(">ih").pack(0, error_code) + b"and so on"
 
 
 class _Authentication:
-    """The state of one connection at the played broker."""
+    """The authentication state of one connection of the fake broker."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
@@ -233,7 +234,7 @@ class _Authentication:
         return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
 
     def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
-        """Return the answer to a request; empty: to hang up without."""
+        """Return the response to a request; empty means to close without a response."""
         key, version = header.request_api_key, header.request_api_version
         if not self._mechanism and key == API_VERSIONS:
             return b"versions"
@@ -261,7 +262,7 @@ class _Authentication:
         return (b"\0" if version == 2 else b"") + sasl_authenticate.encode_response(told, version)
 
     def _judge(self, said: bytes) -> None:
-        """Note who it is, or that it is nobody; neither after the first of SCRAM's two messages."""
+        """Set `user` if the credentials are correct, else `is_lost`; the first SCRAM message sets neither."""
         self._scheduler += 1
         if self._mechanism == "PLAIN":
             _, user, password = said.decode().split("\0")
@@ -273,7 +274,7 @@ class _Authentication:
 
 
 class RelaySetup:
-    """The relay, and everybody around it."""
+    """The relay with its fake broker and fake coordinator."""
 
     def __init__(
         self, listener: Listener, broker: FakeBroker, coordinator: FakeServer, figures: RelayMetrics
@@ -308,7 +309,7 @@ async def world(
     broker_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
     coordinator_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
 ) -> AsyncIterator[RelaySetup]:
-    """Start all; `..._tls` are what the played one serves with, and what the relay connects with."""
+    """Start all parts. `..._tls` has the server context of the fake and the client side of the relay."""
     broker, coordinator, figures = FakeBroker(), FakeServer(), RelayMetrics()
     await broker.start(broker_tls and broker_tls[0])
     await coordinator.start(coordinator_tls and coordinator_tls[0])
@@ -334,7 +335,7 @@ async def world(
 
 
 async def persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
-    """Return a persister that has been led to the coordinator, and the coordinator's side of it."""
+    """Return a persister connection routed to the coordinator, and its end at the coordinator."""
     peer = await here.peer()
     await peer.log_in()
     asked = request(WRITE, PERSISTER)
@@ -347,7 +348,7 @@ async def persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
 
 
 async def fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
-    """Return a fetcher that has been led to the broker, and the broker's side of it."""
+    """Return a fetcher connection routed to the broker, and its end at the broker."""
     peer = await here.peer()
     await peer.log_in()
     asked = request(FETCH, FETCHER)
@@ -358,14 +359,14 @@ async def fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until `condition` holds."""
+    """Wait until the condition holds, at most 60 s."""
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - a number that nobody announces
+        while not condition():  # noqa: ASYNC110 - no event announces the change
             await asyncio.sleep(0.005)
 
 
 def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
-    """Make a test of a coroutine function, on the event loop that the relay runs on."""
+    """Wrap a coroutine function as a test that runs it on uvloop, which the relay uses."""
 
     @wraps(test)
     def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
@@ -375,7 +376,7 @@ def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callab
 
 
 async def past(seconds: float) -> None:
-    """Let so much of the loop's time go by."""
+    """Wait until this many seconds have passed on the event loop."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + seconds
     await until(lambda: loop.time() > end_s)

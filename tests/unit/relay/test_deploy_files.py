@@ -1,4 +1,4 @@
-"""deploy/relay: settings that load, a patch that fits the manifest, and units that name what there is."""
+"""The files in deploy/relay: valid settings, a patch that fits the manifest, and consistent units."""
 
 from configparser import ConfigParser
 from pathlib import Path
@@ -19,7 +19,7 @@ def unit(name: str) -> ConfigParser:
     return parsed
 
 
-def test_the_example_has_all_that_the_relay_needs() -> None:
+def test_example_properties_are_valid_for_the_relay() -> None:
     config = load_config(file=RELAY / "relay.properties").config
     config.check_relay()
     assert config.relay_security_protocol == "SASL_SSL"
@@ -27,17 +27,17 @@ def test_the_example_has_all_that_the_relay_needs() -> None:
     assert socket["ListenStream"] == str(config.relay_listen)
 
 
-def test_the_unit_gives_the_relay_what_it_needs() -> None:
+def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
     service = unit("share-coordinator-relay.service")["Service"]
     assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
     config = load_config().config
     assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
     assert int(service["LimitNOFILE"]) > 2 * config.relay_connections_max
-    # What connections take that are not logged in, by docs/routing.md.
+    # An unauthenticated connection takes up to 400 KiB (docs/routing.md).
     assert int(service["MemoryMax"].removesuffix("G")) << 30 > config.relay_connections_max * (400 << 10)
 
 
-def test_the_page_says_who_may_read_the_key_besides_root() -> None:
+def test_readme_has_the_commands_to_make_the_key_readable() -> None:
     service = unit("share-coordinator-relay.service")["Service"]
     assert service["DynamicUser"] == "yes", "no user that owns files"
     group = service["SupplementaryGroups"]
@@ -47,15 +47,15 @@ def test_the_page_says_who_may_read_the_key_besides_root() -> None:
         assert command in page
 
 
-def test_the_unit_starts_the_relay_again_however_often_it_fails() -> None:
+def test_systemd_unit_restarts_the_relay_without_a_limit() -> None:
     relay = unit("share-coordinator-relay.service")
     assert relay["Service"]["Restart"] == "always"
-    # Of any other section systemd would ignore it, and give up after five quick failures.
+    # In any section but [Unit], systemd ignores this setting and gives up after five quick failures.
     assert relay["Unit"]["StartLimitIntervalSec"] == "0"
 
 
 def patched(whole: Any, patch: Any) -> Any:
-    """Apply a strategic merge patch: lists of named things are merged by name, null takes away."""
+    """Apply a strategic merge patch: lists of named items merge by name, null deletes."""
     if isinstance(patch, dict) and isinstance(whole, dict):
         merged = {**whole, **{key: patched(whole.get(key), value) for key, value in patch.items()}}
         return {key: value for key, value in merged.items() if value is not None}
@@ -72,7 +72,7 @@ def patched(whole: Any, patch: Any) -> Any:
     return patch
 
 
-def test_the_patch_puts_the_relay_in_haproxys_place() -> None:
+def test_kubernetes_patch_replaces_haproxy_with_the_relay() -> None:
     (stateful_set,) = (
         document
         for document in yaml_documents(DEPLOY / "kubernetes" / "brokers.yaml")
@@ -96,7 +96,7 @@ def test_the_patch_puts_the_relay_in_haproxys_place() -> None:
     assert served.advertise.port == relay.relay_listen.port
 
 
-def test_the_page_says_that_prometheus_is_not_let_in_to_the_relay() -> None:
+def test_readme_states_that_prometheus_cannot_reach_the_relay() -> None:
     manifests = yaml_documents(DEPLOY / "kubernetes" / "brokers.yaml")
     (policy,) = (each for each in manifests if each["kind"] == "NetworkPolicy")
     (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
@@ -107,7 +107,7 @@ def test_the_page_says_that_prometheus_is_not_let_in_to_the_relay() -> None:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """The variables of a container that are the same in each pod, and a name for the pod in the others."""
+    """Return the SHARE_COORDINATOR_ variables of a container with constant values; $(POD_NAME) is kafka-1."""
     return {
         each["name"]: each["value"].replace("$(POD_NAME)", "kafka-1")
         for each in container["env"]
@@ -115,7 +115,7 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def test_the_page_speaks_of_the_files_that_are_there() -> None:
+def test_readme_mentions_the_type_of_each_file() -> None:
     page = (RELAY / "README.md").read_text("utf-8")
     files: list[Path] = [file for file in RELAY.iterdir() if file.name != "README.md"]
     assert [file.name for file in files if file.suffix not in page] == []

@@ -1,4 +1,4 @@
-"""Who is led where, and who is turned away: said byte by byte, by peers of all kinds."""
+"""Routing of connections by the relay: to the coordinator, to the broker, or refused."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ from tests.unit.relay.fake_peers import (
 
 
 async def is_with_the_coordinator(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
-    """Check that a request of a peer reaches the coordinator, and its answer the peer."""
+    """Assert that the request reaches the coordinator and the response reaches the peer."""
     coordinator = await here.coordinator.connection()
     assert framed(await coordinator.frame()) == asked
     coordinator.send_bytes(ANSWER)
@@ -45,11 +45,11 @@ async def is_with_the_broker(here: RelaySetup, peer: FrameStream, asked: bytes) 
 
 
 @async_test
-async def test_a_persister_is_led_to_the_coordinator_when_the_broker_knows_who_it_is() -> None:
+async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in()
-        # Its first request after the login: the coordinator's versions count, not the broker's.
+        # The first request after the login: the coordinator answers with its own API versions.
         asked = request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
         peer.send_bytes(asked)
         await is_with_the_coordinator(here, peer, asked)
@@ -73,7 +73,7 @@ async def test_a_persister_is_led_to_the_coordinator_when_the_broker_knows_who_i
     ],
 )
 @async_test
-async def test_everybody_else_stays_with_the_broker(client_id: str | None, api_key: int) -> None:
+async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api_key: int) -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in()
@@ -84,7 +84,7 @@ async def test_everybody_else_stays_with_the_broker(client_id: str | None, api_k
 
 
 @async_test
-async def test_what_comes_byte_by_byte_is_led_like_what_comes_at_once() -> None:
+async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
     async with world() as here:
         peer = await here.peer()
 
@@ -103,7 +103,7 @@ async def test_what_comes_byte_by_byte_is_led_like_what_comes_at_once() -> None:
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
 @async_test
-async def test_a_peer_need_not_wait_for_answers(client_id: str) -> None:
+async def test_pipelined_requests_are_routed_without_waiting_for_responses(client_id: str) -> None:
     async with world() as here:
         peer = await here.peer()
         first, second = request(WRITE, client_id, b"one"), request(WRITE, client_id, b"two")
@@ -116,14 +116,14 @@ async def test_a_peer_need_not_wait_for_answers(client_id: str) -> None:
 
 
 @async_test
-async def test_who_is_not_listed_does_not_get_to_the_coordinator() -> None:
+async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
     async with world() as here:
         persister, fetcher = await here.peer(), await here.peer()
         await persister.log_in(plain("eve"))
         persister.send_bytes(request(WRITE, PERSISTER))
         assert await persister.wait_until_closed()
         assert here.figures.refused == {"principal": 1}
-        # What brokers let her do is theirs to say.
+        # The relay does not restrict requests to the broker; the broker authorizes them.
         await fetcher.log_in(plain("eve"))
         asked = request(FETCH, FETCHER)
         fetcher.send_bytes(asked)
@@ -132,7 +132,7 @@ async def test_who_is_not_listed_does_not_get_to_the_coordinator() -> None:
 
 
 @async_test
-async def test_a_wrong_password_is_answered_by_the_broker() -> None:
+async def test_wrong_password_is_answered_by_the_broker() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.ask(handshake())
@@ -142,7 +142,7 @@ async def test_a_wrong_password_is_answered_by_the_broker() -> None:
 
 
 @async_test
-async def test_an_unknown_mechanism_is_answered_by_the_broker() -> None:
+async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
     async with world() as here:
         peer = await here.peer()
         assert b"PLAIN" in await peer.ask(handshake("MAGIC"))
@@ -153,7 +153,7 @@ SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
 
 
 @async_test
-async def test_scram_takes_two_messages() -> None:
+async def test_scram_login_takes_two_messages() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
@@ -164,8 +164,8 @@ async def test_scram_takes_two_messages() -> None:
 
 
 @async_test
-async def test_half_an_authentication_is_none() -> None:
-    """The broker's answer in the middle of SCRAM has no error either, and to the next request it has one."""
+async def test_incomplete_scram_login_is_unauthenticated() -> None:
+    """The broker's response within SCRAM has no error, but DescribeCluster before its end is refused."""
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
@@ -186,7 +186,7 @@ async def test_half_an_authentication_is_none() -> None:
     ids=["nothing", "versions", "handshake", "both"],
 )
 @async_test
-async def test_without_a_login_nobody_gets_to_the_coordinator(before: bytes) -> None:
+async def test_persister_without_a_login_is_refused(before: bytes) -> None:
     async with world() as here:
         peer = await here.peer()
         peer.send_bytes(before + request(WRITE, PERSISTER))
@@ -198,11 +198,11 @@ async def test_without_a_login_nobody_gets_to_the_coordinator(before: bytes) -> 
 
 
 @async_test
-async def test_who_logs_in_and_then_says_another_name_is_the_first_one() -> None:
+async def test_second_handshake_does_not_change_the_principal() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(plain("eve"))
-        # A broker answers these two with errors. The second name is that of somebody who may.
+        # A broker answers these requests with errors. The second user name is an allowed principal.
         peer.send_bytes(handshake() + token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
         asked = handshake()
         await is_with_the_broker(here, peer, asked)
@@ -210,12 +210,12 @@ async def test_who_logs_in_and_then_says_another_name_is_the_first_one() -> None
 
 
 @async_test
-async def test_a_second_message_with_another_name_changes_nothing() -> None:
+async def test_second_sasl_message_does_not_change_the_principal() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(plain("eve"))
         peer.send_bytes(token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
-        # Now it waits for the broker's answer, which comes with an error.
+        # The relay waits for the broker's response, which is an error.
         broker = await here.broker.connection()
         assert await broker.frame() == token(plain("kafka", "guessed"))[4:]
         broker.send_bytes(framed(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
@@ -225,8 +225,8 @@ async def test_a_second_message_with_another_name_changes_nothing() -> None:
 
 
 @async_test
-async def test_tokens_without_frames_are_for_the_broker() -> None:
-    """Before KIP-152, tokens followed the handshake as they were."""
+async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
+    """Before KIP-152, tokens followed the handshake without a request header."""
     async with world() as here:
         peer = await here.peer()
         said = handshake(version=0) + framed(plain()) + request(WRITE, PERSISTER)
@@ -249,13 +249,13 @@ async def test_tokens_without_frames_are_for_the_broker() -> None:
     ids=["negative", "empty", "tls", "http", "handshake", "token"],
 )
 @async_test
-async def test_noise_is_hung_up_on(noise: bytes) -> None:
+async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
     async with world() as here:
         peer = await here.peer()
         peer.send_bytes(noise)
         peer.close_sending()
         assert await peer.wait_until_closed()
-        # And nobody else notices.
+        # Other connections are not affected.
         other = await here.peer()
         await other.log_in()
         asked = request(WRITE, PERSISTER)
@@ -264,7 +264,7 @@ async def test_noise_is_hung_up_on(noise: bytes) -> None:
 
 
 @async_test
-async def test_a_token_beyond_the_bound_is_not_read() -> None:
+async def test_token_over_the_limit_is_not_read() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.ask(handshake())
@@ -273,7 +273,7 @@ async def test_a_token_beyond_the_bound_is_not_read() -> None:
 
 
 @async_test
-async def test_only_a_token_may_be_large() -> None:
+async def test_only_a_token_frame_may_be_large() -> None:
     async with world() as here:
         for before, asked in (
             (b"", request(API_VERSIONS, "x" * 9_000)),
@@ -283,26 +283,26 @@ async def test_only_a_token_may_be_large() -> None:
             peer = await here.peer()
             if before:
                 await peer.ask(before)
-            # Not even the rest is waited for.
+            # The relay closes without waiting for the rest of the frame.
             peer.send_bytes(asked[:100])
             assert await peer.wait_until_closed()
         assert here.figures.refused == {"bad_frame": 3}
 
 
 @async_test
-async def test_large_tokens_share_a_room() -> None:
+async def test_large_tokens_share_a_memory_limit() -> None:
     large = token(plain(password="x" * (100 << 10)))
     async with world(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
         first, second, third = [await here.peer() for _ in range(3)]
         for peer in (first, second, third):
             await peer.ask(handshake())
         first.send_bytes(large[:100])
-        # Its answer says that what was said before has been seen.
+        # The response to a later connection shows that the relay has read the first bytes.
         await (await here.peer()).ask(handshake())
         second.send_bytes(large[:100])
         assert await second.wait_until_closed()
         assert here.figures.refused == {"no_room": 1}
-        # Logins with passwords of an ordinary length need none of it.
+        # A login with a token of ordinary size needs none of this memory.
         await (await here.peer()).log_in()
         first.close_connection()
         await until(lambda: here.figures.undecided == 3)
@@ -311,7 +311,7 @@ async def test_large_tokens_share_a_room() -> None:
 
 @pytest.mark.slow
 @async_test
-async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
+async def test_slow_authentication_times_out() -> None:
     async with world(limits=LIMITS._replace(handshake_s=4.0)) as here:
         silent, halfway = await here.peer(), await here.peer()
         await halfway.ask(handshake())
@@ -322,7 +322,7 @@ async def test_who_does_not_say_who_it_is_does_not_stay() -> None:
 
 
 @async_test
-async def test_one_connection_more_than_allowed_is_closed_at_once() -> None:
+async def test_connection_over_the_limit_is_closed_at_once() -> None:
     async with world(limits=LIMITS._replace(connections_max=1)) as here:
         first, second = await here.peer(), await here.peer()
         assert await second.wait_until_closed()
@@ -335,7 +335,7 @@ async def test_one_connection_more_than_allowed_is_closed_at_once() -> None:
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
 @async_test
-async def test_without_logins_the_first_frame_decides(client_id: str) -> None:
+async def test_first_frame_decides_if_logins_are_not_checked(client_id: str) -> None:
     async with world(check="none") as here:
         peer = await here.peer()
         asked = request(METADATA + 1, client_id, b"a body")

@@ -1,4 +1,4 @@
-"""What happens to a connection after it was led somewhere, and when the other side is not there."""
+"""Forwarding after routing: unchanged bytes, backpressure, closed and unreachable sides, and stops."""
 
 import asyncio
 import hashlib
@@ -37,7 +37,7 @@ async def digest(speaker: FrameStream, count: int) -> bytes:
 
 
 @async_test
-async def test_bytes_go_through_both_ways_at_once_and_unchanged() -> None:
+async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
     there, back = bytes(range(256)) * 4096 * 16, bytes(range(255, -1, -1)) * 4096 * 16
     async with world() as here:
         peer, broker = await fetcher(here)
@@ -51,7 +51,7 @@ async def test_bytes_go_through_both_ways_at_once_and_unchanged() -> None:
 
 
 @async_test
-async def test_who_does_not_read_is_not_read_for() -> None:
+async def test_slow_reader_stops_reading_from_the_other_side() -> None:
     async with world() as here:
         peer, broker = await fetcher(here)
         flood = asyncio.ensure_future(broker.send_all(b"x" * (64 * MIB)))
@@ -60,9 +60,9 @@ async def test_who_does_not_read_is_not_read_for() -> None:
             await asyncio.sleep(0.01)
             stood_still = stood_still + 1 if here.figures.bytes_from["broker"] == moved else 0
             moved = here.figures.bytes_from["broker"]
-        # What is on its way is in buffers of the system, all but a little.
+        # Almost all bytes in flight are in socket buffers of the system.
         assert moved < 32 * MIB
-        # Others are served meanwhile.
+        # Other connections are still served.
         other, other_broker = await fetcher(here)
         other_broker.send_bytes(ANSWER)
         await other.frame()
@@ -71,7 +71,7 @@ async def test_who_does_not_read_is_not_read_for() -> None:
 
 
 @async_test
-async def test_what_is_under_way_arrives_when_the_broker_closes() -> None:
+async def test_bytes_in_flight_arrive_after_the_broker_closes() -> None:
     async with world() as here:
         peer, broker = await fetcher(here)
         broker.send_bytes(b"y" * (4 * MIB))
@@ -83,7 +83,7 @@ async def test_what_is_under_way_arrives_when_the_broker_closes() -> None:
 
 
 @async_test
-async def test_who_has_said_the_last_word_still_gets_the_answer() -> None:
+async def test_half_closed_peer_still_receives_the_response() -> None:
     async with world() as here:
         peer, broker = await fetcher(here)
         peer.close_sending()
@@ -96,7 +96,7 @@ async def test_who_has_said_the_last_word_still_gets_the_answer() -> None:
 
 
 @async_test
-async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None:
+async def test_half_closed_connection_times_out() -> None:
     async with world(limits=LIMITS._replace(half_closed_s=0.1)) as here:
         peer, broker = await fetcher(here)
         peer.close_sending()
@@ -107,7 +107,7 @@ async def test_one_direction_does_not_go_on_for_ever_without_the_other() -> None
 
 @pytest.mark.slow
 @async_test
-async def test_what_is_idle_is_closed() -> None:
+async def test_idle_connection_is_closed() -> None:
     async with world(limits=LIMITS._replace(idle_s=3.0)) as here:
         (idle, _), (held, _) = await fetcher(here), await persister(here)
         busy, broker = await fetcher(here)
@@ -127,7 +127,7 @@ async def test_what_is_idle_is_closed() -> None:
 
 
 @async_test
-async def test_a_persister_is_held_while_the_coordinator_restarts() -> None:
+async def test_persister_waits_while_the_coordinator_restarts() -> None:
     async with world() as here:
         await here.coordinator.stop()
         peer = await here.peer()
@@ -136,7 +136,7 @@ async def test_a_persister_is_held_while_the_coordinator_restarts() -> None:
         peer.send_bytes(asked)
         await until(lambda: here.figures.failed_connects["coordinator"] >= 2)
         assert here.figures.awaiting_coordinator == 1
-        # Nobody else waits for it.
+        # Other connections do not wait.
         await fetcher(here)
         await here.coordinator.start()
         coordinator = await here.coordinator.connection()
@@ -145,7 +145,7 @@ async def test_a_persister_is_held_while_the_coordinator_restarts() -> None:
 
 
 @async_test
-async def test_a_persister_is_not_held_for_ever() -> None:
+async def test_wait_for_the_coordinator_times_out() -> None:
     async with world(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
         await here.coordinator.stop()
         peer = await here.peer()
@@ -156,7 +156,7 @@ async def test_a_persister_is_not_held_for_ever() -> None:
 
 
 @async_test
-async def test_when_the_coordinator_goes_its_persisters_are_told_and_nobody_else() -> None:
+async def test_coordinator_failure_closes_only_its_persisters() -> None:
     async with world() as here:
         (peer, _), (other, broker) = await persister(here), await fetcher(here)
         await here.coordinator.stop()
@@ -166,7 +166,7 @@ async def test_when_the_coordinator_goes_its_persisters_are_told_and_nobody_else
 
 
 @async_test
-async def test_when_the_persister_goes_the_coordinator_is_told() -> None:
+async def test_closed_persister_closes_its_coordinator_connection() -> None:
     async with world() as here:
         peer, coordinator = await persister(here)
         peer.send_bytes(request(WRITE, PERSISTER))
@@ -176,7 +176,7 @@ async def test_when_the_persister_goes_the_coordinator_is_told() -> None:
 
 
 @async_test
-async def test_a_broker_that_restarts_is_waited_for_and_one_that_is_gone_is_not() -> None:
+async def test_restarting_broker_is_retried_a_limited_number_of_times() -> None:
     async with world(limits=LIMITS._replace(broker_attempts=20)) as here:
         await here.broker.stop()
         peer = await here.peer()
@@ -192,7 +192,7 @@ async def test_a_broker_that_restarts_is_waited_for_and_one_that_is_gone_is_not(
 
 
 @async_test
-async def test_requests_may_be_many_and_large() -> None:
+async def test_many_and_large_requests_are_forwarded() -> None:
     async with world() as here:
         peer, coordinator = await persister(here)
         asked = [request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
@@ -206,7 +206,7 @@ async def test_requests_may_be_many_and_large() -> None:
 
 
 @async_test
-async def test_requests_in_pieces_reach_the_coordinator_in_pieces() -> None:
+async def test_partial_requests_are_forwarded_at_once() -> None:
     async with world() as here:
         peer, coordinator = await persister(here)
         asked = (
@@ -214,7 +214,7 @@ async def test_requests_in_pieces_reach_the_coordinator_in_pieces() -> None:
         )
         for at in range(len(asked)):
             await peer.send_all(asked[at : at + 1])
-            # Most of it is there before the rest of its frame is.
+            # The relay forwards most bytes before the frame is complete.
             if at % 7 == 0:
                 await until(lambda at=at: here.figures.bytes_to["coordinator"] > at - 6)
         assert await coordinator.read_exactly(len(asked)) == asked
@@ -225,7 +225,7 @@ async def test_requests_in_pieces_reach_the_coordinator_in_pieces() -> None:
 
 
 @async_test
-async def test_what_is_no_request_closes_the_connection() -> None:
+async def test_malformed_request_closes_the_connection() -> None:
     async with world() as here:
         peer, coordinator = await persister(here)
         peer.send_bytes(framed(b"\0"))
@@ -234,11 +234,11 @@ async def test_what_is_no_request_closes_the_connection() -> None:
         assert here.figures.refused == {"bad_frame": 1}
 
 
-# Stopping, and defects.
+# Stops and internal errors.
 
 
 @async_test
-async def test_a_stop_waits_for_the_coordinators_answers_and_for_nothing_else() -> None:
+async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
     async with world() as here:
         (peer, coordinator), (other, _) = await persister(here), await fetcher(here)
         peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
@@ -256,7 +256,7 @@ async def test_a_stop_waits_for_the_coordinators_answers_and_for_nothing_else() 
 
 
 @async_test
-async def test_a_stop_does_not_wait_for_ever() -> None:
+async def test_stop_times_out() -> None:
     async with world(limits=LIMITS._replace(stop_s=0.1)) as here:
         peer, coordinator = await persister(here)
         peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
@@ -266,7 +266,7 @@ async def test_a_stop_does_not_wait_for_ever() -> None:
 
 
 @async_test
-async def test_a_defect_costs_one_connection(
+async def test_internal_error_closes_only_one_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as here:

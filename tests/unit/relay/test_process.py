@@ -1,4 +1,4 @@
-"""The process of the relay: what it takes to start, its health, and its settings."""
+"""The relay process: imports, health and metrics over HTTP, inherited sockets and settings."""
 
 import asyncio
 import socket
@@ -20,11 +20,11 @@ from tests.certificates import Authority
 from tests.kafka.processes import PROGRAM
 from tests.unit.relay.fake_peers import HERE, async_test, persister, world
 
-# What the coordinator is made of, and what would take longer to import than the relay.
+# Modules of the coordinator whose import takes longer than that of the relay.
 HEAVY = ("fastapi", "uvicorn", "prometheus_client", "aiokafka", "starlette", "rich", "coordinator.runtime")
 
 
-def test_it_imports_nothing_of_what_the_coordinator_is_made_of() -> None:
+def test_relay_imports_no_heavy_modules() -> None:
     script = "import sys, coordinator.relay; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(HEAVY) & set(done.stdout.split()) == set()
@@ -40,7 +40,7 @@ async def got(port: int, sent: bytes) -> bytes:
 
 
 @async_test
-async def test_health_over_http() -> None:
+async def test_health_server_answers_get_and_head() -> None:
     server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
     await server.start(HostPort(HERE, 0))
     try:
@@ -58,7 +58,7 @@ async def test_health_over_http() -> None:
 
 
 @async_test
-async def test_what_is_counted_can_be_scraped() -> None:
+async def test_metrics_are_valid_openmetrics() -> None:
     async with world() as here:
         await persister(here)
         here.figures.refuse("principal")
@@ -73,7 +73,7 @@ async def test_what_is_counted_can_be_scraped() -> None:
         assert opened == {"broker": 0, "coordinator": 1}
 
 
-def test_every_figure_is_in_the_docs() -> None:
+def test_every_metric_is_documented() -> None:
     page = Path(__file__).parents[3] / "docs" / "routing.md"
     figures = RelayMetrics()
     figures.refuse("principal")
@@ -82,14 +82,14 @@ def test_every_figure_is_in_the_docs() -> None:
 
 
 @async_test
-async def test_an_address_that_is_taken_is_named() -> None:
+async def test_address_in_use_raises_listen_error() -> None:
     async with world() as here:
         with pytest.raises(ListenError, match=r"^relay\.listen="):
             await here.listener.start(HostPort(HERE, here.listener.port))
 
 
 @async_test
-async def test_a_socket_that_systemd_holds_is_taken_over() -> None:
+async def test_socket_inherited_from_systemd_is_used() -> None:
     async with world() as here:
         held = socket.create_server((HERE, 0))
         port = held.getsockname()[1]
@@ -103,7 +103,7 @@ async def test_a_socket_that_systemd_holds_is_taken_over() -> None:
     "environ",
     [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": "7"}, {"LISTEN_PID": "7", "LISTEN_FDS": "2"}],
 )
-def test_a_socket_that_is_for_somebody_else_is_not(environ: dict[str, str]) -> None:
+def test_socket_of_another_process_is_not_inherited(environ: dict[str, str]) -> None:
     assert inherited_socket(environ, 7) is None
 
 
@@ -120,7 +120,7 @@ def settings(tmp_path: Path, **more: str) -> dict[str, str]:
     }
 
 
-def test_settings_become_a_route(tmp_path: Path) -> None:
+def test_route_is_made_from_settings(tmp_path: Path) -> None:
     route = make_route(
         load_config(settings(tmp_path, broker="kafka-1:19094", coordinator="[::1]:9095")).config
     )
@@ -142,20 +142,20 @@ def test_settings_become_a_route(tmp_path: Path) -> None:
         ({"ssl_principal_mapping_rules": "RULE:x"}, "relay.ssl.principal.mapping.rules"),
     ],
 )
-def test_settings_that_cannot_be_used_are_named(tmp_path: Path, more: dict[str, str], setting: str) -> None:
+def test_unusable_setting_is_named(tmp_path: Path, more: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigError) as refused:
         make_route(load_config(settings(tmp_path, **more)).config)
     assert refused.value.setting == setting
 
 
-def test_without_anything_else_only_who_is_allowed_must_be_said() -> None:
+def test_only_allowed_principals_is_a_required_setting() -> None:
     with pytest.raises(ConfigError, match=r"relay\.allowed\.principals"):
         make_route(load_config().config)
     assert make_route(load_config({"relay.allowed.principals": "User:kafka"}).config).check == "sasl"
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_needs() -> None:
+def test_relay_command_reports_the_missing_setting() -> None:
     shown = subprocess.run([PROGRAM, "relay", "--help"], capture_output=True, text=True, check=True)
     assert "--relay-allowed-principals" in shown.stdout
     refused = subprocess.run([PROGRAM, "relay"], capture_output=True, text=True, check=False)
@@ -164,7 +164,7 @@ def test_the_command_says_what_it_needs() -> None:
     assert refused.stderr.count("\n") == 1
 
 
-def test_a_coordinator_elsewhere_that_is_spoken_to_in_plaintext_is_warned_of(
+def test_plaintext_connection_to_a_remote_coordinator_is_warned_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def warned(coordinator: str) -> bool:

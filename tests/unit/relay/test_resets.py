@@ -1,4 +1,4 @@
-"""One side resets its connection: what the system took of it arrives, and the other side is told."""
+"""A TCP reset of one side: received bytes are delivered first, then the forwarding ends."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ SAID = bytes(range(256)) * 512
 
 
 def connected(buffer_bytes: int) -> tuple[socket.socket, socket.socket]:
-    """Return two ends of a connection in whose buffers about so much waits."""
+    """Return two ends of a TCP connection with buffers of about the given size."""
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         near = socket.socket()
@@ -35,7 +35,7 @@ def reset(broken: socket.socket) -> None:
 @pytest.mark.parametrize("piece_bytes", [100, 256 << 10], ids=["in pieces", "at once"])
 @pytest.mark.parametrize("reads_slowly", [False, True], ids=["quick", "slow"])
 @async_test
-async def test_a_reset_comes_after_what_was_said(
+async def test_bytes_before_a_reset_are_delivered(
     reads_slowly: bool, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forwarding, "_shared", memoryview(bytearray(piece_bytes)))

@@ -1,4 +1,4 @@
-"""Which name a SASL message gives, as Kafka reads it: for certain, or not at all."""
+"""The user name of a SASL message as Kafka reads it; ambiguous messages have none."""
 
 import base64
 import json
@@ -39,7 +39,7 @@ def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "
         ("SCRAM-SHA-512", b"y,,n=kafka,r=nonce", None),
         ("SCRAM-SHA-512", b"n,,n=,r=nonce", None),
         ("SCRAM-SHA-512", b"n,,n=kafka", None),
-        # A delegation token: the name is the token's, not the owner's.
+        # For a delegation token, the name is the token id instead of the owner.
         ("SCRAM-SHA-512", b"n,,n=kafka,r=nonce,tokenauth=true", None),
         ("OAUTHBEARER", bearer({"sub": "kafka", "exp": 1}), "kafka"),
         ("OAUTHBEARER", bearer({"sub": "kafka"}, authzid="a=kafka"), "kafka"),
@@ -58,16 +58,16 @@ def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "
         ("", b"", None),
     ],
 )
-def test_the_name_in_a_first_message(mechanism: str, message: bytes, user: str | None) -> None:
+def test_user_of_the_first_message(mechanism: str, message: bytes, user: str | None) -> None:
     assert user_of(mechanism, message, "sub") == user
 
 
-def test_the_claim_with_the_name_is_the_operators_choice() -> None:
+def test_claim_with_the_user_name_is_configurable() -> None:
     assert user_of("OAUTHBEARER", bearer({"sub": "7", "client": "kafka"}), "client") == "kafka"
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_an_exchange_is_followed_in_each_version(version: int) -> None:
+def test_sasl_exchange_is_followed_in_each_version(version: int) -> None:
     exchange = Exchange("sub")
     exchange.handle_request(handshake())
     exchange.handle_response(17, framed(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
@@ -81,7 +81,7 @@ def test_an_exchange_is_followed_in_each_version(version: int) -> None:
     assert exchange.session_lifetime_ms == (0 if version == 0 else 3000)
 
 
-def test_what_is_next_in_an_exchange() -> None:
+def test_only_the_next_request_of_the_exchange_is_accepted() -> None:
     exchange = Exchange("sub")
     before = [(18, 5), (17, 1)]
     assert all(exchange.is_next(*request) for request in before)
@@ -92,11 +92,11 @@ def test_what_is_next_in_an_exchange() -> None:
 
 
 @pytest.mark.parametrize("frame", [framed(b"\0\x11\0\1"), framed(b"\0\x11\0\1\0\0\0\0\xff\xff\0\x09PLAIN")])
-def test_what_does_not_parse_is_an_error(frame: bytes) -> None:
+def test_malformed_sasl_request_is_a_decode_error(frame: bytes) -> None:
     with pytest.raises(DecodeError):
         Exchange("sub").handle_request(frame)
 
 
-def test_a_token_that_is_nested_too_deep_names_nobody() -> None:
+def test_deeply_nested_token_has_no_user() -> None:
     claims = urlsafe_b64encode(b'{"sub":' + b"[" * 100_000).rstrip(b"=")
     assert user_of("OAUTHBEARER", b"n,,\x01auth=Bearer e30." + claims + b".AAAA\x01\x01", "sub") is None

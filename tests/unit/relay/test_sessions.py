@@ -1,4 +1,4 @@
-"""A persister whose session ends after a time, and who has to authenticate again (KIP-368)."""
+"""Sessions with a limited lifetime and re-authentication of persisters (KIP-368)."""
 
 import errno
 
@@ -24,14 +24,14 @@ from tests.unit.relay.fake_peers import (
 
 
 @async_test
-async def test_a_persister_that_authenticates_again_goes_on() -> None:
+async def test_reauthenticated_persister_continues() -> None:
     async with world() as here:
         here.broker.session_lifetime_ms = 60_000
         peer, coordinator = await persister(here)
-        # An answer is due, which has to come before those of the authentication.
+        # The response to the write must precede those of the authentication.
         peer.send_bytes(request(WRITE, PERSISTER, b"before") + handshake() + token(plain()))
         await coordinator.frame()
-        # Time enough for another one to log in.
+        # A complete login of another connection gives the relay time to read the SASL requests.
         await fetcher(here)
         coordinator.send_bytes(ANSWER)
         assert framed(await peer.frame()) == ANSWER
@@ -43,12 +43,12 @@ async def test_a_persister_that_authenticates_again_goes_on() -> None:
         coordinator.send_bytes(ANSWER)
         assert framed(await peer.frame()) == ANSWER
         assert here.figures.reauthentications == 1
-        # Each time it was asked whether it had let the peer in.
+        # For each login, the relay asked the broker whether it accepted the peer.
         assert (here.broker.accepted, here.broker.questions) == (3, 2)
 
 
 @async_test
-async def test_who_does_not_authenticate_again_in_time_is_cut_off() -> None:
+async def test_session_expires_without_reauthentication() -> None:
     async with world() as here:
         here.broker.session_lifetime_ms = 100
         peer, coordinator = await persister(here)
@@ -60,7 +60,7 @@ async def test_who_does_not_authenticate_again_in_time_is_cut_off() -> None:
 
 
 @async_test
-async def test_a_session_is_as_long_as_the_last_authentication_says() -> None:
+async def test_last_authentication_sets_the_session_lifetime() -> None:
     async with world() as here:
         here.broker.session_lifetime_ms = 150
         peer, coordinator = await persister(here)
@@ -76,7 +76,9 @@ async def test_a_session_is_as_long_as_the_last_authentication_says() -> None:
     ("mechanism", "auth_bytes"), [("PLAIN", plain("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
 )
 @async_test
-async def test_nobody_becomes_somebody_else_on_the_way(mechanism: str, auth_bytes: bytes) -> None:
+async def test_reauthentication_cannot_change_principal_or_mechanism(
+    mechanism: str, auth_bytes: bytes
+) -> None:
     async with world(allowed="User:kafka;User:eve") as here:
         peer, coordinator = await persister(here)
         await peer.ask(handshake(mechanism))
@@ -89,7 +91,7 @@ async def test_nobody_becomes_somebody_else_on_the_way(mechanism: str, auth_byte
 
 
 @async_test
-async def test_half_an_authentication_is_none_the_second_time_either() -> None:
+async def test_incomplete_reauthentication_closes_the_connection() -> None:
     async with world() as here:
         peer = await here.peer()
         await peer.log_in(b"n,,n=kafka,r=a-nonce", "SCRAM-SHA-512")
@@ -107,7 +109,7 @@ async def test_half_an_authentication_is_none_the_second_time_either() -> None:
 
 
 @async_test
-async def test_a_wrong_password_the_second_time_is_answered_and_the_end() -> None:
+async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> None:
     async with world() as here:
         peer, _ = await persister(here)
         await peer.ask(handshake())
@@ -116,7 +118,7 @@ async def test_a_wrong_password_the_second_time_is_answered_and_the_end() -> Non
 
 
 @async_test
-async def test_a_broker_that_does_not_answer_is_not_the_persisters_fault(
+async def test_unreachable_broker_on_reauthentication_is_not_an_authentication_failure(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as here:
@@ -130,7 +132,9 @@ async def test_a_broker_that_does_not_answer_is_not_the_persisters_fault(
 
 
 @async_test
-async def test_a_connection_that_breaks_meanwhile_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broken_connection_on_reauthentication_is_not_counted_as_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with world() as here:
         peer, coordinator = await persister(here)
         monkeypatch.setattr(connection, "authenticate", _broken)

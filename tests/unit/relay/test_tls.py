@@ -1,4 +1,4 @@
-"""The relay where the inter-broker listener wants TLS: it ends here, and begins anew towards the broker."""
+"""TLS at the relay: it terminates TLS of peers and opens new TLS connections upstream."""
 
 import asyncio
 import socket
@@ -40,7 +40,7 @@ MIB = 1 << 20
 
 
 class Certificates:
-    """Everybody's certificates, by one authority."""
+    """Certificates of all parties, issued by one authority."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -48,7 +48,7 @@ class Certificates:
         self.kafka, self.eve = self.authority.issue("kafka"), self.authority.issue("eve")
 
     def relays(self, client_auth: ClientAuth = "none") -> ServerTls:
-        """What the relay serves with."""
+        """Return the TLS configuration with which the relay serves."""
         return ServerTls(
             TlsFiles(
                 str(self.relay.certificate),
@@ -60,7 +60,7 @@ class Certificates:
         )
 
     def served(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
-        """What a broker or a coordinator serves with, and what the relay connects with."""
+        """Return the TLS context of a fake server, and the client configuration of the relay."""
         theirs = TlsFiles(
             str(self.broker.combined_file), ca=str(self.authority.certificate), client_auth=client_auth
         )
@@ -68,7 +68,7 @@ class Certificates:
         return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
 
     def peers(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
-        """What a peer connects with."""
+        """Return the TLS context of a peer, with a client certificate if given."""
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "")
 
 
@@ -90,7 +90,7 @@ async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[Fr
 
 
 @async_test
-async def test_a_login_over_tls_and_what_follows(certificates: Certificates) -> None:
+async def test_login_requests_and_responses_work_over_tls(certificates: Certificates) -> None:
     async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         peer, coordinator = await encrypted_persister(here, certificates.peers())
         for size in (0, 5, 3 * MIB):
@@ -112,13 +112,13 @@ async def test_a_login_over_tls_and_what_follows(certificates: Certificates) -> 
 
 
 @async_test
-async def test_the_coordinator_may_know_the_relay_by_its_certificate(certificates: Certificates) -> None:
+async def test_relay_presents_its_certificate_to_the_coordinator(certificates: Certificates) -> None:
     async with world(coordinator_tls=certificates.served("required")) as here:
         await persister(here)
 
 
 @async_test
-async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates: Certificates) -> None:
+async def test_certificate_gives_the_principal_without_sasl(certificates: Certificates) -> None:
     async with world(
         check="certificate",
         allowed="User:CN=kafka",
@@ -131,7 +131,7 @@ async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates:
         coordinator = await here.coordinator.connection()
         assert framed(await coordinator.frame()) == asked
         for client_id in (PERSISTER, FETCHER):
-            # The broker would take her for the relay.
+            # A broker would treat this peer as the relay, because it sees only the relay's certificate.
             eve = await here.peer(certificates.peers(certificates.eve))
             eve.send_bytes(request(FETCH, client_id))
             assert await eve.wait_until_closed()
@@ -140,9 +140,9 @@ async def test_with_tls_alone_a_peer_is_whose_certificate_it_shows(certificates:
 
 
 @async_test
-async def test_with_tls_alone_nobody_comes_without_a_certificate(certificates: Certificates) -> None:
+async def test_peer_without_certificate_is_refused(certificates: Certificates) -> None:
     async with world(check="certificate", tls=certificates.relays("required")) as here:
-        # With TLS 1.3 a client learns with its first byte that it was refused.
+        # With TLS 1.3, a client sees the refusal when it reads the first byte.
         nobody = await here.peer(certificates.peers())
         nobody.send_bytes(request(FETCH, FETCHER))
         with pytest.raises((ssl.SSLError, asyncio.IncompleteReadError)):
@@ -152,7 +152,7 @@ async def test_with_tls_alone_nobody_comes_without_a_certificate(certificates: C
 
 
 @async_test
-async def test_plaintext_to_a_tls_port_is_hung_up_on(certificates: Certificates) -> None:
+async def test_plaintext_to_a_tls_port_is_closed(certificates: Certificates) -> None:
     async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         plain = await here.peer()
         plain.send_bytes(request(FETCH, FETCHER) * 20)
@@ -162,7 +162,7 @@ async def test_plaintext_to_a_tls_port_is_hung_up_on(certificates: Certificates)
 
 
 @async_test
-async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
+async def test_broker_certificate_of_another_authority_is_refused(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     others = Certificates(tmp_path / "others")
@@ -176,7 +176,7 @@ async def test_a_broker_that_shows_anothers_certificate_is_not_spoken_to(
 
 
 @async_test
-async def test_a_broker_must_show_a_certificate_of_its_name(certificates: Certificates) -> None:
+async def test_broker_certificate_must_match_the_host_name(certificates: Certificates) -> None:
     broker = certificates.authority.issue("named", hosts=("broker.example",))
     context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
     outward = ClientTls(UpstreamTlsFiles(str(certificates.authority.certificate)), "ssl.")
@@ -193,7 +193,8 @@ async def test_a_broker_must_show_a_certificate_of_its_name(certificates: Certif
 
 
 def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
-    """Say something over TLS, waiting for an answer after each but the last; do not take part in its end."""
+    """Send requests over TLS, reading a response after each but the last; return the raw socket, still
+    open."""
     plain = socket.create_connection(address, timeout=20)
     encrypted = tls.wrap_socket(plain, server_hostname="localhost")
     for each in asked[:-1]:
@@ -204,7 +205,7 @@ def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) ->
 
 
 def wait_until_closed(below_tls: socket.socket) -> bool:
-    """Wait until the connection is closed, whatever is said before."""
+    """Read until the connection is closed; return True."""
     with below_tls, suppress(ConnectionError):
         below_tls.settimeout(20)
         while below_tls.recv(4096):
@@ -213,7 +214,7 @@ def wait_until_closed(below_tls: socket.socket) -> bool:
 
 
 def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
-    """Say as much as the other side takes; return how many bytes that was."""
+    """Send bytes until the other side stops reading; return the number sent."""
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 10)
         plain.connect(address)
@@ -228,7 +229,7 @@ def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
 
 @pytest.mark.slow
 @async_test
-async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Certificates) -> None:
+async def test_little_is_read_from_tls_before_a_read_is_requested(certificates: Certificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
         address = listening.getsockname()
@@ -242,7 +243,7 @@ async def test_little_is_read_over_tls_before_it_is_asked_for(certificates: Cert
 
 
 @async_test
-async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
+async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 60.0)
@@ -254,7 +255,7 @@ async def test_who_talks_nonsense_over_tls_is_not_taken_leave_of(
 
 @pytest.mark.slow
 @async_test
-async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
+async def test_connection_counts_until_its_tls_shutdown_times_out(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 4.0)
@@ -271,7 +272,7 @@ async def test_who_does_not_take_leave_counts_as_there_until_it_is_gone(
         await until(lambda: here.figures.undecided == 0)
 
 
-def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Path) -> None:
+def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     first, second = authority.issue("first"), authority.issue("second")
     own = tmp_path / "own.pem"
@@ -294,10 +295,10 @@ def test_files_that_were_replaced_are_used_for_the_next_connection(tmp_path: Pat
         (UpstreamTlsFiles(certificate="/does/not/exist"), "ssl.certificate.location"),
     ],
 )
-def test_files_of_no_use_are_named(files: UpstreamTlsFiles, setting: str) -> None:
+def test_unusable_tls_file_is_named(files: UpstreamTlsFiles, setting: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{setting}=/does/not/exist cannot be used"):
         ClientTls(files, "ssl.")
 
 
-def test_passwords_are_not_shown() -> None:
+def test_passwords_are_not_in_the_repr() -> None:
     assert "told" not in repr(UpstreamTlsFiles(key_password="not-told"))
