@@ -1,1 +1,1 @@
-"""The demo, against our coordinator and against one that does not do what the story expects."""
+"""Tests of the demo, with the real coordinator and with a fake that returns wrong results."""

@@ -1,4 +1,4 @@
-"""The demo shows what the coordinator answers, and says in one line what went wrong."""
+"""The demo shows the responses of the coordinator, and prints one line when it fails."""
 
 import asyncio
 import io
@@ -32,7 +32,7 @@ from tests.unit.client.our_coordinator import our_coordinator
 
 
 class Ascii(io.StringIO):
-    """A stream of a terminal that knows no characters but ASCII."""
+    """A text stream of a terminal that supports only ASCII."""
 
     encoding = "ascii"
 
@@ -45,7 +45,7 @@ class Terminal(io.StringIO):
 
 
 async def played(bootstrap: str, out: io.StringIO, *, json_lines: bool = False) -> tuple[int, str]:
-    """Run the demo beside the coordinator that serves in this event loop; return exit code and stderr."""
+    """Run the demo in a thread against a coordinator; return exit code and stderr."""
     err = io.StringIO()
     code = await asyncio.to_thread(run, bootstrap, json_lines=json_lines, out=out, err=err, retry=ONCE)
     return code, err.getvalue()
@@ -57,12 +57,12 @@ async def played_on_ours(out: io.StringIO, *, json_lines: bool = False) -> None:
 
 
 def rows(told: str, label: str) -> list[str]:
-    """Return the rows of the strips with a label, cells joined."""
+    """Return the rows with the given label, cells joined."""
     return ["".join(line.split()[1:]) for line in told.splitlines() if line.split()[:1] == [label]]
 
 
 @async_test
-async def test_the_strips_show_what_happens_to_the_records() -> None:
+async def test_rows_show_the_states_of_the_records() -> None:
     out = io.StringIO()
     await played_on_ours(out)
     assert rows(out.getvalue(), "state") == [
@@ -85,7 +85,7 @@ async def test_the_strips_show_what_happens_to_the_records() -> None:
 
 
 @async_test
-async def test_without_unicode_the_marks_are_letters() -> None:
+async def test_marks_are_letters_without_unicode() -> None:
     out = Ascii()
     await played_on_ours(out)
     assert out.getvalue().isascii()
@@ -93,7 +93,7 @@ async def test_without_unicode_the_marks_are_letters() -> None:
 
 
 @async_test
-async def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = Terminal()
@@ -102,13 +102,13 @@ async def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @async_test
-async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
+async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
     out = io.StringIO()
     async with our_coordinator() as address:
         assert await played(address, out, json_lines=True) == (0, "")
         first, *steps = [json.loads(line) for line in out.getvalue().splitlines()]
         assert first["bootstrap"] == address
-        # The demo cleans up after itself.
+        # The demo deletes its state at the end.
         async with ShareCoordinatorClient(address) as client:
             key = SharePartitionKey.parse(first["share_partition"])
             assert await client.summary(key) == StateSummary(0, 0, -1, -1)
@@ -121,7 +121,7 @@ async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
             {"first_offset": 7, "last_offset": 7, "delivery_state": "ARCHIVED", "delivery_count": 1},
         ],
     }
-    # The new leader gets from its read what the old one wrote.
+    # The read of the new leader returns the state written by the old leader.
     assert steps[7]["calls"][0]["answer"] == steps[6]["state"]
     assert steps[8]["calls"][0]["error"]["name"] == "FENCED_LEADER_EPOCH"
     assert steps[8]["state"] == steps[7]["state"]
@@ -136,7 +136,7 @@ async def test_as_json_each_step_is_a_line_with_the_answers_in_it() -> None:
 
 
 @async_test
-async def test_what_is_shown_comes_from_the_answers() -> None:
+async def test_shown_state_comes_from_the_responses() -> None:
     async def another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         batches = pack([StateBatch(5, 6, 0, 7)])
@@ -155,7 +155,7 @@ async def test_what_is_shown_comes_from_the_answers() -> None:
 
 
 async def last_words(fake: FakeCoordinator, **options: Any) -> str:
-    """Play, expect failure, and return the one line that says why."""
+    """Run the demo, assert that it fails, and return its error line."""
     code, said = await played(fake.address, options.get("out") or io.StringIO())
     assert code == 1
     assert said.startswith("share-coordinator demo: ")
@@ -163,7 +163,7 @@ async def last_words(fake: FakeCoordinator, **options: Any) -> str:
     return said
 
 
-def test_nobody_answers() -> None:
+def test_unreachable_coordinator_is_reported() -> None:
     (port,) = free_ports(1)
     out, err = io.StringIO(), io.StringIO()
     assert run(f"127.0.0.1:{port}", out=out, err=err, retry=ONCE) == 1
@@ -176,20 +176,20 @@ def test_nobody_answers() -> None:
 
 
 @async_test
-async def test_somebody_else_answers() -> None:
+async def test_other_server_is_reported() -> None:
     async with FakeCoordinator(served={VERSIONS: (0, 4)}) as fake:
         assert "is not a share coordinator" in await last_words(fake)
 
 
 @async_test
-async def test_the_coordinator_refuses_to_begin() -> None:
+async def test_refused_initialize_is_reported() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(INITIALIZE, refusing(31, "Not you."))
         assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
 
 
 @async_test
-async def test_the_coordinator_fails_in_the_middle() -> None:
+async def test_failure_during_the_demo_is_reported() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
         fake.plan(WRITE, answer_normally, close_connection)
@@ -198,7 +198,7 @@ async def test_the_coordinator_fails_in_the_middle() -> None:
 
 
 @async_test
-async def test_a_coordinator_that_does_not_fence_spoils_the_story() -> None:
+async def test_coordinator_that_does_not_fence_is_reported() -> None:
     async def accepted(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         result = write_api.PartitionResult(topic.partitions[0].partition)
@@ -208,11 +208,11 @@ async def test_a_coordinator_that_does_not_fence_spoils_the_story() -> None:
         )
 
     async with FakeCoordinator() as fake:
-        # The sixth write is that of the old leader.
+        # The sixth write comes from the old leader.
         fake.plan(WRITE, *[answer_normally] * 5, accepted)
         assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await last_words(fake)
 
 
-def test_a_bootstrap_that_is_no_address() -> None:
+def test_invalid_bootstrap_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):
         run("somewhere")
