@@ -1,4 +1,4 @@
-"""A log whose appends a test lets through, or fails, one at a time. Otherwise the memory log."""
+"""A memory log whose appends can be held back, released or failed by a test."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from math import inf
@@ -10,7 +10,8 @@ from coordinator.log.memory import MemoryLog
 
 
 class BlockingLog:
-    """Holds appends and reads back until told; `lease_s` is what is left of its lease."""
+    """A memory log that holds appends while `blocking` is set; `lease_s` is the remaining lease in
+    seconds."""
 
     def __init__(self, partitions: int) -> None:
         self.inner = MemoryLog(partitions)
@@ -34,13 +35,13 @@ class BlockingLog:
             self.inner.append(state_partition, records, timestamp_ms, done)
 
     def release_appends(self) -> None:
-        """Let every append that is held reach the memory log."""
+        """Pass all held appends to the memory log."""
         held, self.held = self.held, []
         for one in held:
             self.inner.append(*one)
 
     def fail(self, error: LogError) -> None:
-        """Fail every append that is held; nothing of it is stored."""
+        """Fail all held appends; none of their records is stored."""
         held, self.held = self.held, []
         for state_partition, _, _, done in held:
             done(self.inner.end_offset(state_partition), error)

@@ -1,4 +1,4 @@
-"""A runtime that does nothing by itself."""
+"""A runtime without periodic jobs."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def quiet_runtime(
     limits: RuntimeLimits | None = None,
     **ownership: Any,
 ) -> Runtime:
-    """Make a runtime whose periodic jobs do not come."""
+    """Return a runtime whose periodic jobs do not run during a test."""
     return Runtime(
         log=log,
         clock=clock or SystemClock(),

@@ -1,4 +1,4 @@
-"""A callback that raises affects its own operation: other responses go out, shards and jobs go on."""
+"""An exception in a callback fails only its own operation; other responses, shards and jobs continue."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,11 +24,11 @@ WRITTEN = write((0, 4, ACKNOWLEDGED, 1))
 
 
 class Defect(Exception):
-    """What a callback raises."""
+    """The exception that callbacks raise."""
 
 
 class Broken(Operation):
-    """An operation whose callbacks raise."""
+    """An operation whose callbacks raise Defect."""
 
     def __init__(self, decide: Any, part: Any, *, writes: bool = True) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -46,7 +46,7 @@ def broken_write() -> Broken:
 
 
 def noted_failures() -> list[Any]:
-    """Note what the exception handler of the event loop is told."""
+    """Return a list to which the exception handler of the event loop appends exception types."""
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: failures.append(type(context["exception"]))
@@ -55,7 +55,7 @@ def noted_failures() -> list[Any]:
 
 
 async def still_works(one: Driven) -> None:
-    """Write and read once more."""
+    """Assert that the shard recovers and executes a write and a read."""
     one.log.blocking = False
     one.log.release_appends()
     await one.until(lambda: one.runtime.health() == [])
@@ -77,7 +77,7 @@ def scenario_of(
     run(scenario())
 
 
-def test_a_failing_answer_takes_no_other_answer_of_its_append_along() -> None:
+def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(broken_write())
@@ -90,7 +90,7 @@ def test_a_failing_answer_takes_no_other_answer_of_its_append_along() -> None:
     scenario_of(body)
 
 
-def test_a_failing_answer_of_an_early_read_harms_nobody_else() -> None:
+def test_exception_in_an_immediate_read_response_is_isolated() -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         one.runtime.submit(Broken(Shard.read_state, read(), writes=False))
         assert len(failures) == 1
@@ -99,7 +99,7 @@ def test_a_failing_answer_of_an_early_read_harms_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_a_failing_refusal_takes_no_other_refusal_of_its_append_along(error: Any) -> None:
+def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(broken_write())
@@ -111,14 +111,14 @@ def test_a_failing_refusal_takes_no_other_refusal_of_its_append_along(error: Any
     scenario_of(body)
 
 
-def test_a_failing_refusal_does_not_stop_the_recovery_from_a_turn_that_failed(
+def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         def no_apply(*_: Any) -> None:
             raise Defect
 
-        # One that the definition decides comes first, so that its `apply` is called.
+        # The broken write comes first; the Initialize after it calls `apply`, which fails.
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", no_apply)
             one.runtime.submit(broken_write())
@@ -130,9 +130,9 @@ def test_a_failing_refusal_does_not_stop_the_recovery_from_a_turn_that_failed(
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_failing_refusal_does_not_stop_the_ticker(held: bool) -> None:
+def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
-        # Either the append is overdue, or what waits behind it.
+        # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(broken_write())
         last = one.ask(WRITE, WRITTEN)
@@ -148,7 +148,7 @@ def test_a_failing_refusal_does_not_stop_the_ticker(held: bool) -> None:
     scenario_of(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
-def test_a_shard_whose_expiry_fails_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         def no_expiry(*_: Any) -> None:
             raise Defect
@@ -164,7 +164,7 @@ def test_a_shard_whose_expiry_fails_does_not_stop_the_ticker(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
-def test_a_failing_refusal_of_a_closed_or_full_shard_harms_nobody_else(callback: str) -> None:
+def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         await one.until(lambda: one.log.held)
@@ -190,8 +190,8 @@ def test_a_failing_refusal_of_a_closed_or_full_shard_harms_nobody_else(callback:
     scenario_of(body, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
 
-def test_a_failing_respond_takes_no_other_response_along() -> None:
-    """Through the API, so that a compiled request calls it if there is a compiled module."""
+def test_exception_in_respond_does_not_affect_other_responses() -> None:
+    """Use the API, so that the fast path executes the requests if the compiled module exists."""
 
     async def body(one: Driven, failures: list[Any]) -> None:
         directory = CoordinatorDirectory(
@@ -217,7 +217,7 @@ def test_a_failing_respond_takes_no_other_response_along() -> None:
     scenario_of(body)
 
 
-def test_a_topic_directory_that_raises_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -236,7 +236,7 @@ def test_a_topic_directory_that_raises_fails_one_operation(monkeypatch: pytest.M
     run(scenario())
 
 
-def test_settling_that_fails_loads_the_shard_again_and_answers_everybody(
+def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def body(one: Driven, failures: list[Any]) -> None:
@@ -254,8 +254,8 @@ def test_settling_that_fails_loads_the_shard_again_and_answers_everybody(
     scenario_of(body)
 
 
-def test_a_resignation_during_an_append_leaves_nothing_behind() -> None:
-    """The next owner of the shard in this process completes appends as the first one did."""
+def test_resignation_during_an_append_leaves_no_callback() -> None:
+    """After a new election of the shard in this process, appends complete as before."""
 
     async def scenario() -> None:
         async with driven() as one:

@@ -1,4 +1,4 @@
-"""Defects of ours: what they may harm, and what never."""
+"""Internal errors fail single requests and never the state of a shard."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import driven
 
 
-def test_a_defect_in_deciding_harms_one_request_only() -> None:
+def test_internal_error_in_a_decision_fails_one_request() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -27,7 +27,7 @@ def test_a_defect_in_deciding_harms_one_request_only() -> None:
     run(scenario())
 
 
-def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None:
+def test_record_too_large_for_the_log_fails_one_request() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -44,13 +44,13 @@ def test_a_record_that_is_too_large_for_the_log_harms_one_request_only() -> None
     run(scenario())
 
 
-def test_what_no_record_can_hold_harms_one_request_only() -> None:
+def test_unencodable_record_fails_one_request() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
             done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             topic = initialize_api.InitializeStateData(TOPIC_ID, [initialize()])
-            # Longer than a string in a record may be; requests can have it.
+            # A group id longer than 32767 bytes does not fit into a record.
             request = initialize_api.InitializeShareGroupStateRequest("g" * 40_000, [topic])
             one.service.handle(INITIALIZE, request, None, done.set_result)
             assert await one.code(WRITE, write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
@@ -61,7 +61,7 @@ def test_what_no_record_can_hold_harms_one_request_only() -> None:
     run(scenario())
 
 
-def test_a_turn_that_fails_in_the_middle_is_refused_and_its_shard_loads_again(
+def test_failed_commit_batch_is_refused_and_the_shard_reloads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario() -> None:

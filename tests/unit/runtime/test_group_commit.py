@@ -1,4 +1,4 @@
-"""When a group commit begins: the rule by itself, and its effect on a closed loop of callers."""
+"""Group commit: the rule that delays a commit, and its effect on concurrent callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ from tests.unit.runtime.runtime_without_jobs import quiet_runtime
 
 
 class Rule:
-    """The rule on a clock that the test sets, in microseconds."""
+    """A GroupCommitLinger whose clock the test sets, in microseconds."""
 
     def __init__(self) -> None:
         self.now_us = 1_000
         self.rule = GroupCommitLinger(lambda: self.now_us / 1e6)
 
     def commit(self, operations: int, waiting: int = 0, took_us: int = 200) -> None:
-        """Let a commit begin and end; so many operations arrived meanwhile."""
+        """Run a commit with the given operations; `waiting` operations arrive before its end."""
         self.rule.commit_started(operations, behind=False)
         self.now_us += took_us
         self.rule.commit_finished(waiting)
@@ -43,18 +43,18 @@ class Rule:
         return self.rule.should_wait(waiting)
 
 
-def test_the_first_commit_waits_for_nobody() -> None:
+def test_first_commit_does_not_wait() -> None:
     assert not Rule().awaits(1)
 
 
-def test_one_caller_never_waits() -> None:
+def test_commit_for_one_caller_does_not_wait() -> None:
     one = Rule()
     for _ in range(10):
         one.commit(1)
         assert not one.awaits(1, after_us=50)
 
 
-def test_a_commit_waits_for_the_clients_that_were_answered_and_those_that_wait() -> None:
+def test_commit_waits_for_answered_and_waiting_clients() -> None:
     one = Rule()
     one.commit(4, waiting=4)
     assert one.awaits(4)
@@ -66,19 +66,19 @@ def test_a_commit_waits_for_the_clients_that_were_answered_and_those_that_wait()
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
-def test_time_without_arrivals_is_bounded(took_us: int, linger_us: int) -> None:
+def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
     one = Rule()
     one.commit(8, took_us=took_us)
     assert one.awaits(0, after_us=linger_us - 1)
     assert one.awaits(1, after_us=2)
-    # Arrivals begin the time anew.
+    # An arrival restarts the time limit.
     assert one.awaits(1, after_us=linger_us - 1)
     assert not one.awaits(1, after_us=2)
-    # No client is expected any more.
+    # The commit does not wait if all expected operations have arrived.
     assert not one.awaits(2)
 
 
-def test_appends_behind_a_commit_are_not_taken_for_answered() -> None:
+def test_queued_appends_do_not_count_as_answered() -> None:
     one = Rule()
     one.rule.commit_started(3, behind=False)
     one.rule.commit_started(5, behind=True)
@@ -89,7 +89,7 @@ def test_appends_behind_a_commit_are_not_taken_for_answered() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
-def test_the_rule_knows_the_last_commit_only(history: list[tuple[int, int, int]]) -> None:
+def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, int]]) -> None:
     one, fresh = Rule(), Rule()
     for operations, waiting, took_us in history:
         one.commit(operations, waiting, took_us)
@@ -101,7 +101,7 @@ def test_the_rule_knows_the_last_commit_only(history: list[tuple[int, int, int]]
 
 
 class Callers:
-    """A runtime over a journal on a simulated disk, and callers who ask again some time after each answer."""
+    """A runtime over a journal on a simulated disk, and callers that write in a closed loop."""
 
     def __init__(self, world: SimulatedEnvironment) -> None:
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Callers:
         self.latency_s = 0.0
 
     def now_ms(self) -> int:
-        """Be the clock, too."""
+        """Return the time of the event loop; this object is also the clock of the runtime."""
         return int(self.loop.time() * 1000)
 
     @property
@@ -121,7 +121,7 @@ class Callers:
         return self.journal._next_commit
 
     async def until_committing(self) -> None:
-        # Those who were answered before are waited for.
+        # A linger may delay the commit until the callers answered before have sent their next write.
         for _ in range(10_000):
             if self.journal.committing:
                 return
@@ -173,7 +173,7 @@ def with_callers(
     world.run(scenario())
 
 
-def test_callers_who_ask_at_once_share_every_commit() -> None:
+def test_simultaneous_callers_share_each_commit() -> None:
     callers, writes = 8, 200
 
     async def main(one: Callers, world: SimulatedEnvironment) -> None:
@@ -186,7 +186,7 @@ def test_callers_who_ask_at_once_share_every_commit() -> None:
         await all_call(range(10))
         before = one.commits
         await all_call(range(1_000, 1_000 + writes))
-        # With half of them in each it would be twice as many.
+        # If only half of the callers shared a commit, the number would be twice as large.
         assert one.commits - before < writes * 1.2
 
     with_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
@@ -194,7 +194,7 @@ def test_callers_who_ask_at_once_share_every_commit() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pause_s", [0.001, 0.004])
-def test_callers_at_random_times_lose_next_to_nothing(
+def test_linger_adds_little_latency_for_random_callers(
     pause_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers, writes = 12, 400
@@ -219,18 +219,18 @@ def test_callers_at_random_times_lose_next_to_nothing(
 
 
 def in_another_shard(caller: int) -> int:
-    """Return a caller whose shard is another one, so that what is done for one does not wake the other."""
+    """Return a caller whose group belongs to another shard than that of the given caller."""
     keys = [KEY._replace(group_id=f"caller {each}") for each in range(8)]
     shards = [state_partition(key, STATE_PARTITIONS) for key in keys]
     return next(each for each in range(8) if shards[each] != shards[caller])
 
 
 @pytest.mark.parametrize("faults", [[], ["write"], ["sync"], ["sync", "prepare"]])
-def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
+def test_operations_waiting_for_a_failed_commit_are_answered(
     faults: list[str],
 ) -> None:
     async def main(one: Callers, world: SimulatedEnvironment) -> None:
-        # Without the spare file, which is made ahead.
+        # Remove the spare segment, so that a fault can hit its creation.
         one.journal._segments._spare = None
         world.storage.next_faults = list(faults)
         first = asyncio.ensure_future(one.write(0, 1))
@@ -239,7 +239,7 @@ def test_whoever_waited_for_a_commit_goes_on_whatever_comes_of_it(
         async with asyncio.timeout(0.5):
             codes = await asyncio.gather(first, other)
         if "prepare" in faults:
-            # What became of the first one is not known; the other one was never written.
+            # The outcome of the first write is unknown; the second was not written.
             assert codes == [[ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
         else:
             assert codes == [[ErrorCode.NONE]] * 2

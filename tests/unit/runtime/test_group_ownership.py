@@ -1,4 +1,4 @@
-"""Runtimes that share a topic as their group tells them: what befalls one shard does not move the others."""
+"""Runtimes in a coordinator group: a failure of one shard does not move other shards."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ WATCHED_S = 60.0
 
 
 class Member:
-    """A runtime in a group, put together as the application does it. It counts its elections."""
+    """A runtime in a group, composed as in the application, which counts its elections."""
 
     def __init__(self, name: str, fake: FakeKafka, link: FakeGroupClient) -> None:
         self.cluster, self.link = fake.cluster(TOPIC), link
@@ -68,14 +68,14 @@ class Member:
         return {view.state_partition for view in self.runtime.shard_views() if view.status == "ACTIVE"}
 
     def cut(self, cut: bool, *, from_the_group: bool = True) -> None:
-        """Cut it off from the brokers, or end that."""
+        """Disconnect the member from the brokers, or reconnect it."""
         self.cluster.cut_off = cut
         self.link.cut = cut and from_the_group
 
 
 @asynccontextmanager
 async def members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
-    """Run so many that share the shards, until all are served; elections until then are not counted."""
+    """Run `count` members until all shards are served; then reset the counts of elections."""
     ones = [Member(f"member-{number}", fake, group.link()) for number in range(count)]
     for one in ones:
         await one.runtime.start(elect_all=False)
@@ -101,7 +101,7 @@ def a_group() -> FakeGroup:
     return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
 
-def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
+def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
     async def scenario() -> None:
         fake, group = FakeKafka(), a_group()
         async with members(fake, group, 2) as ones:
@@ -117,7 +117,7 @@ def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
             assert [one.active() for one in ones] == served
             assert [one.elections for one in ones] == [0, 0]
             assert group.generation == generation
-            # It is told whom it concerns, and nobody else; and it is served when it can be read again.
+            # Only the owner reports the shard. After the repair, the owner serves it.
             assert [one.runtime.health() for one in ones if one is not bad] == [[]]
             log.batches[0] = whole
             await until(lambda: BAD in bad.active())
@@ -125,7 +125,7 @@ def test_a_shard_that_nobody_can_load_moves_no_other() -> None:
     run(scenario())
 
 
-def test_who_alone_finds_no_broker_gives_its_shards_away() -> None:
+def test_member_without_brokers_hands_over_its_shards() -> None:
     async def scenario() -> None:
         async with members(FakeKafka(), a_group(), 2) as (away, other):
             away.cut(True, from_the_group=False)
@@ -136,7 +136,7 @@ def test_who_alone_finds_no_broker_gives_its_shards_away() -> None:
     run(scenario())
 
 
-def test_when_kafka_comes_back_shards_stay_whoever_hears_of_it_first() -> None:
+def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
     async def scenario() -> None:
         for away_s in (4.0, 7.0, 30.0):
             async with members(FakeKafka(), a_group(), 2) as ones:
@@ -144,7 +144,7 @@ def test_when_kafka_comes_back_shards_stay_whoever_hears_of_it_first() -> None:
                 for one in ones:
                     one.cut(True)
                 await asyncio.sleep(away_s)
-                # The membership of each finds Kafka before its log does, and the log of the first is late.
+                # Each membership reconnects before its log, and the log of the first member is late.
                 for one in ones:
                     one.link.cut = False
                 ones[1].cut(False)

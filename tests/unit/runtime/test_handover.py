@@ -1,4 +1,4 @@
-"""Shards that are elected and resigned one by one, over a log that coordinators share."""
+"""Election and resignation of single shards over a log shared by coordinators."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
 
 class Lease:
-    """Whether the group was heard of, and which shards another process claimed."""
+    """The freshness of the lease, and the shards that another process has claimed."""
 
     def __init__(self) -> None:
         self.fresh = True
@@ -36,7 +36,7 @@ class Lease:
 async def replica(
     fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: Lease | None = None
 ) -> AsyncIterator[Driven]:
-    """Run a coordinator that owns nothing until it is elected."""
+    """Run a coordinator that owns no shard until it is elected."""
     lease = lease or Lease()
     log = KafkaLog(
         fake.cluster(TOPIC),
@@ -68,20 +68,20 @@ def owner_epoch(one: Driven) -> int:
     return one.runtime.shard_views()[0].owner_epoch
 
 
-def test_who_is_not_elected_owns_nothing_and_is_well() -> None:
+def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
     async def scenario() -> None:
         async with replica(FakeKafka()) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NOT_COORDINATOR
             assert one.runtime.health() == []
             assert one.runtime.owned_shards() == []
             assert one.runtime.initial_load_done
-            # Ownership asks for that as it joins: one that seemed not ready would be given nothing at first.
+            # The group asks for `can_serve` on joining; a member that is not ready gets no shards.
             assert one.runtime.can_serve
 
     run(scenario())
 
 
-def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
+def test_loading_counts_only_owned_shards_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -97,7 +97,7 @@ def test_loading_counts_what_is_ours_and_is_one_line_when_it_is_over(
     assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
 
-def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
+def test_shard_is_handed_over_with_its_append_in_flight() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
         async with replica(fake, lease=lease) as first, replica(fake) as second:
@@ -115,7 +115,7 @@ def test_a_shard_is_handed_over_with_what_was_under_way() -> None:
             assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
             assert not first.runtime.resigning
             assert first.runtime.health() == []
-            # Handed over in order, nobody was fenced.
+            # After a hand-over with a release, no owner is fenced.
             assert lease.taken == []
 
     run(scenario())
@@ -136,7 +136,7 @@ def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
     run(scenario())
 
 
-def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
+def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
         limits = LIMITS._replace(release_wait_s=0.2)
@@ -149,21 +149,21 @@ def test_the_next_owner_does_not_wait_for_a_release_for_ever() -> None:
             assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             assert lease.taken == [0]
             assert "taken over" in " ".join(first.runtime.health())
-            # Ownership hears of it; the map that follows says that it is not ours.
+            # The next assignment resigns the shard, which removes it from the health report.
             first.runtime.resign(0)
             assert first.runtime.health() == []
 
     run(scenario())
 
 
-def test_a_lease_that_ends_while_a_release_is_waited_for_claims_nothing() -> None:
+def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
     async def scenario() -> None:
         fake, owner, late = FakeKafka(), Lease(), Lease()
         limits = LIMITS._replace(release_wait_s=0.2)
         async with replica(fake, lease=owner) as first, replica(fake, limits, late) as second:
             await elected(first)
             second.runtime.elect(0, release_expected=True)
-            # By now it waits for the release; it has to ask once more before it claims.
+            # The second coordinator waits for the release now; before it claims, it checks the lease again.
             await asyncio.sleep(0)
             late.fresh = False
             await second.until(lambda: status(second) != "LOADING")
@@ -173,7 +173,7 @@ def test_a_lease_that_ends_while_a_release_is_waited_for_claims_nothing() -> Non
     run(scenario())
 
 
-def test_a_new_log_is_not_waited_for() -> None:
+def test_log_without_an_owner_needs_no_release() -> None:
     async def scenario() -> None:
         limits = LIMITS._replace(release_wait_s=3_600.0)
         async with replica(FakeKafka(), limits) as one:
@@ -182,7 +182,7 @@ def test_a_new_log_is_not_waited_for() -> None:
     run(scenario())
 
 
-def test_a_shard_goes_away_and_comes_back_at_once() -> None:
+def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
     async def scenario() -> None:
         async with replica(FakeKafka()) as one:
             await elected(one)
@@ -198,7 +198,7 @@ def test_a_shard_goes_away_and_comes_back_at_once() -> None:
     run(scenario())
 
 
-def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
+def test_shard_resigned_while_loading_is_not_served() -> None:
     async def scenario() -> None:
         async with replica(FakeKafka()) as one:
             one.runtime.elect(0)
@@ -213,7 +213,7 @@ def test_a_shard_that_goes_away_while_it_loads_is_not_served() -> None:
     run(scenario())
 
 
-def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() -> None:
+def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with replica(fake) as one:
@@ -221,7 +221,7 @@ def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() 
 
             async def held_up(state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
                 if isinstance(state_partitions, dict):
-                    # The loader's; a release reads, too.
+                    # Only the loader passes a dict; the read of a release is not delayed.
                     await may_read.wait()
                 async for chunk in reads(state_partitions):
                     yield chunk
@@ -234,7 +234,7 @@ def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() 
             await one.until(lambda: not one.runtime.resigning)
             fake.requests.clear()
             await one.until(lambda: "produce" in [api for api, _ in fake.requests])
-            # Now the second claim was sent, and the first is still being loaded.
+            # The second claim has been sent while the first ownership is still loading.
             one.runtime.resign(0)
             one.runtime.elect(0)
             await one.until(lambda: owner_epoch(one) == 2)
@@ -250,7 +250,7 @@ def test_a_claim_for_an_ownership_that_is_over_is_not_loaded_for_the_next_one() 
     run(scenario())
 
 
-def test_a_claim_that_was_sent_is_released_so_that_the_next_owner_need_not_wait() -> None:
+def test_claim_sent_before_a_resignation_is_released() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         limits = LIMITS._replace(release_wait_s=3_600.0)
@@ -267,7 +267,7 @@ def test_a_claim_that_was_sent_is_released_so_that_the_next_owner_need_not_wait(
     run(scenario())
 
 
-def test_a_coordinator_that_resigned_sends_no_claim() -> None:
+def test_resigned_coordinator_sends_no_claim() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
         async with replica(fake) as first, replica(fake, lease=lease) as second:
@@ -284,7 +284,7 @@ def test_a_coordinator_that_resigned_sends_no_claim() -> None:
     run(scenario())
 
 
-def test_a_handover_before_an_earlier_lease_is_over_adds_no_wait() -> None:
+def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with replica(fake) as cut_off, replica(fake) as second, replica(fake) as third:
@@ -301,7 +301,7 @@ def test_a_handover_before_an_earlier_lease_is_over_adds_no_wait() -> None:
     run(scenario())
 
 
-def test_a_stop_releases_what_it_still_has() -> None:
+def test_stop_releases_owned_shards() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with replica(fake) as first:
@@ -312,7 +312,7 @@ def test_a_stop_releases_what_it_still_has() -> None:
     run(scenario())
 
 
-def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
+def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
@@ -323,12 +323,12 @@ def test_a_stop_does_not_wait_for_a_kafka_that_is_gone() -> None:
 
 
 @pytest.mark.slow
-def test_without_a_fresh_lease_nothing_is_claimed() -> None:
+def test_nothing_is_claimed_without_a_fresh_lease() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
         async with replica(fake, lease=lease) as away, replica(fake) as other:
             await elected(away)
-            # Its log does not answer, so that it loads again; meanwhile the shard is given to another.
+            # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
             fake.down = {1, 2, 3}
             assert await away.code(INITIALIZE, initialize()) != ErrorCode.NONE
             lease.fresh = False

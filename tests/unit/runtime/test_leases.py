@@ -1,4 +1,4 @@
-"""Reads under the lease of an owner: when they are answered, and what they cost."""
+"""Reads under the lease of an owner: when they are answered, and which broker requests they cause."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ LIMITS = RuntimeLimits(reload_backoff_first_s=0.01, release_timeout_s=0.0)
 
 @asynccontextmanager
 async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> AsyncIterator[Driven]:
-    """Run a coordinator that owns shard 0 and is never told to give it up."""
+    """Run a coordinator that owns shard 0 until the end."""
     log = KafkaLog(
         fake.cluster(TOPIC),
         TopicConfig(TOPIC, STATE_PARTITIONS),
@@ -42,13 +42,13 @@ async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> 
 
 
 def requests(fake: FakeKafka) -> list[str]:
-    """Return what brokers were asked since the last call."""
+    """Return the APIs of the broker requests since the last call."""
     asked = [api for api, _ in fake.requests]
     fake.requests.clear()
     return asked
 
 
-def test_a_read_within_the_lease_asks_no_broker() -> None:
+def test_read_within_the_lease_sends_no_broker_request() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as one:
@@ -60,7 +60,7 @@ def test_a_read_within_the_lease_asks_no_broker() -> None:
     run(scenario())
 
 
-def test_a_read_after_the_lease_waits_for_one_renewal_which_serves_the_reads_after_it() -> None:
+def test_reads_after_the_lease_share_one_renewal() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as one:
@@ -74,7 +74,7 @@ def test_a_read_after_the_lease_waits_for_one_renewal_which_serves_the_reads_aft
     run(scenario())
 
 
-def test_steady_reads_renew_the_lease_in_time_and_never_wait() -> None:
+def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as one:
@@ -92,7 +92,7 @@ def test_steady_reads_renew_the_lease_in_time_and_never_wait() -> None:
     run(scenario())
 
 
-def test_a_busy_shard_appends_nothing_for_its_lease() -> None:
+def test_appends_of_a_busy_shard_renew_its_lease() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as one:
@@ -107,7 +107,7 @@ def test_a_busy_shard_appends_nothing_for_its_lease() -> None:
     run(scenario())
 
 
-def test_an_idle_shard_writes_nothing_for_hours() -> None:
+def test_idle_shard_appends_nothing_for_hours() -> None:
     async def scenario() -> None:
         fake, hours = FakeKafka(), [0]
         async with owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
@@ -116,7 +116,7 @@ def test_an_idle_shard_writes_nothing_for_hours() -> None:
             for hours[0] in range(12):
                 await asyncio.sleep(1.0)
             assert requests(fake) == []
-            # Brokers forget a producer after a day.
+            # Brokers expire the state of an idle producer after a day.
             hours[0] = 12
             await asyncio.sleep(1.0)
             assert requests(fake) == ["produce"]
@@ -124,7 +124,7 @@ def test_an_idle_shard_writes_nothing_for_hours() -> None:
     run(scenario())
 
 
-def test_a_claimant_answers_nothing_while_the_owner_before_it_may_answer_reads() -> None:
+def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as first:
@@ -133,13 +133,13 @@ def test_a_claimant_answers_nothing_while_the_owner_before_it_may_answer_reads()
             async with owner(fake) as second:
                 assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
                 assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-                # The lease of the first is over, and its renewal is refused.
+                # The lease of the first owner has ended, and the log refuses its renewal.
                 assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
 
     run(scenario())
 
 
-def test_a_refusal_says_what_the_state_is_and_needs_the_lease_too() -> None:
+def test_refused_initialize_requires_a_lease_too() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with owner(fake) as first:

@@ -1,4 +1,4 @@
-"""One shard that cannot be loaded: the others are, and it is as soon as it can be."""
+"""A shard that cannot be loaded: other shards load, and this shard loads after the repair."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from tests.unit.runtime.runtime_without_jobs import quiet_runtime
 TOPIC = "state"
 SHARDS = 5
 BAD = 2
-# Longer than any test here waits: once it has failed, a shard is tried again after the test, or when told.
+# Longer than any test, so that a failed shard is not retried during a test unless requested.
 LIMITS = RuntimeLimits(reload_backoff_first_s=1_000, reload_backoff_max_s=1_000)
 NO_KEY = encode_batch(0, 1, [(b"", b"value")])
 
@@ -40,7 +40,7 @@ async def running(
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - statuses that nobody announces
+        while not condition():  # noqa: ASYNC110 - no event announces a status
             await asyncio.sleep(0.001)
 
 
@@ -64,7 +64,7 @@ def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
 
 
 async def with_damage() -> tuple[FakeKafka, bytes]:
-    """Return a topic with a batch that fails its checks, and that batch as it should be."""
+    """Return a topic with a batch whose CRC is wrong, and the correct batch."""
     fake = FakeKafka()
     async with running(kafka_log(fake)) as runtime:
         await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
@@ -74,28 +74,28 @@ async def with_damage() -> tuple[FakeKafka, bytes]:
     return fake, good
 
 
-def test_a_damaged_partition_of_a_topic_harms_its_own_shard_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         fake, _ = await with_damage()
         caplog.clear()
         async with running(kafka_log(fake)) as runtime:
             await until(lambda: statuses(runtime) == ALL_BUT_ONE)
             assert f"{TOPIC}-{BAD}" in runtime.health()[0]
-            # And if one that is well has to be loaded again, it does not wait for the other.
+            # Another shard can reload without waiting for the damaged one.
             runtime._loader.request_load(runtime._runners[0])
             assert statuses(runtime)[0] == "LOADING"
             await until(lambda: statuses(runtime)[0] == "ACTIVE")
 
     run(scenario())
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    # Of it alone, not of all that were to be loaded with it.
+    # Each error line names only the damaged shard.
     assert said
     assert all(
         one.startswith(f"loading 1 shards failed: {TOPIC}-{BAD} at log offset 0 is damaged") for one in said
     )
 
 
-def test_who_is_elected_while_another_cannot_be_loaded_does_not_wait_for_it() -> None:
+def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
     async def scenario() -> None:
         fake, _ = await with_damage()
         async with running(kafka_log(fake), elect_all=False) as runtime:
@@ -107,7 +107,7 @@ def test_who_is_elected_while_another_cannot_be_loaded_does_not_wait_for_it() ->
     run(scenario())
 
 
-def test_what_was_put_right_is_loaded() -> None:
+def test_repaired_shard_is_loaded() -> None:
     async def scenario() -> None:
         fake, good = await with_damage()
         async with running(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
@@ -118,7 +118,7 @@ def test_what_was_put_right_is_loaded() -> None:
     run(scenario())
 
 
-def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_record_that_cannot_be_replayed_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         log = MemoryLog(SHARDS)
         log._batches[BAD].append(NO_KEY)
@@ -132,7 +132,7 @@ def test_records_that_cannot_be_replayed_harm_their_own_shard_only(caplog: pytes
 
 
 @pytest.mark.parametrize("together", [[BAD], [0, 1, BAD, 3]])
-def test_nobody_waits_for_a_partition_that_loses_its_leader_while_it_is_loaded(
+def test_other_shards_do_not_wait_for_a_partition_without_leader(
     together: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_partition_that_loses_its_leader_while_it_is_loaded(
             await asyncio.sleep(1)
             assert sorted(read_together) == together
             runtime.elect(4)
-            # Much less than a request waits for a shard that is being loaded.
+            # Much shorter than the time for which a request waits for a loading shard.
             await asyncio.sleep(5)
             well = {shard for shard, status in enumerate(statuses(runtime)) if status == "ACTIVE"}
             assert well == {*together, 4} - {BAD}

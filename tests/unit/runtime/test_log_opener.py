@@ -1,4 +1,4 @@
-"""Waiting for a log that cannot be opened yet: how long, what is said of it, and what is not waited for."""
+"""Opening of a log that is not available yet: retries, log lines and errors that are not retried."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ def log_that_opens_after(seconds: float, attempts: list[float]) -> Callable[[], 
     return lambda: asyncio.ensure_future(attempt())
 
 
-def test_it_tries_again_until_the_log_opens(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     attempts: list[float] = []
     opening = LogOpener(log_that_opens_after(3 * REPEAT_INTERVAL_S, attempts), FixedClock())
@@ -57,14 +57,14 @@ def test_it_tries_again_until_the_log_opens(loop: SimLoop, caplog: pytest.LogCap
     assert caplog.text.count("The log is open.") == 1
 
 
-def test_a_log_that_opens_is_not_spoken_of(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_that_opens_at_once_writes_no_log_line(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     opening = LogOpener(log_that_opens_after(0.0, []), FixedClock())
     assert loop.run_until_complete(opening.run(asyncio.Event()))
     assert caplog.text == ""
 
 
-def test_a_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
+def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
     opening = LogOpener(log_that_opens_after(1e9, []), FixedClock())
 
     async def main() -> None:
@@ -78,7 +78,7 @@ def test_a_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
 
 
 @pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])
-def test_what_waiting_cannot_heal_is_not_waited_for(loop: SimLoop, error: CoordinatorError) -> None:
+def test_permanent_error_is_not_retried(loop: SimLoop, error: CoordinatorError) -> None:
     async def refuse() -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""Pruning and compaction: when they are done, and that they end."""
+"""Pruning and compaction: preconditions, effect and termination."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import StandingClock, driven
 
 
-def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
+def test_pruning_and_compaction_keep_the_state() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -38,7 +38,7 @@ def test_pruning_and_compaction_leave_the_state_as_it_was() -> None:
     run(scenario())
 
 
-def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only() -> None:
+def test_compaction_does_not_prune_a_healthy_small_log() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -46,7 +46,7 @@ def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only()
                 await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
             await one.runtime.jobs.compact()
             assert one.log.start_offset(0) == 0
-            # But one whose disk may be full.
+            # Compaction prunes if the log takes no writes, because the disk may be full.
             one.log.unhealthy = "disk full"
             await one.runtime.jobs.compact()
             assert one.log.start_offset(0) > 0
@@ -54,13 +54,13 @@ def test_a_log_that_is_well_and_not_too_big_is_pruned_in_its_own_interval_only()
     run(scenario())
 
 
-def test_compaction_writes_anew_what_was_there_and_leaves_the_rest_for_its_next_turn() -> None:
+def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
             await one.ask(WRITE, write(), write(partition=1))
             before = one.log.end_offset(0)
-            # A log that never gets small enough.
+            # This log always reports pinned records, so that compaction never reaches its goal.
             one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}
             await asyncio.wait_for(one.runtime.jobs.compact(), 10)
             assert one.log.end_offset(0) == before + 2
@@ -68,7 +68,7 @@ def test_compaction_writes_anew_what_was_there_and_leaves_the_rest_for_its_next_
     run(scenario())
 
 
-def test_a_job_that_fails_is_tried_again_and_takes_no_other_along() -> None:
+def test_failing_job_is_retried_and_stops_no_other_job() -> None:
     async def scenario() -> None:
         log, tried, again = BlockingLog(1), [], asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The runtime over a log that coordinators share: it claims first, and closes what it was deposed of."""
+"""The runtime over a shared log: it claims a shard before loading, and closes a fenced shard."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
 @asynccontextmanager
 async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
-    """Run a coordinator over a topic until its shard serves."""
+    """Run a coordinator over a topic; yield it when its shard is active."""
     log = KafkaLog(
         fake.cluster(TOPIC),
         TopicConfig(TOPIC, STATE_PARTITIONS),
@@ -40,7 +40,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
         await one.runtime.stop()
 
 
-def test_state_goes_from_one_coordinator_to_the_next() -> None:
+def test_next_owner_has_the_state_of_the_previous_one() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with coordinator(fake) as first:
@@ -54,7 +54,7 @@ def test_state_goes_from_one_coordinator_to_the_next() -> None:
     run(scenario())
 
 
-def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> None:
+def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
     async def scenario() -> None:
         for rpc, part in ((WRITE, write((5, 9, ACKNOWLEDGED, 1))), (READ, read())):
             fake = FakeKafka()
@@ -65,7 +65,7 @@ def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> N
                     (view,) = first.runtime.shard_views()
                     assert (view.status, view.share_partitions) == ("CLOSED", 0)
                     assert "taken over" in " ".join(first.runtime.health())
-                    # The log works: it is Fenced that tells of this, and not AppendFailures.
+                    # The log works; only append failures other than fencing count in the metric.
                     failures = "share_coordinator_append_failures_total"
                     assert first.metrics.registry.get_sample_value(failures) == 0
                     assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
@@ -76,7 +76,7 @@ def test_a_deposed_coordinator_closes_the_shard_at_its_next_write_or_read() -> N
     run(scenario())
 
 
-def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
+def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with coordinator(fake) as one:
@@ -93,7 +93,7 @@ def test_after_an_unknown_outcome_the_shard_is_owned_anew() -> None:
 
 
 @pytest.mark.slow
-def test_a_shard_that_cannot_be_owned_says_so_and_goes_on_when_it_can() -> None:
+def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with coordinator(fake) as one:

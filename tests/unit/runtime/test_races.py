@@ -1,4 +1,4 @@
-"""What may fall together while shards come and go: claims, passes, proofs and maps, in any order."""
+"""Races of claims, loads, lease renewals and assignments while shards are elected and resigned."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -21,7 +21,7 @@ HOUR_S = 3_600.0
 
 
 @pytest.mark.parametrize("order", [("resign", "proof"), ("resign", "lease", "proof"), ("proof",)])
-def test_a_late_proof_is_not_believed_under_the_lease_of_the_next_map(
+def test_late_log_end_of_an_ended_ownership_answers_no_read(
     order: tuple[str, ...],
 ) -> None:
     async def scenario() -> None:
@@ -33,7 +33,7 @@ def test_a_late_proof_is_not_believed_under_the_lease_of_the_next_map(
             lease.fresh = False
             await elected(other)
             assert await other.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-            # The one broker that `away` hears is cut off, shows the log as it was, and takes its time.
+            # `away` sees only one broker, which is cut off and slowly returns an old log end.
             proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
             find = finder.find
 
@@ -63,7 +63,7 @@ def test_a_late_proof_is_not_believed_under_the_lease_of_the_next_map(
 
 
 @pytest.mark.parametrize("turns", range(12))
-def test_what_is_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
+def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
     async def scenario(after_s: float) -> None:
         async with replica(FakeKafka()) as one:
             one.runtime.elect(0)
@@ -80,9 +80,7 @@ def test_what_is_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None
 
 @pytest.mark.parametrize("elected_again", [False, True])
 @pytest.mark.parametrize("turns", range(6))
-def test_what_is_resigned_at_any_moment_of_a_pass_that_fails_is_closed(
-    turns: int, elected_again: bool
-) -> None:
+def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, elected_again: bool) -> None:
     async def scenario() -> None:
         log = kafka_log(FakeKafka())
         read, fails = log.read, asyncio.Event()
@@ -117,7 +115,7 @@ def test_what_is_resigned_at_any_moment_of_a_pass_that_fails_is_closed(
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_a_claim_that_is_fenced_takes_nothing_from_the_one_that_follows(turns: int) -> None:
+def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     async def scenario() -> None:
         async with replica(FakeKafka()) as one:
             own, first, may_fail = one.log.own, True, asyncio.Event()
@@ -137,7 +135,7 @@ def test_a_claim_that_is_fenced_takes_nothing_from_the_one_that_follows(turns: i
             may_fail.set()
             for _ in range(turns):
                 await asyncio.sleep(0)
-            # Behind the claim's end, and before anybody has heard of it.
+            # Run after the end of the claim, but before its result is processed.
             asyncio.get_running_loop().call_soon(one.runtime.resign, 0)
             asyncio.get_running_loop().call_soon(one.runtime.elect, 0)
             await asyncio.sleep(60)
@@ -146,7 +144,7 @@ def test_a_claim_that_is_fenced_takes_nothing_from_the_one_that_follows(turns: i
     run(scenario())
 
 
-def test_who_gets_back_what_it_still_resigns_lets_the_other_hand_it_over() -> None:
+def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
     async def scenario() -> None:
         fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
         async with replica(fake, limits, Lease()) as away, replica(fake, limits, Lease()) as other:
@@ -165,7 +163,7 @@ def test_who_gets_back_what_it_still_resigns_lets_the_other_hand_it_over() -> No
     run(scenario())
 
 
-def test_a_log_whose_end_cannot_be_read_is_looked_at_until_it_can() -> None:
+def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with replica(fake) as one:
@@ -185,7 +183,7 @@ def test_a_log_whose_end_cannot_be_read_is_looked_at_until_it_can() -> None:
     run(scenario())
 
 
-def test_who_is_elected_a_moment_before_its_lease_has_not_failed() -> None:
+def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
     async def scenario() -> None:
         lease = Lease()
         lease.fresh = False
@@ -201,7 +199,7 @@ def test_who_is_elected_a_moment_before_its_lease_has_not_failed() -> None:
     run(scenario())
 
 
-def test_who_has_no_lease_for_longer_says_so_until_it_has_one() -> None:
+def test_missing_lease_is_reported_until_it_is_fresh() -> None:
     async def scenario() -> None:
         lease = Lease()
         lease.fresh = False

@@ -1,4 +1,4 @@
-"""What a person orders of a shard: snapshots in small parts, and pruning, behind what clients asked for."""
+"""Requested snapshots and pruning: small portions between client requests, progress and errors."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ def key_of(partition: int) -> SharePartitionKey:
     return SharePartitionKey("group", TOPIC_ID, partition)
 
 
-def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
+def test_snapshots_are_written_in_portions_between_client_writes() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(job_records_max=2)) as one:
             one.log.blocking = False
@@ -28,7 +28,7 @@ def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
                 one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
             )
             await one.until(lambda: one.log.held)
-            # A write that comes meanwhile goes with the next part.
+            # A write that arrives meanwhile is appended together with the next portion.
             answer = one.ask(WRITE, write((5, 9, ACKNOWLEDGED, 1)))
             one.log.release_appends()
             await one.until(lambda: one.log.held)
@@ -45,7 +45,7 @@ def test_snapshots_come_in_small_parts_and_clients_in_between() -> None:
     run(scenario())
 
 
-def test_what_is_large_is_a_part_by_itself() -> None:
+def test_large_snapshot_is_a_portion_of_its_own() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(job_bytes_max=1)) as one:
             one.log.blocking = False
@@ -64,7 +64,7 @@ def test_what_is_large_is_a_part_by_itself() -> None:
     run(scenario())
 
 
-def test_what_has_no_state_is_passed_by() -> None:
+def test_share_partition_without_state_is_omitted() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
@@ -75,7 +75,7 @@ def test_what_has_no_state_is_passed_by() -> None:
     run(scenario())
 
 
-def test_an_order_that_fails_says_how_far_it_came() -> None:
+def test_failed_snapshot_request_reports_its_progress() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(job_records_max=1)) as one:
             ordering = asyncio.ensure_future(one.runtime.jobs.snapshot_now(0, [key_of(0), key_of(1)]))

@@ -1,4 +1,4 @@
-"""The runtime: answers only when durable, reads that do not wait, recovery from a failed append."""
+"""The runtime: responses after durable appends, reads that do not wait, and recovery of failed appends."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +22,7 @@ from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, w
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
 
-# One shard, so that everything meets in it.
+# One shard, so that all operations share it.
 STATE_PARTITIONS = 1
 
 
@@ -37,13 +37,13 @@ class StandingClock:
 
 
 class Origin:
-    """A client that is there until it has gone."""
+    """A client connection; a test sets `disconnected` to close it."""
 
     disconnected = False
 
 
 class Driven:
-    """A runtime over a held log, with the service in front of it."""
+    """A service and a runtime over a BlockingLog."""
 
     def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
         self.log = log
@@ -64,7 +64,7 @@ class Driven:
         self.service = Service(self.runtime)
 
     def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, topic_id: bytes = TOPIC_ID) -> Any:
-        """Send a request for one topic; return a future of the results of its partitions."""
+        """Send a request for one topic; return a future of its partition results."""
         request, topic = {
             INITIALIZE.name: (
                 initialize_api.InitializeShareGroupStateRequest,
@@ -84,22 +84,23 @@ class Driven:
         return done
 
     async def code(self, rpc: Rpc, *parts: Any, **more: Any) -> int:
-        """Send a request for one share-partition and return its error code."""
+        """Send a request for one share-partition; return its error code."""
         return (await self.ask(rpc, *parts, **more))[0].error_code
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Let the loop run until a condition holds."""
+        """Wait until the condition holds, at most 60 s."""
         steps = 0
         async with asyncio.timeout(60):
             while not condition():
                 steps += 1
-                # What takes longer waits for time to pass, such as the lease of an earlier owner.
+                # After 1000 steps, let time pass too, because some conditions need it (the lease of an
+                # earlier owner).
                 await asyncio.sleep(0 if steps < 1_000 else 0.001)
 
 
 @asynccontextmanager
 async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = True) -> AsyncIterator[Driven]:
-    """Run a coordinator whose shard is loaded, with share-partitions 0 and 1 initialised."""
+    """Run a coordinator whose shard is loaded; by default, share-partitions 0 and 1 are initialized."""
     one = Driven(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
     await one.runtime.start()
     try:
@@ -116,7 +117,7 @@ async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = Tru
 
 
 @pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_a_write_is_answered_after_its_append_and_never_with_success_if_that_failed(error: Any) -> None:
+def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
     async def scenario() -> None:
         async with driven() as one:
             answer = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
@@ -132,7 +133,7 @@ def test_a_write_is_answered_after_its_append_and_never_with_success_if_that_fai
     run(scenario())
 
 
-def test_after_a_failed_append_memory_is_what_the_log_says() -> None:
+def test_state_equals_the_log_after_a_failed_append() -> None:
     async def scenario() -> None:
         async with driven() as one:
             refused = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
@@ -162,7 +163,7 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
     run(scenario())
 
 
-def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> None:
+def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.ask(WRITE, write(partition=1))
@@ -178,7 +179,7 @@ def test_a_read_queues_behind_a_write_of_its_share_partition_that_waits() -> Non
     run(scenario())
 
 
-def test_without_a_lease_a_read_waits_for_an_append() -> None:
+def test_read_without_a_lease_waits_for_an_append() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.lease_s = 0.0
@@ -192,13 +193,13 @@ def test_without_a_lease_a_read_waits_for_an_append() -> None:
     run(scenario())
 
 
-def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> None:
+def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.unhealthy = "The disk is full."
             assert await one.code(READ, read()) == ErrorCode.NONE
             assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            # A read that would have to note a newer leader cannot.
+            # A read with a newer leader epoch needs an append, so it is refused.
             assert await one.code(READ, read(leader_epoch=3)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert one.log.held == []
             assert one.runtime.health() == ["The disk is full."]
@@ -209,7 +210,7 @@ def test_reads_go_on_and_writes_are_refused_while_the_log_takes_no_writes() -> N
     run(scenario())
 
 
-def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> None:
+def test_operations_queued_during_an_append_share_the_next_one() -> None:
     async def scenario() -> None:
         async with driven() as one:
             first = one.ask(WRITE, write())
@@ -225,7 +226,7 @@ def test_what_waits_while_one_append_is_under_way_goes_out_in_the_next_one() -> 
     run(scenario())
 
 
-def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> None:
+def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
             assert (
@@ -233,13 +234,13 @@ def test_a_write_that_the_log_does_not_confirm_in_time_is_not_available() -> Non
             )
             one.log.blocking = False
             one.log.release_appends()
-            # It is stored all the same, as Kafka's would be.
+            # The record is stored nevertheless, as in Kafka.
             assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
 
-def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() -> None:
+def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
     async def scenario() -> None:
         log = BlockingLog(STATE_PARTITIONS)
         log.blocking = False
@@ -250,7 +251,7 @@ def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() ->
             assert await one.code(READ, read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             assert "restore it" in " ".join(one.runtime.health())
             log.read_error = None
-            # The next attempt may be further away than anybody is kept waiting.
+            # The next load attempt may come after the time limit of a request.
             while (code := await one.code(INITIALIZE, initialize())) != ErrorCode.NONE:
                 assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         finally:
@@ -259,7 +260,7 @@ def test_requests_park_while_loading_and_are_told_so_when_it_takes_too_long() ->
     run(scenario())
 
 
-def test_a_request_that_waited_longer_than_its_sender_does_is_not_begun() -> None:
+def test_request_older_than_the_age_limit_is_not_executed() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -268,7 +269,7 @@ def test_a_request_that_waited_longer_than_its_sender_does_is_not_begun() -> Non
     run(scenario())
 
 
-def test_work_of_a_client_that_has_gone_is_dropped() -> None:
+def test_operation_of_a_disconnected_client_is_dropped() -> None:
     async def scenario() -> None:
         async with driven() as one:
             origin = Origin()
@@ -280,7 +281,7 @@ def test_work_of_a_client_that_has_gone_is_dropped() -> None:
     run(scenario())
 
 
-def test_a_full_mailbox_refuses_with_a_code_that_brokers_retry() -> None:
+def test_full_queue_refuses_with_a_retriable_code() -> None:
     async def scenario() -> None:
         async with driven(RuntimeLimits(queued_operations_max=2)) as one:
             waiting = [one.ask(WRITE, write()) for _ in range(2)]
@@ -310,7 +311,7 @@ def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_succe
     run(scenario())
 
 
-def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again() -> None:
+def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
     async def scenario() -> None:
         async with driven() as one:
             writing = one.ask(WRITE, write())
@@ -325,7 +326,7 @@ def test_an_append_that_lands_elsewhere_than_expected_makes_the_shard_load_again
     run(scenario())
 
 
-def test_a_share_partition_named_twice_gets_one_result_and_success_only_if_all_of_it_is_stored() -> None:
+def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.log.blocking = False
