@@ -1,4 +1,4 @@
-"""The generator: what it writes is what is committed, and what it cannot write it refuses."""
+"""The message generator: the committed messages are current, and unsupported schemas are refused."""
 
 import importlib.util
 import io
@@ -17,16 +17,16 @@ from protocol.errors import EncodeError
 
 
 def run(*arguments: str, directory: Path) -> tuple[int, list[str]]:
-    """Run the generator on a directory; return its exit status and the lines it wrote."""
+    """Run the generator on a directory; return its exit status and its output lines."""
     out = io.StringIO()
     return main(arguments, directory, out), out.getvalue().splitlines()
 
 
-def test_the_committed_messages_are_those_of_the_schemas() -> None:
+def test_committed_messages_equal_the_generated_ones() -> None:
     assert run("--check", directory=MESSAGES) == (0, [])
 
 
-def test_a_check_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
+def test_check_names_differences_and_writes_nothing(tmp_path: Path) -> None:
     run(directory=tmp_path)
     (tmp_path / "share_update.py").write_text("edited by hand", encoding="utf-8")
     (tmp_path / "request_header.py").unlink()
@@ -36,7 +36,7 @@ def test_a_check_names_what_differs_and_writes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "share_update.py").read_text(encoding="utf-8") == "edited by hand"
 
 
-def test_writing_mends_what_differs(tmp_path: Path) -> None:
+def test_generator_replaces_changed_files_and_removes_stale_ones(tmp_path: Path) -> None:
     assert run(directory=tmp_path)[0] == 0
     (tmp_path / "left_over.py").write_text("", encoding="utf-8")
     (tmp_path / "share_update.py").write_text("edited by hand", encoding="utf-8")
@@ -49,13 +49,13 @@ def test_writing_mends_what_differs(tmp_path: Path) -> None:
 
 
 def schema(field: dict[str, Any] | None = None, **changes: Any) -> str:
-    """A small schema with one field; both can be changed."""
+    """Return a schema with one field; `field` and `changes` override attributes."""
     one = {"name": "Count", "type": "int32", "versions": "0+"} | (field or {})
     small = {"type": "header", "name": "Small", "validVersions": "0-1", "flexibleVersions": "1+"}
     return json.dumps(small | {"fields": [one]} | changes)
 
 
-def test_a_schema_as_values() -> None:
+def test_schema_is_parsed() -> None:
     message = parse_message("// A comment.\n" + schema({"default": "-1", "about": "How many."}))
     (field,) = message.body.fields
     assert (message.name, message.type, module_name(message)) == ("Small", "header", "small")
@@ -69,7 +69,7 @@ def test_a_schema_as_values() -> None:
     assert message.layouts() == [Versions(0, 0), Versions(1, 1)]
 
 
-def test_versions_that_look_the_same_are_one_layout() -> None:
+def test_equal_versions_share_one_layout() -> None:
     message = parse_message(schema({"versions": "5+"}, validVersions="0-6", flexibleVersions="3+"))
     assert message.layouts() == [Versions(0, 2), Versions(3, 4), Versions(5, 6)]
 
@@ -78,17 +78,17 @@ def test_versions_that_look_the_same_are_one_layout() -> None:
     ("text", "versions"),
     [("0", Versions(0, 0)), ("1-3", Versions(1, 3)), ("2+", Versions(2, 4)), ("none", Versions(0, -1))],
 )
-def test_ranges_of_versions(text: str, versions: Versions) -> None:
+def test_version_ranges_are_parsed(text: str, versions: Versions) -> None:
     assert Versions.parse(text, Versions(0, 4)) == versions
 
 
 @pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1+2"])
-def test_what_is_no_range_of_versions(text: str) -> None:
+def test_invalid_version_range_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         Versions.parse(text, Versions(0, 4))
 
 
-def test_the_valid_versions_have_an_end() -> None:
+def test_valid_versions_must_have_an_end() -> None:
     with pytest.raises(SchemaError, match="no end"):
         parse_message(schema(validVersions="0+"))
 
@@ -118,12 +118,12 @@ BATCH_FIELDS = [
         pytest.param({"type": "[]B", "fields": BATCH_FIELDS[1:], "packed": True}, id="packed, other fields"),
     ],
 )
-def test_fields_that_are_refused(field: dict[str, Any]) -> None:
+def test_unsupported_field_is_refused(field: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
         parse_message(schema(field))
 
 
-def test_messages_that_are_refused() -> None:
+def test_unsupported_message_is_refused() -> None:
     with pytest.raises(SchemaError):
         parse_message(schema(type="data"))
     legacy_batches = {"type": "[]B", "fields": BATCH_FIELDS, "packed": True}
@@ -134,7 +134,7 @@ def test_messages_that_are_refused() -> None:
         write_module([parse_message(schema(twice))])
 
 
-def test_what_our_messages_do_not_use_is_written_too(tmp_path: Path) -> None:
+def test_features_without_use_in_our_messages_are_generated(tmp_path: Path) -> None:
     """A first tag of fixed size in a message that drops unknown tags, and defaults of other types."""
     whole = json.loads(schema({"taggedVersions": "0+", "tag": 7, "default": "0"}, flexibleVersions="0+"))
     whole["fields"] += [
@@ -158,7 +158,7 @@ def test_what_our_messages_do_not_use_is_written_too(tmp_path: Path) -> None:
         small.encode(small.Small(token=b"t"), 0)
 
 
-def test_a_refused_schema_is_named(tmp_path: Path) -> None:
+def test_error_in_a_schema_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "Small.json").write_text(schema(type="data"), encoding="utf-8")
     with pytest.raises(SchemaError, match=r"Small\.json"):
         read_messages(tmp_path)
@@ -168,11 +168,11 @@ def test_a_refused_schema_is_named(tmp_path: Path) -> None:
     ("name", "snake"),
     [("ZkMigrationReady", "zk_migration_ready"), ("Key", "key"), ("SaslHandshake", "sasl_handshake")],
 )
-def test_snake_case(name: str, snake: str) -> None:
+def test_name_is_converted_to_snake_case(name: str, snake: str) -> None:
     assert snake_case(name) == snake
 
 
-def test_source_breaks_lines_that_are_too_long() -> None:
+def test_long_source_lines_are_broken() -> None:
     source = Source()
     items = [f"item_{number:02}" for number in range(13)]
     source.add_list("call(", items[:2], ")")

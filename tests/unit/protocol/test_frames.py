@@ -1,4 +1,4 @@
-"""Frames out of a stream that comes in any pieces."""
+"""Frames from a byte stream that arrives in pieces of any size."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +12,13 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
-def test_one_frame() -> None:
+def test_one_frame_is_read() -> None:
     reader = FrameReader(100)
     assert reader.receive_data(framed(b"abc")) == [b"abc"]
     assert reader.buffered_bytes == 0
 
 
-def test_many_frames_and_the_start_of_one() -> None:
+def test_several_frames_and_a_partial_frame_are_read() -> None:
     reader = FrameReader(100)
     assert reader.receive_data(framed(b"abc", b"", b"d") + b"\0\0") == [b"abc", b"", b"d"]
     assert reader.buffered_bytes == 2
@@ -26,13 +26,13 @@ def test_many_frames_and_the_start_of_one() -> None:
     assert reader.buffered_bytes == 0
 
 
-def test_nothing_is_no_frame() -> None:
+def test_empty_data_returns_no_frame() -> None:
     assert FrameReader(100).receive_data(b"") == []
 
 
 @settings(deadline=None)
 @given(bodies=st.lists(st.binary(max_size=20), max_size=8), data=st.data())
-def test_the_pieces_do_not_matter(bodies: list[bytes], data: st.DataObject) -> None:
+def test_frames_do_not_depend_on_the_pieces(bodies: list[bytes], data: st.DataObject) -> None:
     stream = framed(*bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     reader = FrameReader(20)
@@ -44,7 +44,7 @@ def test_the_pieces_do_not_matter(bodies: list[bytes], data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("size", ["ffffffff", "80000000", "00000065", "7fffffff", "47455420"])
-def test_a_size_out_of_range_is_refused_for_good(size: str) -> None:
+def test_size_out_of_range_is_refused_permanently(size: str) -> None:
     reader = FrameReader(100)
     with pytest.raises(FrameError, match="0 to 100"):
         reader.receive_data(framed(b"abc") + bytes.fromhex(size))
@@ -53,18 +53,18 @@ def test_a_size_out_of_range_is_refused_for_good(size: str) -> None:
     assert reader.buffered_bytes < 20
 
 
-def test_a_size_is_refused_before_its_bytes_come() -> None:
+def test_size_is_refused_before_the_body_arrives() -> None:
     reader = FrameReader(100)
     assert reader.receive_data(b"\0\0") == []
     with pytest.raises(FrameError):
         reader.receive_data(b"\0\x65")
 
 
-def test_the_largest_frame_is_allowed() -> None:
+def test_frame_of_the_greatest_size_is_accepted() -> None:
     assert FrameReader(100).receive_data(framed(b"x" * 100)) == [b"x" * 100]
 
 
-def test_what_is_exactly_one_frame_is_taken_in_one_piece() -> None:
+def test_receive_frame_returns_exactly_one_complete_frame() -> None:
     reader = FrameReader(100)
     assert reader.receive_frame(framed(b"abc")) == b"abc"
     assert reader.receive_frame(framed(b"x" * 100)) == b"x" * 100
@@ -74,11 +74,11 @@ def test_what_is_exactly_one_frame_is_taken_in_one_piece() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0\0\0", framed(b"abc")[:-1], framed(b"a", b"b"), framed(b"x" * 101)]
 )
-def test_what_is_not_one_frame_or_is_too_long_is_left_to_the_stream(data: bytes) -> None:
+def test_receive_frame_returns_none_unless_data_is_one_complete_frame(data: bytes) -> None:
     assert FrameReader(100).receive_frame(data) is None
 
 
-def test_the_rest_of_a_frame_is_none_even_if_it_looks_like_one() -> None:
+def test_receive_frame_returns_none_within_a_partial_frame() -> None:
     reader = FrameReader(100)
     stream = framed(framed(b"abc"))
     assert reader.receive_data(stream[:4]) == []
@@ -86,7 +86,7 @@ def test_the_rest_of_a_frame_is_none_even_if_it_looks_like_one() -> None:
     assert reader.receive_data(stream[4:]) == [framed(b"abc")]
 
 
-def test_what_is_held_back_is_counted() -> None:
+def test_buffered_bytes_counts_partial_frames() -> None:
     reader = FrameReader(1000)
     stream = framed(b"x" * 1000)
     for sent in range(1, len(stream)):

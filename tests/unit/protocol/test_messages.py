@@ -1,4 +1,4 @@
-"""What all generated modules promise beside the round trip: versions, headers, bounds, errors."""
+"""Properties of all generated modules besides the round trip: versions, headers, bounds and errors."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from protocol.wire import write_uvarint
 TOPIC_ID = bytes(range(16))
 
 
-def test_the_apis_and_their_versions() -> None:
+def test_apis_have_kafkas_names_and_versions() -> None:
     assert {key: (api.name, api.min_version, api.max_version) for key, api in APIS.items()} == {
         10: ("FindCoordinator", 0, 6),
         17: ("SaslHandshake", 0, 1),
@@ -56,7 +56,7 @@ def test_the_apis_and_their_versions() -> None:
         (18, 2, 1, 0),
         (18, 3, 2, 0),
         (18, 4, 2, 0),
-        # A version to come: the header has to be readable, so that it can be refused with an answer.
+        # A future version: the header must be readable, so that the response can report the error.
         (18, 9, 2, 0),
         (36, 1, 1, 0),
         (36, 2, 2, 1),
@@ -64,19 +64,21 @@ def test_the_apis_and_their_versions() -> None:
         (85, 1, 2, 1),
     ],
 )
-def test_header_versions(api_key: int, version: int, request_version: int, response_version: int) -> None:
+def test_header_version_depends_on_api_and_version(
+    api_key: int, version: int, request_version: int, response_version: int
+) -> None:
     assert request_header_version(api_key, version) == request_version
     assert response_header_version(api_key, version) == response_version
 
 
 @pytest.mark.parametrize("choose", [request_header_version, response_header_version])
-def test_an_unknown_api_has_no_header_version(choose: Callable[[int, int], int]) -> None:
+def test_unknown_api_has_no_header_version(choose: Callable[[int, int], int]) -> None:
     with pytest.raises(UnsupportedVersionError, match="API key 3"):
         choose(3, 0)
 
 
 @pytest.mark.parametrize("module", [api.module for api in APIS.values()])
-def test_versions_outside_the_range_are_refused(module: ModuleType) -> None:
+def test_version_out_of_range_is_refused(module: ModuleType) -> None:
     for version in (module.MIN_VERSION - 1, module.MAX_VERSION + 1):
         for refuse, arguments in (
             (module.decode_request, (b"", 0)),
@@ -89,7 +91,7 @@ def test_versions_outside_the_range_are_refused(module: ModuleType) -> None:
             assert refused.value.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_header_versions_outside_the_range_are_refused() -> None:
+def test_header_version_out_of_range_is_refused() -> None:
     for version in (0, 3):
         with pytest.raises(UnsupportedVersionError):
             request_header.decode(bytes(20), 0, version)
@@ -102,28 +104,28 @@ def test_header_versions_outside_the_range_are_refused() -> None:
             response_header.encode(response_header.ResponseHeader(1), version)
 
 
-def test_a_request_header_says_where_it_ends() -> None:
+def test_request_header_decode_returns_its_end() -> None:
     header = bytes.fromhex("0055 0001 00000007 0001 63 01 05 02 aabb")
     expected = request_header.RequestHeader(85, 1, 7, "c")
     assert request_header.decode(b"\xff" + header + b"body", 1, 2) == (expected, 1 + len(header))
     assert request_header.decode(header, 0, 1) == (expected, 11)
 
 
-def test_the_client_id_may_be_null() -> None:
+def test_client_id_may_be_null() -> None:
     header = request_header.RequestHeader(18, 3, 1, None)
     assert request_header.encode(header, 2) == bytes.fromhex("0012 0003 00000001 ffff 00")
     assert request_header.decode(bytes.fromhex("0012 0003 00000001 ffff 00"), 0, 2) == (header, 11)
 
 
 @pytest.mark.parametrize("length", ["0002", "7fff", "fffe", "8000"])
-def test_a_client_id_of_an_impossible_length_is_refused(length: str) -> None:
+def test_client_id_with_an_invalid_length_is_refused(length: str) -> None:
     for version in (1, 2):
         with pytest.raises(DecodeError):
             request_header.decode(bytes.fromhex(f"0012 0003 00000001 {length} 63"), 0, version)
 
 
-def test_api_versions_with_features_reads_in_any_order() -> None:
-    """Tags out of order break KIP-482, but Kafka reads them, so that an answer is not lost for it."""
+def test_api_versions_features_are_read_in_any_order() -> None:
+    """KIP-482 forbids tags out of order, but Kafka reads them, so this decoder does too."""
     wire = bytes.fromhex("0000 01 00000000 03 03 01 01 01 08 0000000000000009 00 08 02 02 66 0000 0001 00")
     decoded = api_versions.decode_response(wire, 0, 4)
     assert decoded == api_versions.ApiVersionsResponse(
@@ -134,19 +136,19 @@ def test_api_versions_with_features_reads_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(("record", "fixed_bytes"), [(share_snapshot, 36), (share_update, 16)])
-def test_a_known_tag_of_the_wrong_size_is_refused(record: ModuleType, fixed_bytes: int) -> None:
+def test_known_tag_with_a_wrong_size_is_refused(record: ModuleType, fixed_bytes: int) -> None:
     value = bytes(fixed_bytes) + b"\x01"
     for tags in ("01 00 03 000005", "01 00 05 0000000005", "01 00 04 0000"):
         with pytest.raises(DecodeError):
             record.decode_value(value + bytes.fromhex(tags), 0)
-    # All its bytes are there, and they belong to the next field.
+    # The message has enough bytes, but some of them belong to the next field.
     with pytest.raises(DecodeError, match="tag 0 ends"):
         record.decode_value(value + bytes.fromhex("02 00 03 000005 05 00"), 0)
 
 
 @pytest.mark.parametrize("tags", ["02 05 00 05 00", "02 06 00 05 00"])
-def test_a_record_whose_tags_are_not_in_order_is_refused(tags: str) -> None:
-    """It could not be written back as it was."""
+def test_record_with_tags_out_of_order_is_refused(tags: str) -> None:
+    """Such a record could not be encoded again with the same bytes."""
     with pytest.raises(DecodeError, match="behind tag"):
         share_snapshot.decode_value(bytes(36) + b"\x01" + bytes.fromhex(tags), 0)
 
@@ -183,7 +185,7 @@ HUGE = "ffffffff0f"
         ),
     ],
 )
-def test_a_count_that_cannot_be_costs_no_memory(
+def test_impossible_count_is_refused_without_allocation(
     decode: Callable[[bytes, int, int], object], written: str
 ) -> None:
     buf = bytes.fromhex(written)
@@ -197,7 +199,7 @@ def test_a_count_that_cannot_be_costs_no_memory(
     assert peak_bytes < 100_000
 
 
-def test_a_negative_length_other_than_null_is_refused() -> None:
+def test_negative_length_other_than_null_is_refused() -> None:
     with pytest.raises(DecodeError, match="length -2"):
         find_coordinator.decode_response(bytes.fromhex("00000000 0000 fffe 00000000 0000 00000000"), 0, 1)
 
@@ -219,7 +221,9 @@ def test_a_negative_length_other_than_null_is_refused() -> None:
         ),
     ],
 )
-def test_null_where_a_value_is_required(decode: Callable[[bytes, int, int], object], written: str) -> None:
+def test_null_in_place_of_a_required_value_is_refused(
+    decode: Callable[[bytes, int, int], object], written: str
+) -> None:
     with pytest.raises(DecodeError):
         decode(bytes.fromhex(written), 0, 1)
 
@@ -266,7 +270,7 @@ def test_null_where_a_value_is_required(decode: Callable[[bytes, int, int], obje
         ),
     ],
 )
-def test_a_compact_string_is_at_most_32767_bytes_as_in_kafka(
+def test_compact_string_is_at_most_32767_bytes_as_in_kafka(
     decode: Callable[[bytes, int, int], object], before: str, behind: str
 ) -> None:
     def message(size: int) -> bytes:
@@ -311,21 +315,21 @@ def write_request(**changes: object) -> write_share_group_state.WriteShareGroupS
         {"group_id": "\ud800"},
     ],
 )
-def test_values_that_have_no_wire_form(changes: dict[str, object]) -> None:
+def test_value_that_does_not_fit_its_field_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(EncodeError):
         write_share_group_state.encode_request(write_request(**changes), 1)
     assert issubclass(EncodeError, ValueError)
 
 
-def test_a_legacy_string_is_at_most_32767_bytes() -> None:
+def test_legacy_string_is_at_most_32767_bytes() -> None:
     longest = find_coordinator.FindCoordinatorRequest("x" * 32767)
     assert find_coordinator.decode_request(find_coordinator.encode_request(longest, 0), 0, 0) == longest
     with pytest.raises(EncodeError):
         find_coordinator.encode_request(find_coordinator.FindCoordinatorRequest("x" * 32768), 0)
 
 
-def test_what_a_version_cannot_carry_is_dropped_only_if_that_does_no_harm() -> None:
-    """The delivery complete count is ignorable; asking for a share coordinator as if for a group is not."""
+def test_field_missing_in_a_version_is_dropped_only_if_ignorable() -> None:
+    """The delivery complete count is ignorable. The key type of FindCoordinator is not."""
     decoded = write_share_group_state.decode_request(
         write_share_group_state.encode_request(write_request(delivery_complete_count=7), 0), 0, 0
     )
@@ -338,7 +342,7 @@ def test_what_a_version_cannot_carry_is_dropped_only_if_that_does_no_harm() -> N
         find_coordinator.encode_response(find_coordinator.FindCoordinatorResponse(error_code=15), 4)
 
 
-def test_defaults_of_an_error_result() -> None:
+def test_error_result_has_kafkas_defaults() -> None:
     assert read_share_group_state.PartitionResult(3, 42) == read_share_group_state.PartitionResult(
         partition=3, error_code=42, error_message=None, state_epoch=0, start_offset=0, state_batches=b""
     )
@@ -352,7 +356,7 @@ def test_default_lists_are_not_shared() -> None:
     assert second.coordinators == []
 
 
-def test_an_error_message_is_carried() -> None:
+def test_error_message_is_encoded() -> None:
     for module in (delete_share_group_state, initialize_share_group_state, write_share_group_state):
         name = APIS[module.API_KEY].name
         result_class = getattr(module, name.removesuffix("ShareGroupState") + "StateResult")
@@ -365,7 +369,7 @@ def test_an_error_message_is_carried() -> None:
         assert module.decode_response(encoded, 0, 0) == response
 
 
-def test_response_headers() -> None:
+def test_response_header_is_encoded_by_version() -> None:
     header = response_header.ResponseHeader(7)
     assert response_header.encode(header, 0).hex() == "00000007"
     assert response_header.encode(header, 1).hex() == "0000000700"
@@ -373,7 +377,7 @@ def test_response_headers() -> None:
 
 
 @pytest.mark.parametrize("header", [request_header, response_header])
-def test_a_header_does_not_end_behind_the_bytes(header: ModuleType) -> None:
+def test_header_with_a_tag_beyond_its_bytes_is_refused(header: ModuleType) -> None:
     fixed = bytes(10 if header is request_header else 4)
     version = 2 if header is request_header else 1
     with pytest.raises(DecodeError, match="ends at byte"):

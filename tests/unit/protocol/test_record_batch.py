@@ -1,4 +1,4 @@
-"""Record batches: bytes made by hand, bytes made by another implementation, and bytes that are wrong."""
+"""Record batches: hand-written bytes, bytes of another implementation, and malformed bytes."""
 
 import gzip
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from protocol.record_batch import (
     next_offset_at,
 )
 
-# Two records at log offset 7, written down field by field from the format's description (KIP-98).
+# Two records at log offset 7, written field by field after the description of the format (KIP-98).
 RECORDS_BY_HAND = bytes.fromhex(
     "12"  # length 9
     "00 00 00"  # attributes, timestamp delta, offset delta
@@ -55,18 +55,18 @@ def one(buf: bytes) -> RecordBatch:
 
 
 def packed(records: bytes, count: int, attributes: int = 0, last_offset_delta: int | None = None) -> bytes:
-    """Return a batch with a right CRC around any records section."""
+    """Return a batch with a correct CRC around the given records section."""
     delta = count - 1 if last_offset_delta is None else last_offset_delta
     covered = pack(">hiqqqhii", attributes, delta, 1000, 2000, -1, -1, 0, count) + records
     return pack(">qiibI", 0, len(covered) + 9, 0, 2, crc32c(covered)) + covered
 
 
-def test_bytes_by_hand_are_what_we_write() -> None:
+def test_encoded_batch_equals_hand_written_bytes() -> None:
     records = [(b"k", b"v1"), (b"", None)]
     assert encode_batch(7, 1_700_000_000_000, records, leader_epoch=3) == BY_HAND
 
 
-def test_bytes_by_hand_are_read() -> None:
+def test_hand_written_batch_is_decoded() -> None:
     batch = one(BY_HAND)
     assert batch.records == [
         LogRecord(7, 1_700_000_000_000, b"k", b"v1", ()),
@@ -81,7 +81,7 @@ def test_bytes_by_hand_are_read() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 200])
 @pytest.mark.parametrize("size", [0, 1, 60, 64, 8191, 8192, 16384, 70_000])
-def test_another_reader_understands_what_we_write(count: int, size: int) -> None:
+def test_encoded_batch_is_read_by_aiokafka(count: int, size: int) -> None:
     records: list[tuple[bytes, bytes | None]] = [
         (
             b"k%d" % index * (1 + size % 100),
@@ -104,7 +104,7 @@ def test_another_reader_understands_what_we_write(count: int, size: int) -> None
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("count", [1, 3, 500])
-def test_what_another_writer_writes_is_read(codec: int, count: int) -> None:
+def test_batch_written_by_aiokafka_is_decoded(codec: int, count: int) -> None:
     rng = Random(count)
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -131,7 +131,7 @@ def test_what_another_writer_writes_is_read(codec: int, count: int) -> None:
 
 
 def xerial(data: bytes, block_bytes: int) -> bytes:
-    """Frame snappy as the Java library does."""
+    """Return the data in the snappy framing of the Java library."""
     framed = [b"\x82SNAPPY\x00", pack(">ii", 1, 1)]
     for begin in range(0, len(data), block_bytes):
         block = bytes(cramjam.snappy.compress_raw(data[begin : begin + block_bytes]))
@@ -151,45 +151,45 @@ def xerial(data: bytes, block_bytes: int) -> bytes:
     ],
     ids=["gzip", "xerial", "xerial, small blocks", "bare snappy", "lz4", "zstd"],
 )
-def test_every_compression_is_read(attributes: int, compress: Callable[[bytes], bytes]) -> None:
+def test_every_compression_is_decoded(attributes: int, compress: Callable[[bytes], bytes]) -> None:
     batch = one(packed(compress(RECORDS_BY_HAND), 2, attributes))
     assert [(record.key, record.value) for record in batch.records] == [(b"k", b"v1"), (b"", None)]
 
 
 @pytest.mark.parametrize("attributes", [1, 2, 3, 4, 5, 6, 7])
-def test_what_does_not_decompress_is_refused(attributes: int) -> None:
+def test_data_that_cannot_be_decompressed_is_refused(attributes: int) -> None:
     with pytest.raises(DecodeError):
         one(packed(b"no compressed data at all", 1, attributes))
 
 
 @pytest.mark.parametrize("data", [b"\x82SNAPPY\x00", b"\x82SNAPPY\x00" + bytes(8) + b"\0\0\0\x63abc"])
-def test_broken_snappy_frames_are_refused(data: bytes) -> None:
+def test_malformed_snappy_framing_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         one(packed(data, 1, 2))
     with pytest.raises(DecodeError):
         one(packed(data + b"\xff", 1, 2))
 
 
-def test_log_append_time_is_that_of_all_records() -> None:
+def test_log_append_time_applies_to_all_records() -> None:
     batch = one(packed(RECORDS_BY_HAND, 2, 0x08))
     assert [record.timestamp_ms for record in batch.records] == [2000, 2000]
     assert batch.is_log_append_time
 
 
-def test_flags_are_told() -> None:
+def test_batch_flags_are_decoded() -> None:
     assert one(packed(RECORDS_BY_HAND, 2, 0x10)).is_transactional
     assert one(packed(RECORDS_BY_HAND, 2, 0x20)).is_control
     assert one(packed(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
 
 
-def test_a_compacted_batch_ends_where_its_header_says() -> None:
+def test_compacted_batch_ends_at_the_offset_in_its_header() -> None:
     batch = one(packed(RECORDS_BY_HAND, 2, last_offset_delta=9))
     assert batch.last_offset == 9
     assert next_offset_at(packed(RECORDS_BY_HAND, 2, last_offset_delta=9), 0) == 10
     assert one(packed(b"", 0, last_offset_delta=4)).records == []
 
 
-def test_batches_follow_each_other() -> None:
+def test_consecutive_batches_are_decoded() -> None:
     buf = b"junk" + encode_batch(0, 1, [(b"a", b"1")]) + encode_batch(1, 2, [(b"b", b"2"), (b"c", None)])
     assert [batch.last_offset for batch in decode_batches(buf, 4)] == [0, 2]
     size_bytes = batch_size_at(buf, 4)
@@ -199,7 +199,7 @@ def test_batches_follow_each_other() -> None:
     assert 4 + size_bytes + (batch_size_at(buf, 4 + size_bytes) or 0) == len(buf)
 
 
-def test_the_size_of_a_batch_is_known_before_it_is_complete() -> None:
+def test_batch_size_is_known_before_the_batch_is_complete() -> None:
     assert batch_size_at(BY_HAND[:12], 0) == len(BY_HAND)
     assert batch_size_at(BY_HAND[:11], 0) is None
     assert batch_size_at(b"", 0) is None
@@ -207,18 +207,18 @@ def test_the_size_of_a_batch_is_known_before_it_is_complete() -> None:
         batch_size_at(bytes(12), 0)
 
 
-def test_an_empty_batch_is_not_written() -> None:
+def test_empty_batch_is_not_encoded() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         encode_batch(0, 0, [])
 
 
-def test_every_cut_is_refused() -> None:
+def test_truncated_batch_is_refused() -> None:
     for size in range(1, len(BY_HAND)):
         with pytest.raises(DecodeError):
             list(decode_batches(BY_HAND[:size]))
 
 
-def test_every_flipped_bit_behind_the_crc_is_noticed() -> None:
+def test_every_flipped_bit_covered_by_the_crc_is_detected() -> None:
     for position in range(HEADER_BYTES - 44, len(BY_HAND)):
         damaged = bytearray(BY_HAND)
         damaged[position] ^= 0x10
@@ -227,7 +227,7 @@ def test_every_flipped_bit_behind_the_crc_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
-def test_other_magics_are_refused(magic: int) -> None:
+def test_other_magic_is_refused(magic: int) -> None:
     damaged = bytearray(BY_HAND)
     damaged[16] = magic
     with pytest.raises(DecodeError, match="magic"):
@@ -237,37 +237,37 @@ def test_other_magics_are_refused(magic: int) -> None:
 @pytest.mark.parametrize(
     ("records", "count"),
     [
-        ("", 1),  # no record at all
-        ("12 00 00 00 02 6b 04 7631 00", 2),  # fewer records than said
-        ("12 00 00 00 02 6b 04 7631 00", 0),  # more
+        ("", 1),  # no record
+        ("12 00 00 00 02 6b 04 7631 00", 2),  # fewer records than the count
+        ("12 00 00 00 02 6b 04 7631 00", 0),  # more records than the count
         ("12 00 00 00 02 6b 04 7631 00", -1),
         ("12 00 00 00 02 6b 04 7631 00", 2**31 - 1),
-        ("10 00 00 00 02 6b 04 7631 00", 1),  # a record longer than its length
-        ("14 00 00 00 02 6b 04 7631 00 00", 1),  # one that is shorter
+        ("10 00 00 00 02 6b 04 7631 00", 1),  # a record beyond its length
+        ("14 00 00 00 02 6b 04 7631 00 00", 1),  # a record shorter than its length
         ("01", 1),  # negative length
-        ("00", 1),  # no room for anything
+        ("00", 1),  # length 0, without any field
         ("12 00 00 00 03 6b 04 7631 00", 1),  # key length -2
-        ("12 00 00 00 7e 6b 04 7631 00", 1),  # a key that leaves the batch
-        ("12 00 00 00 02 6b 7e 7631 00", 1),  # a value that does
+        ("12 00 00 00 7e 6b 04 7631 00", 1),  # a key that ends after the batch
+        ("12 00 00 00 02 6b 7e 7631 00", 1),  # a value that ends after the batch
         ("12 00 00 00 02 6b 04 7631 01", 1),  # -1 headers
         ("12 00 00 00 02 6b 04 7631 7e", 1),  # 63 headers
         ("16 00 00 00 02 6b 04 7631 02 01 00", 1),  # a header without a name
         ("18 00 00 00 02 6b 04 7631 02 02 ff 00", 1),  # a header whose name is not text
-        ("ff ff ff ff ff ff ff ff ff ff ff", 1),  # a varint that does not end
-        ("12 00 00 80", 1),  # one that is cut off
+        ("ff ff ff ff ff ff ff ff ff ff ff", 1),  # an endless varint
+        ("12 00 00 80", 1),  # a truncated varint
     ],
 )
-def test_records_that_do_not_parse_are_refused(records: str, count: int) -> None:
+def test_malformed_records_are_refused(records: str, count: int) -> None:
     with pytest.raises(DecodeError):
         one(packed(bytes.fromhex(records), count, last_offset_delta=0))
 
 
-def test_a_negative_last_offset_delta_is_refused() -> None:
+def test_negative_last_offset_delta_is_refused() -> None:
     with pytest.raises(DecodeError):
         one(packed(RECORDS_BY_HAND, 2, last_offset_delta=-1))
 
 
-def test_noise_with_a_right_crc_raises_nothing_else() -> None:
+def test_random_records_with_a_correct_crc_raise_only_decode_errors() -> None:
     rng = Random(8)
     outcomes = {"read": 0, "refused": 0}
     for _ in range(20_000):

@@ -1,4 +1,4 @@
-"""Which state partition a share-partition is in: what no recorded answer meets."""
+"""The state partition of a share-partition, for keys that recorded responses do not cover."""
 
 from functools import reduce
 
@@ -17,7 +17,7 @@ from protocol.state_records import (
 
 
 def java_string_hash(text: str, start: int) -> int:
-    """Go by what String.hashCode says of itself: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1]."""
+    """Return the hash by the formula of String.hashCode: s[0]*31^(n-1) + s[1]*31^(n-2) + ... + s[n-1]."""
     units = text.encode("utf-16-be", "surrogatepass")
     pairs = zip(units[::2], units[1::2], strict=True)
     return reduce(lambda value, unit: (31 * value + 256 * unit[0] + unit[1]) % 2**32, pairs, start)
@@ -28,7 +28,7 @@ def java_string_hash(text: str, start: int) -> int:
     st.sampled_from([0, 1, 511, 512, 1023, 1024, 1025, 3000, 32_767]),
     st.integers(0, 2**32 - 1),
 )
-def test_the_hash_is_that_of_java_however_long_the_text_is(text: str, at_least: int, start: int) -> None:
+def test_java_hash_equals_string_hash_code_for_any_length(text: str, at_least: int, start: int) -> None:
     text = (text or "a") * (at_least // len(text or "a") + 1)
     assert java_hash(text, start) == java_string_hash(text, start)
     assert java_hash("", start) == start
@@ -37,7 +37,7 @@ def test_the_hash_is_that_of_java_however_long_the_text_is(text: str, at_least: 
 @pytest.mark.parametrize(
     ("chars", "remembered"), [(NAME_REMEMBERED_CHARS_MAX, 1), (NAME_REMEMBERED_CHARS_MAX + 1, 0)]
 )
-def test_long_names_are_not_remembered(chars: int, remembered: int) -> None:
+def test_long_names_are_not_cached(chars: int, remembered: int) -> None:
     caches = (routing._remembered_prefix_hash, state_records._remembered_key_prefix)
     for cache in caches:
         cache.cache_clear()
@@ -47,7 +47,7 @@ def test_long_names_are_not_remembered(chars: int, remembered: int) -> None:
     assert [cache.cache_info().currsize for cache in caches] == [remembered] * 2
 
 
-def test_the_least_hash_has_no_absolute_value_and_counts_as_0() -> None:
+def test_hash_without_absolute_value_counts_as_0() -> None:
     key = SharePartitionKey("ABXENDB", bytes(range(16)), 0)
     assert java_hash(str(key)) == 0x80000000
     assert [state_partition(key, count) for count in (1, 3, 50)] == [0, 0, 0]

@@ -29,7 +29,7 @@ SECTION = bytes.fromhex("01 05 02 aabb")
 TAGGED_WIRE = PACKED[:39] + SECTION + PACKED[40:]
 
 
-def test_pack_and_unpack() -> None:
+def test_batches_are_packed_and_unpacked() -> None:
     assert pack(BATCHES) == PACKED
     assert unpack(PACKED) == BATCHES
     assert len(PACKED) == 3 * BATCH_BYTES
@@ -37,25 +37,25 @@ def test_pack_and_unpack() -> None:
     assert unpack(b"") == []
 
 
-def test_unpack_refuses_a_part_of_a_batch() -> None:
+def test_incomplete_batch_is_refused() -> None:
     with pytest.raises(DecodeError):
         unpack(PACKED[:-1])
 
 
-def test_an_array_without_tags_is_plain_bytes() -> None:
+def test_array_without_tags_is_plain_bytes() -> None:
     packed, at = read_tagged(b"\xff\x04" + PACKED + b"\xff", 1)
     assert (packed, at) == (PACKED, 62)
     assert type(packed) is bytes
 
 
-def test_an_array_with_tags_keeps_them() -> None:
+def test_array_with_tags_keeps_them() -> None:
     packed, at = read_tagged(b"\x04" + TAGGED_WIRE + b"\xff", 0)
     assert packed == TaggedBatches(PACKED, {1: SECTION})
     assert at == 65
     assert write_tagged(packed) == TAGGED_WIRE
 
 
-def test_an_empty_section_that_is_longer_than_it_needs_is_kept_too() -> None:
+def test_overlong_empty_tag_section_is_kept() -> None:
     wire = PACKED[:19] + b"\x80\x00"
     packed, at = read_tagged(b"\x02" + wire, 0)
     assert (write_tagged(packed), at) == (wire, 22)
@@ -67,7 +67,7 @@ def test_tags_can_be_dropped() -> None:
     assert type(packed) is bytes
 
 
-def test_plain_batches_are_written_as_they_are() -> None:
+def test_plain_batches_are_encoded_unchanged() -> None:
     assert write_tagged(PACKED) is PACKED
 
 
@@ -80,7 +80,7 @@ def test_plain_batches_are_written_as_they_are() -> None:
         pytest.param(b"\x02" + PACKED[:19] + b"\x01\x05\x02\xaa", id="cut in the tags"),
     ],
 )
-def test_arrays_that_cannot_be(wire: bytes) -> None:
+def test_malformed_array_is_refused(wire: bytes) -> None:
     with pytest.raises(DecodeError):
         read_tagged(wire, 0)
 
@@ -95,16 +95,16 @@ def test_tagged_batches_differ_from_plain_ones() -> None:
     assert hash(tagged) == hash(TaggedBatches(PACKED, {1: SECTION}))
 
 
-def test_a_slice_of_tagged_batches_is_plain() -> None:
+def test_slice_of_tagged_batches_is_plain_bytes() -> None:
     assert type(TaggedBatches(PACKED, {1: SECTION})[20:40]) is bytes
 
 
-def test_tagged_batches_are_copied_and_pickled_whole() -> None:
+def test_tagged_batches_survive_copy_and_pickle() -> None:
     tagged = TaggedBatches(PACKED, {1: SECTION})
     for twin in (copy.copy(tagged), copy.deepcopy(tagged), pickle.loads(pickle.dumps(tagged))):
         assert twin == tagged
 
 
-def test_no_tags_is_as_many_zeros_as_batches() -> None:
+def test_no_tags_has_one_zero_byte_for_each_batch() -> None:
     assert NO_TAGS[0] is None
     assert list(NO_TAGS[1:]) == [b"\0" * count for count in range(127)]

@@ -1,4 +1,5 @@
-"""How the text of a share-partition is read, as SharePartitionKey.getInstance of Kafka does; empty values."""
+"""The text form of a share-partition key, parsed as by Kafka's SharePartitionKey.getInstance; empty
+values."""
 
 import pytest
 
@@ -17,12 +18,12 @@ BEHIND_GROUP = f":{topic_id_text(TOPIC_ID)}:1"
 
 
 @pytest.mark.parametrize("group", ["\u3000", "\u00a0", "\u0085", "\u2028", " a ", "\u0021", "a:b"])
-def test_a_group_is_all_that_java_does_not_trim_away(group: str) -> None:
+def test_group_id_keeps_characters_that_java_does_not_trim(group: str) -> None:
     assert SharePartitionKey.parse(group + BEHIND_GROUP) == SharePartitionKey(group, TOPIC_ID, 1)
 
 
 @pytest.mark.parametrize("group", ["", " ", "\t \n", "\0", "\x1f\x20"])
-def test_a_group_that_java_trims_away_is_none(group: str) -> None:
+def test_group_id_that_java_trims_to_nothing_is_refused(group: str) -> None:
     with pytest.raises(ValueError, match="no group id"):
         SharePartitionKey.parse(group + BEHIND_GROUP)
 
@@ -31,7 +32,7 @@ def test_a_group_that_java_trims_away_is_none(group: str) -> None:
     ("padding", "digits", "partition"),
     [("==", "1", 1), ("", "+01", 1), ("", "-2", -2), ("", "\u0661\u0662", 12), ("", "\uff13", 3)],
 )
-def test_what_java_reads_as_padding_and_as_digits(padding: str, digits: str, partition: int) -> None:
+def test_padding_and_digits_are_parsed_as_in_java(padding: str, digits: str, partition: int) -> None:
     text = f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}"
     assert SharePartitionKey.parse(text) == SharePartitionKey("g", TOPIC_ID, partition)
 
@@ -40,19 +41,19 @@ def test_what_java_reads_as_padding_and_as_digits(padding: str, digits: str, par
     ("padding", "digits"),
     [("=", "1"), ("", "\u00b2"), ("", "\U0001d7cf"), ("", "-"), ("", "1_0"), ("", " 1")],
 )
-def test_what_java_reads_as_neither(padding: str, digits: str) -> None:
+def test_padding_and_digits_that_java_refuses_are_refused(padding: str, digits: str) -> None:
     with pytest.raises(ValueError, match="is not a"):
         SharePartitionKey.parse(f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}")
 
 
 @pytest.mark.parametrize("digits", ["2147483648", "-2147483649"])
-def test_a_partition_has_32_bits(digits: str) -> None:
+def test_partition_must_fit_into_32_bits(digits: str) -> None:
     with pytest.raises(ValueError, match="out of range"):
         SharePartitionKey.parse(f"g:{topic_id_text(TOPIC_ID)}:{digits}")
 
 
 @pytest.mark.parametrize("value", [b"", b"\0", None])
-def test_an_update_with_nothing_in_it_deletes_nothing(value: bytes | None) -> None:
+def test_update_with_an_empty_value_is_not_a_tombstone(value: bytes | None) -> None:
     key, _ = encode_record(StateRecord(SharePartitionKey("g", TOPIC_ID, 1), ShareUpdateValue(1, 2, 3, b"")))
     record = decode_record(key, value)
     assert record is not None

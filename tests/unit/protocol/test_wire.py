@@ -1,4 +1,4 @@
-"""Varints, lengths and tagged-field sections by hand."""
+"""Varints, lengths and tagged-field sections with hand-written bytes."""
 
 import pytest
 
@@ -40,70 +40,70 @@ VARINTS = [
 
 
 @pytest.mark.parametrize(("number", "written"), UVARINTS)
-def test_unsigned_varint(number: int, written: str) -> None:
+def test_unsigned_varint_is_encoded_and_decoded(number: int, written: str) -> None:
     assert write_uvarint(number).hex() == written
     assert read_uvarint(b"\xff" + bytes.fromhex(written) + b"\xff", 1) == (number, 1 + len(written) // 2)
 
 
 @pytest.mark.parametrize(("number", "written"), VARINTS)
-def test_signed_varint(number: int, written: str) -> None:
+def test_signed_varint_is_encoded_and_decoded(number: int, written: str) -> None:
     assert write_varint(number).hex() == written
     assert read_varint(b"\xff" + bytes.fromhex(written) + b"\xff", 1) == (number, 1 + len(written) // 2)
 
 
-def test_short_varints_are_the_written_ones() -> None:
+def test_table_of_short_varints_is_correct() -> None:
     assert list(SHORT_UVARINTS) == [write_uvarint(number) for number in range(128)]
 
 
-def test_a_varint_may_be_longer_than_it_needs() -> None:
+def test_overlong_varint_is_decoded() -> None:
     assert read_uvarint(b"\x81\x80\x00", 0) == (1, 3)
     assert read_varint(b"\x82\x80\x00", 0) == (1, 3)
 
 
 @pytest.mark.parametrize("written", ["ffffffff1f", "ffffffffff0f", "808080808000"])
-def test_an_unsigned_varint_of_more_than_32_bits_is_refused(written: str) -> None:
+def test_unsigned_varint_over_32_bits_is_refused(written: str) -> None:
     with pytest.raises(DecodeError):
         read_uvarint(bytes.fromhex(written), 0)
 
 
 @pytest.mark.parametrize("written", ["ffffffffffffffffff02", "8080808080808080808000"])
-def test_a_signed_varint_of_more_than_64_bits_is_refused(written: str) -> None:
+def test_signed_varint_over_64_bits_is_refused(written: str) -> None:
     with pytest.raises(DecodeError):
         read_varint(bytes.fromhex(written), 0)
 
 
 @pytest.mark.parametrize("number", [-1, 2**32])
-def test_only_unsigned_32_bit_numbers_are_written_as_unsigned_varints(number: int) -> None:
+def test_number_out_of_unsigned_32_bits_is_not_encoded(number: int) -> None:
     with pytest.raises(EncodeError):
         write_uvarint(number)
 
 
 @pytest.mark.parametrize("number", [-(2**63) - 1, 2**63])
-def test_only_signed_64_bit_numbers_are_written_as_signed_varints(number: int) -> None:
+def test_number_out_of_signed_64_bits_is_not_encoded(number: int) -> None:
     with pytest.raises(EncodeError):
         write_varint(number)
 
 
-def test_a_cut_varint_is_an_index_error_for_the_caller() -> None:
+def test_truncated_varint_raises_index_error() -> None:
     with pytest.raises(IndexError):
         read_uvarint(b"\x80", 0)
     with pytest.raises(IndexError):
         read_varint(b"\x80", 0)
 
 
-def test_a_length_is_never_null() -> None:
+def test_null_length_is_refused() -> None:
     assert read_length(b"\x80\x01", 0) == (128, 2)
     for null in (b"\x00", b"\x80\x00"):
         with pytest.raises(DecodeError, match="null"):
             read_length(null, 0)
 
 
-def test_a_text_starts_behind_the_last_byte_of_its_length() -> None:
+def test_length_functions_return_the_position_of_the_last_length_byte() -> None:
     assert read_bytes_length(b"\x80\x01text", 0) == (128, 1)
     assert read_string_length(b"\x80\x01text", 0) == (128, 1)
 
 
-def test_only_bytes_may_be_longer_than_the_strings_of_kafka() -> None:
+def test_only_bytes_may_be_longer_than_kafkas_strings() -> None:
     longest, longer = write_uvarint(32768), write_uvarint(32769)
     assert read_bytes_length(longer, 0) == (32769, 2)
     assert read_string_length(longest, 0) == (32768, 2)
@@ -119,21 +119,21 @@ def test_tags_are_skipped() -> None:
     assert skip_tags(bytes.fromhex("02 00 01 aa e807 00 ff"), 0) == 7
 
 
-def test_tags_that_end_too_late_are_left_to_the_caller() -> None:
+def test_skip_tags_does_not_check_the_end_of_the_buffer() -> None:
     assert skip_tags(bytes.fromhex("01 00 05"), 0) == 8
 
 
-def test_the_end_of_a_tagged_field_is_inside() -> None:
+def test_tagged_field_must_end_within_the_buffer() -> None:
     assert tagged_field_end(b"1234", 1, 3) == 4
     with pytest.raises(DecodeError):
         tagged_field_end(b"1234", 2, 3)
 
 
-def test_tags_are_written_in_their_order() -> None:
+def test_tags_are_encoded_in_order() -> None:
     assert write_tags([(1000, b"b"), (0, b""), (3, b"cc")]).hex(" ") == "03 00 00 03 02 63 63 e8 07 01 62"
     assert write_tags([]) == b"\0"
 
 
-def test_a_tag_is_written_once() -> None:
+def test_duplicate_tag_is_refused() -> None:
     with pytest.raises(EncodeError, match="tag 3"):
         write_tags([(3, b"a"), (3, b"b")])

@@ -1,4 +1,4 @@
-"""Whole frames and records as Kafka writes them, byte by byte: messages against bytes made by hand."""
+"""Complete frames and records in Kafka's format, compared with hand-written bytes."""
 
 from types import ModuleType
 
@@ -24,13 +24,13 @@ KEY_TEXT = "gs1:gtb2stGYRk-vWZ2zAozmoA:0"
 
 
 def body(frame: str) -> bytes:
-    """The bytes of a frame behind its size, which has to be right."""
+    """Return the frame without its size; assert that the size is correct."""
     (only,) = FrameReader(1 << 20).receive_data(bytes.fromhex(frame))
     return only
 
 
 def assert_request(frame: str, header: RequestHeader, codec: ModuleType, message: object) -> None:
-    """Hold a request frame against its header and its message, in both directions."""
+    """Assert that the frame decodes to the header and message, and that they encode to the frame."""
     request = body(frame)
     got_header, offset = request_header.decode(request, 0, 2)
     assert got_header == header
@@ -42,7 +42,7 @@ def assert_request(frame: str, header: RequestHeader, codec: ModuleType, message
 def assert_response(
     frame: str, correlation_id: int, codec: ModuleType, message: object, version: int
 ) -> None:
-    """Hold a response frame against its correlation id and its message, in both directions."""
+    """Assert that the frame decodes to the correlation id and message, and that they encode to the frame."""
     response = body(frame)
     header, offset = response_header.decode(response, 0, 1)
     assert header == ResponseHeader(correlation_id)
@@ -138,15 +138,15 @@ def test_share_snapshot() -> None:
     )
 
 
-def test_share_snapshot_of_a_first_initialise() -> None:
+def test_share_snapshot_of_a_first_initialize() -> None:
     assert_snapshot(
         "0000 00000000 00000001 00000000 ffffffffffffffff 0000018bcfe56800 0000018bcfe56800 01 00",
         ShareSnapshotValue(0, 1, 0, -1, 1_700_000_000_000, 1_700_000_000_000, b""),
     )
 
 
-def test_share_snapshot_with_our_own_tag_between_unknown_ones() -> None:
-    """Tag 1000 is written as e8 07, in its place among tags of releases to come."""
+def test_share_snapshot_with_tag_1000_between_unknown_tags() -> None:
+    """Tag 1000 is encoded as e8 07, in its order among tags of future releases."""
     assert_snapshot(
         "0000 00000000 00000001 00000000 0000000000000000 0000000000000000 0000000000000000 01"
         "04 00 04 00000005 05 01 aa e807 04 00000009 e907 02 bbcc",
