@@ -1,7 +1,7 @@
-"""Defects that Kafka's coordinator had or has; ours must not have them.
+"""Regression tests for defects of Kafka's share coordinator.
 
-Names carry Kafka's ticket number where there is one; the hazards are defects without a ticket.
-Those that concern the runtime, the log or the client are tested there: `ELSEWHERE` says by what.
+Names contain Kafka's ticket number if one exists. A hazard is a defect without a ticket. Tests of defects in
+the runtime, the log or the client are elsewhere; `ELSEWHERE` lists them.
 """
 
 import re
@@ -37,7 +37,7 @@ from tests.builders import (
     write,
 )
 
-# What went wrong in Kafka, and the test that shows ours right.
+# The defect in Kafka, and the file and name of the test for it.
 ELSEWHERE = {
     "KAFKA-17463: clients did not try NOT_COORDINATOR again": (
         "client/test_retries.py",
@@ -99,7 +99,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("defect", ELSEWHERE)
-def test_defects_that_do_not_concern_a_shard_have_a_test_where_they_do(defect: str) -> None:
+def test_defect_outside_the_shard_has_a_test(defect: str) -> None:
     file, test = ELSEWHERE[defect]
     text = (Path(__file__).parents[1] / file).read_text()
     assert re.search(rf"^(async )?def {test}\(", text, re.MULTILINE)
@@ -112,12 +112,12 @@ def driven() -> DrivenShard:
     return shard
 
 
-def test_kafka_17796_a_read_with_a_newer_leader_epoch_is_persisted(driven: DrivenShard) -> None:
+def test_kafka_17796_read_with_newer_leader_epoch_is_persisted(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=5))
     assert driven.reloaded().write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_kafka_18437_an_update_has_value_version_0(driven: DrivenShard) -> None:
+def test_kafka_18437_update_has_value_version_0(driven: DrivenShard) -> None:
     driven.write(write((0, 4, ACKNOWLEDGED, 1)))
     record, _ = driven.log[-1]
     key, value = encode_record(record)
@@ -125,7 +125,7 @@ def test_kafka_18437_an_update_has_value_version_0(driven: DrivenShard) -> None:
     assert (key[:2], value and value[:2]) == (b"\0\1", b"\0\0")
 
 
-def test_kafka_18672_an_unknown_value_version_is_not_misparsed(driven: DrivenShard) -> None:
+def test_kafka_18672_unknown_value_version_is_unreadable(driven: DrivenShard) -> None:
     key, value = encode_record(driven.log[-1][0])
     assert value is not None
     record = decode_record(key, b"\0\1" + value[2:])
@@ -134,12 +134,12 @@ def test_kafka_18672_an_unknown_value_version_is_not_misparsed(driven: DrivenSha
     assert "version 1" in record.value.reason
 
 
-def test_kafka_19218_a_summary_has_the_leader_epoch(driven: DrivenShard) -> None:
+def test_kafka_19218_summary_has_the_leader_epoch(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=7))
     assert driven.summary().leader_epoch == 7
 
 
-def test_kafka_19695_deleted_share_partitions_leave_the_pruning_minimum(driven: DrivenShard) -> None:
+def test_kafka_19695_deleted_share_partition_does_not_block_pruning(driven: DrivenShard) -> None:
     other = KEY._replace(partition=1)
     driven.initialize(initialize(partition=1), key=other)
     driven.delete()
@@ -148,7 +148,7 @@ def test_kafka_19695_deleted_share_partitions_leave_the_pruning_minimum(driven: 
     assert driven.shard.redundant_offset == len(driven.log)
 
 
-def test_kafka_19201_what_is_deleted_leaves_a_tombstone(driven: DrivenShard) -> None:
+def test_kafka_19201_deletion_writes_a_tombstone(driven: DrivenShard) -> None:
     other = SharePartitionKey("group", OTHER_TOPIC_ID, 0)
     driven.initialize(initialize(), key=other)
     driven.delete()
@@ -156,39 +156,39 @@ def test_kafka_19201_what_is_deleted_leaves_a_tombstone(driven: DrivenShard) -> 
     assert driven.reloaded(0).shard.share_partitions() == [other]
 
 
-def test_kafka_19456_a_write_changes_neither_epoch(driven: DrivenShard) -> None:
+def test_kafka_19456_write_changes_no_epoch(driven: DrivenShard) -> None:
     assert driven.write(write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
     summary = driven.summary()
     assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
 
 
-def test_kafka_19338_what_is_not_initialised_is_neither_read_nor_written() -> None:
+def test_kafka_19338_read_and_write_without_state_are_refused() -> None:
     shard = DrivenShard()
     assert shard.read(read()).error_code == ErrorCode.INVALID_REQUEST
     assert shard.write(write()).error_code == ErrorCode.INVALID_REQUEST
     assert shard.log == []
 
 
-def test_kafka_20016_the_snapshot_epoch_outgrows_16_bits() -> None:
+def test_kafka_20016_snapshot_epoch_may_exceed_16_bits() -> None:
     value = ShareSnapshotValue(70_000, 0, 0, 0, 0, 0, b"")
     key_bytes, value_bytes = encode_record(StateRecord(KEY, value))
     assert decode_record(key_bytes, value_bytes) == StateRecord(KEY, value)
 
 
-def test_kafka_19888_a_clock_that_goes_back_harms_nothing(driven: DrivenShard) -> None:
+def test_kafka_19888_clock_set_back_does_no_harm(driven: DrivenShard) -> None:
     driven.now_ms -= 3_600_000
     driven.write(write((0, 4, ACKNOWLEDGED, 1)))
     assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, limits=portion(10)) == []
     assert driven.reloaded().shard.state(KEY) == driven.shard.state(KEY)
 
 
-def test_kafka_20034_an_altered_offset_begins_with_no_complete_deliveries(driven: DrivenShard) -> None:
+def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driven: DrivenShard) -> None:
     driven.write(write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
     driven.initialize(initialize(start_offset=3))
     assert driven.summary().delivery_complete_count == 0
 
 
-def test_21426_exactly_the_configured_number_of_updates_lies_between_two_snapshots() -> None:
+def test_21426_number_of_updates_between_snapshots_is_exact() -> None:
     shard = DrivenShard(SnapshotPolicy(updates_max=3))
     shard.initialize(initialize())
     for offset in range(8):
@@ -197,12 +197,12 @@ def test_21426_exactly_the_configured_number_of_updates_lies_between_two_snapsho
     assert kinds == [True, False, False, False, True, False, False, False, True]
 
 
-def test_kafka_20183_a_group_id_may_hold_colons() -> None:
+def test_kafka_20183_group_id_may_contain_colons() -> None:
     key = SharePartitionKey("a:b:c", TOPIC_ID, 3)
     assert SharePartitionKey.parse(str(key)) == key
 
 
-def test_kafka_20691_the_merge_takes_near_linear_time() -> None:
+def test_kafka_20691_merge_takes_near_linear_time() -> None:
     def calls_for(count: int) -> int:
         current = packed(*((10 * n, 10 * n + 4, AVAILABLE, 1) for n in range(count)))
         written = packed(*((10 * n + 2, 10 * n + 6, ACKNOWLEDGED, 2) for n in range(count)))
@@ -223,15 +223,15 @@ def test_kafka_20691_the_merge_takes_near_linear_time() -> None:
 
 
 @pytest.mark.parametrize("epochs", [{"state_epoch": -1}, {"leader_epoch": -1}])
-def test_kafka_20694_a_negative_epoch_is_refused(driven: DrivenShard, epochs: dict[str, int]) -> None:
+def test_kafka_20694_negative_epoch_is_refused(driven: DrivenShard, epochs: dict[str, int]) -> None:
     assert driven.write(write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_kafka_20743_a_read_with_leader_epoch_minus_1_is_refused(driven: DrivenShard) -> None:
+def test_kafka_20743_read_with_leader_epoch_minus_1_is_refused(driven: DrivenShard) -> None:
     assert driven.read(read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_23074_a_late_write_does_not_move_the_start_offset_back(driven: DrivenShard) -> None:
+def test_23074_late_write_does_not_move_the_start_offset_back(driven: DrivenShard) -> None:
     driven.write(write(start_offset=10, complete_count=3))
     driven.write(write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
     summary = driven.summary()
@@ -240,7 +240,7 @@ def test_23074_a_late_write_does_not_move_the_start_offset_back(driven: DrivenSh
 
 
 @pytest.mark.parametrize("start_offset", [-1, 0])
-def test_23190_a_repeated_initialise_changes_nothing(start_offset: int) -> None:
+def test_23190_repeated_initialize_changes_nothing(start_offset: int) -> None:
     shard = DrivenShard()
     shard.initialize(initialize(start_offset=start_offset))
     length = len(shard.log)
@@ -248,7 +248,7 @@ def test_23190_a_repeated_initialise_changes_nothing(start_offset: int) -> None:
     assert len(shard.log) == length
 
 
-def test_23190_a_late_repeated_initialise_does_not_wipe_what_was_acknowledged() -> None:
+def test_23190_late_repeated_initialize_keeps_acknowledgements() -> None:
     shard = DrivenShard()
     shard.initialize(initialize(start_offset=-1))
     shard.write(write((5, 9, ACKNOWLEDGED, 1), start_offset=5))
@@ -256,7 +256,7 @@ def test_23190_a_late_repeated_initialise_does_not_wipe_what_was_acknowledged() 
     assert unpacked(shard.read(read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
 
 
-def test_an_offset_reset_at_the_same_state_epoch_takes_effect(driven: DrivenShard) -> None:
+def test_offset_reset_at_the_same_state_epoch_takes_effect(driven: DrivenShard) -> None:
     """Brokers 4.1 to 4.4 send AlterShareGroupOffsets as an Initialize with an unchanged state epoch."""
     driven.write(write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
     driven.initialize(initialize(start_offset=0))
@@ -264,7 +264,7 @@ def test_an_offset_reset_at_the_same_state_epoch_takes_effect(driven: DrivenShar
     assert (answer.start_offset, answer.state_batches) == (0, b"")
 
 
-def test_hazard_b_cold_snapshots_come_in_slices() -> None:
+def test_hazard_b_cold_snapshots_are_written_in_slices() -> None:
     shard = DrivenShard()
     for key in (KEY._replace(partition=partition) for partition in range(25)):
         shard.initialize(initialize(), key=key)
@@ -278,7 +278,7 @@ def test_hazard_b_cold_snapshots_come_in_slices() -> None:
     assert sizes == [10, 10]
 
 
-def test_hazard_c_a_refused_duplicate_is_not_hidden_by_the_next_one(driven: DrivenShard) -> None:
+def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=3))
     length = len(driven.log)
     answer = driven.write(
@@ -290,7 +290,7 @@ def test_hazard_c_a_refused_duplicate_is_not_hidden_by_the_next_one(driven: Driv
     assert len(driven.log) == length, "a unit is written whole or not at all"
 
 
-def test_duplicates_of_a_share_partition_are_laid_over_in_request_order(driven: DrivenShard) -> None:
+def test_duplicates_of_a_share_partition_are_merged_in_request_order(driven: DrivenShard) -> None:
     answer = driven.write(
         write((0, 4, AVAILABLE, 1), complete_count=0),
         write((0, 1, ACKNOWLEDGED, 2), start_offset=1, complete_count=1),
@@ -300,7 +300,7 @@ def test_duplicates_of_a_share_partition_are_laid_over_in_request_order(driven: 
     assert driven.summary().start_offset == 1
 
 
-def test_hazard_d_fencing_survives_reinitialise_prune_and_reload(driven: DrivenShard) -> None:
+def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=9))
     driven.initialize(initialize(state_epoch=1, start_offset=50))
     assert driven.summary().leader_epoch == 0, "Kafka answers 0 after a re-initialise"
@@ -310,7 +310,7 @@ def test_hazard_d_fencing_survives_reinitialise_prune_and_reload(driven: DrivenS
     assert reloaded.summary().leader_epoch == 0
 
 
-def test_hazard_e_the_update_count_is_the_same_after_a_reload() -> None:
+def test_hazard_e_update_count_is_equal_after_a_reload() -> None:
     policy = SnapshotPolicy(updates_max=4)
     shard = DrivenShard(policy)
     shard.initialize(initialize())
@@ -322,7 +322,7 @@ def test_hazard_e_the_update_count_is_the_same_after_a_reload() -> None:
     assert before == after
 
 
-def test_hazard_g_one_unreadable_value_stops_one_share_partition_only(driven: DrivenShard) -> None:
+def test_hazard_g_unreadable_value_stops_one_share_partition_only(driven: DrivenShard) -> None:
     other = KEY._replace(partition=1)
     driven.initialize(initialize(partition=1), key=other)
     driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
@@ -341,13 +341,13 @@ def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driven: DrivenShard) -
     assert len(driven.shard) == 0
 
 
-def test_an_inverted_batch_is_refused_with_a_sentence(driven: DrivenShard) -> None:
+def test_inverted_batch_is_refused_with_a_message(driven: DrivenShard) -> None:
     answer = driven.write(write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "ends at offset 5, before it begins at 9" in str(answer.error_message)
 
 
-def test_cold_share_partitions_are_snapshotted_only_when_they_hold_back_more_than_they_cost() -> None:
+def test_cold_snapshots_are_written_only_if_more_records_become_redundant() -> None:
     shard = DrivenShard()
     cold = KEY._replace(partition=1)
     shard.initialize(initialize(partition=1), key=cold)
@@ -368,7 +368,7 @@ def test_cold_share_partitions_are_snapshotted_only_when_they_hold_back_more_tha
     assert (after.create_timestamp, after.write_timestamp) == (before.create_timestamp, shard.now_ms)
 
 
-def test_a_share_partition_first_seen_by_an_update_keeps_that_update_from_being_pruned() -> None:
+def test_update_without_a_snapshot_is_not_pruned() -> None:
     shard = Shard(0, SnapshotPolicy())
     update = ShareUpdateValue(0, 0, 0, packed((0, 4, AVAILABLE, 1)))
     shard.replay(StateRecord(KEY, update), 7, 0)
@@ -377,7 +377,7 @@ def test_a_share_partition_first_seen_by_an_update_keeps_that_update_from_being_
 
 
 @pytest.mark.parametrize("why", ["", "unreadable", "clock"])
-def test_what_holds_pruning_back_for_good_does_not_have_the_others_written_again_and_again(why: str) -> None:
+def test_permanent_obstacle_to_pruning_does_not_repeat_cold_snapshots(why: str) -> None:
     shard = DrivenShard()
     keys = [KEY._replace(partition=number) for number in range(10)]
     for key in keys:
@@ -386,7 +386,7 @@ def test_what_holds_pruning_back_for_good_does_not_have_the_others_written_again
         shard.append(StateRecord(keys[0], UnreadableValue(b"\0\7", "value version 7")))
     for offset in range(30):
         shard.write(write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
-    # With the clock set back, what is old seems to come from the future.
+    # After the clock is set back, the snapshots have timestamps in the future.
     shard.now_ms += -10_000_000 if why == "clock" else 400_000
     records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(100))
     assert len(records) == (0 if why == "unreadable" else 10)

@@ -1,6 +1,6 @@
-"""Snapshots that a request or a job leaves say all that the updates before them said, fencing above all.
+"""Snapshots in place of updates, and snapshots of jobs, keep the complete state, including fencing.
 
-Where every record is a snapshot, what a reload finds is what the last of them says.
+With updates_max=0, each record is a snapshot, so a reload depends on the last record alone.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,14 @@ def last_record_alone(driven: DrivenShard) -> DrivenShard:
     return reloaded
 
 
-def test_a_read_that_leaves_a_snapshot_fences_the_leader_before(driven: DrivenShard) -> None:
+def test_snapshot_of_a_read_fences_the_previous_leader(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=5))
     for shard in (driven, last_record_alone(driven)):
         assert shard.write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert shard.summary().leader_epoch == 5
 
 
-def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) -> None:
+def test_snapshot_of_a_write_changes_no_epoch(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=5))
     driven.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
     for shard in (driven, last_record_alone(driven)):
@@ -62,7 +62,7 @@ def test_a_write_that_leaves_a_snapshot_changes_no_epoch(driven: DrivenShard) ->
     ],
     ids=["by a write", "by a job"],
 )
-def test_a_snapshot_remembers_who_was_fenced_before_a_reinitialise(
+def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
     driven: DrivenShard, snapshot: Callable[[DrivenShard], object]
 ) -> None:
     driven.read(read(leader_epoch=9))
@@ -73,7 +73,7 @@ def test_a_snapshot_remembers_who_was_fenced_before_a_reinitialise(
     assert reloaded.summary().leader_epoch == 0
 
 
-def test_of_equal_start_offsets_the_greater_complete_count_stays(driven: DrivenShard) -> None:
+def test_greater_complete_count_wins_at_equal_start_offsets(driven: DrivenShard) -> None:
     driven.write(write(start_offset=10, complete_count=5))
     driven.write(write(start_offset=10, complete_count=3))
     assert driven.summary().delivery_complete_count == 5
@@ -82,7 +82,7 @@ def test_of_equal_start_offsets_the_greater_complete_count_stays(driven: DrivenS
 
 
 @pytest.mark.parametrize("start_offset", [0, -1])
-def test_what_cannot_be_read_is_begun_anew_by_an_initialise_with_its_own_state_epoch(
+def test_unreadable_state_is_replaced_by_an_initialize_with_equal_epoch(
     driven: DrivenShard, start_offset: int
 ) -> None:
     driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_begun_anew_by_an_initialise_with_its_own_state_e
     assert (answer.error_code, unpacked(answer.state_batches)) == (ErrorCode.NONE, [])
 
 
-def test_updates_that_outweigh_the_state_bring_a_snapshot_before_their_number_does() -> None:
+def test_large_updates_cause_a_snapshot_before_updates_max() -> None:
     shard = DrivenShard(SnapshotPolicy(updates_max=500, update_bytes_min=1_000))
     shard.initialize(initialize())
     many = tuple((2 * n, 2 * n, AVAILABLE, 1) for n in range(20))
