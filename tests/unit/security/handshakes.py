@@ -1,4 +1,4 @@
-"""TLS handshakes in memory: two sides, no socket."""
+"""TLS handshakes between two sides in memory, without a socket."""
 
 import ssl
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HandshakeResult(NamedTuple):
-    """What each side knows after a handshake, and by what the client may ask to go on with it."""
+    """The peer certificates seen by both sides, the session of the client, and whether it was resumed."""
 
     servers_certificate: dict[str, object]
     clients_certificate: dict[str, object]
@@ -17,7 +17,7 @@ class HandshakeResult(NamedTuple):
 def client_context(
     authority: str, certificate: str = "", *, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
 ) -> ssl.SSLContext:
-    """The context of a client that trusts one authority; `certificate`: its own, with its key."""
+    """Return a client context that trusts one authority; `certificate` is a file with certificate and key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(authority)
     context.maximum_version = newest
@@ -32,9 +32,9 @@ def handshake(
     name: str | None = "localhost",
     session: ssl.SSLSession | None = None,
 ) -> HandshakeResult:
-    """Shake hands; raise the ssl.SSLError of the side that refuses.
+    """Perform a handshake; raise the ssl.SSLError of the side that refuses.
 
-    `name` None: the client names no host. With a `session` it asks to go on with that one.
+    If `name` is None, the client sends no host name. If `session` is given, the client asks to resume it.
     """
     client.check_hostname = name is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -47,7 +47,7 @@ def handshake(
             side.do_handshake()
         except ssl.SSLWantReadError:
             waiting.append(side)
-    # OpenSSL forgets the session of a connection that did not end in order.
+    # OpenSSL drops the session of a connection that was not shut down properly.
     for side in (calling, serving, calling):
         with suppress(ssl.SSLError):
             side.unwrap()
@@ -60,7 +60,7 @@ def handshake(
 
 
 def common_name(certificate: dict[str, object]) -> str:
-    """Return the common name in a certificate as `getpeercert` gives it."""
+    """Return the common name of a certificate in the form of `getpeercert`."""
     (name,) = (
         value
         for part in certificate["subject"]

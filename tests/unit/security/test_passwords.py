@@ -1,4 +1,4 @@
-"""Users' files, and logging in with a password as Kafka's clients do."""
+"""User files, and logins by PLAIN and SCRAM as Kafka's clients perform them."""
 
 import logging
 import os
@@ -37,7 +37,7 @@ def keys_text(password: str, mechanism: str) -> str:
 
 
 async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -> Identity | None:
-    """Log in by SCRAM, as a client that checks the server too."""
+    """Log in by SCRAM as a client that verifies the server; return the identity."""
     client = ScramClient([mechanism], name, password)
     turn = await exchange.take(client.get_client_first().encode())
     assert turn.identity is None
@@ -49,7 +49,7 @@ async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -
 
 @pytest.mark.parametrize("mechanism", BOTH)
 @pytest.mark.parametrize("as_keys", [False, True])
-def test_scram_takes_who_knows_the_password(
+def test_scram_accepts_only_the_correct_password(
     users_of: Callable[[str], Users], mechanism: str, as_keys: bool
 ) -> None:
     kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
@@ -66,7 +66,7 @@ def test_scram_takes_who_knows_the_password(
     both()
 
 
-def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
+def test_scram_refuses_unknown_users_like_wrong_passwords(
     users_of: Callable[[str], Users],
 ) -> None:
     users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
@@ -88,7 +88,7 @@ def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
 
     refused("alice")
     refused("mallory")
-    # Known, but not by keys of this mechanism.
+    # bob has keys of another mechanism only.
     refused("bob")
     asked_twice()
 
@@ -105,7 +105,7 @@ def test_nobody_can_tell_a_user_that_does_not_exist_from_a_wrong_password(
         b"n,,n=al=ice,r=abc",
     ],
 )
-def test_scram_refuses_what_is_no_first_message(users_of: Callable[[str], Users], first: bytes) -> None:
+def test_scram_refuses_a_malformed_first_message(users_of: Callable[[str], Users], first: bytes) -> None:
     users = users_of("alice=alice-secret\n")
 
     @async_test
@@ -117,7 +117,7 @@ def test_scram_refuses_what_is_no_first_message(users_of: Callable[[str], Users]
     refused()
 
 
-# Tokens and what is answered: None stands for being let in. Texts: Kafka's PlainSaslServer.
+# PLAIN tokens and their errors, None for a successful login. The texts are those of Kafka's PlainSaslServer.
 PLAIN_TOKENS = [
     (b"\0alice\0alice-secret", None),
     (b"alice\0alice\0alice-secret", None),
@@ -139,7 +139,9 @@ PLAIN_TOKENS = [
 
 
 @pytest.mark.parametrize(("token", "refusal"), PLAIN_TOKENS)
-def test_plain(users_of: Callable[[str], Users], token: bytes, refusal: str | None) -> None:
+def test_plain_token_is_checked_like_kafka(
+    users_of: Callable[[str], Users], token: bytes, refusal: str | None
+) -> None:
     users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
     @async_test
@@ -157,7 +159,7 @@ def test_plain(users_of: Callable[[str], Users], token: bytes, refusal: str | No
     one()
 
 
-def test_the_file_is_read_again_when_it_changes(
+def test_changed_users_file_is_reloaded(
     users_of: Callable[[str], Users], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     users = users_of("alice=one\n")
@@ -177,7 +179,7 @@ def test_the_file_is_read_again_when_it_changes(
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_new_password_counts_that_is_as_long_as_the_old_one(
+def test_new_password_of_equal_length_is_detected(
     users_of: Callable[[str], Users], tmp_path: Path, in_place: bool
 ) -> None:
     users, file = users_of("alice=one\n"), tmp_path / "users.properties"
@@ -186,7 +188,7 @@ def test_a_new_password_counts_that_is_as_long_as_the_old_one(
         file.write_text("alice=two\n")
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     else:
-        # As `cp -p` and archives keep them, times may be the same.
+        # `cp -p` and archives keep the modification time, so both files may have the same.
         fresh = tmp_path / "fresh"
         fresh.write_text("alice=two\n")
         os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -208,7 +210,7 @@ def test_a_new_password_counts_that_is_as_long_as_the_old_one(
         (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "with 4096 to 16384 iterations"),
     ],
 )
-def test_files_of_no_use(users_of: Callable[[str], Users], text: str, complaint: str) -> None:
+def test_invalid_users_file_is_refused(users_of: Callable[[str], Users], text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as raised:
         users_of(text)
     assert str(raised.value).startswith("listen.sasl.users.file=")
@@ -216,12 +218,12 @@ def test_files_of_no_use(users_of: Callable[[str], Users], text: str, complaint:
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_missing_users_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="a readable file"):
         Users("/nowhere/users.properties", SETTING, BOTH)
 
 
-def test_nothing_of_a_user_is_shown(users_of: Callable[[str], Users]) -> None:
+def test_repr_of_a_user_hides_its_secrets(users_of: Callable[[str], Users]) -> None:
     user = users_of("alice=alice-secret\n").find("alice")
     assert user is not None
     assert repr(user) == "User()"
@@ -229,7 +231,7 @@ def test_nothing_of_a_user_is_shown(users_of: Callable[[str], Users]) -> None:
 
 
 @pytest.mark.parametrize("name", ["alice", "O=org,CN=b 1", "#x", "a:b\\c"])
-def test_a_line_of_keys_is_one_that_a_file_takes(users_of: Callable[[str], Users], name: str) -> None:
+def test_formatted_user_line_is_read_by_the_users_file(users_of: Callable[[str], Users], name: str) -> None:
     users = users_of(format_user_line(name, "the word", 4096) + "\n")
     user = users.find(name)
     assert user is not None
@@ -239,7 +241,7 @@ def test_a_line_of_keys_is_one_that_a_file_takes(users_of: Callable[[str], Users
 
 
 def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
-    """Return the salt's length and the iterations that a client reads for a name."""
+    """Return the length of the salt and the iterations in the first SCRAM response for a user name."""
     exchange = ScramExchange(mechanism, users)
     found: list[str] = []
 
@@ -254,7 +256,7 @@ def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("mechanism", BOTH)
-def test_a_name_that_does_not_exist_has_the_parameters_of_the_users(
+def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
     users_of: Callable[[str], Users], mechanism: str
 ) -> None:
     users = users_of(f"alice={keys_text('alice-secret', mechanism)}\n")

@@ -1,4 +1,4 @@
-"""Names of clients, as Kafka and Java write them, and lists of them."""
+"""Principals of clients as Kafka and Java write them, mapping rules and lists of principals."""
 
 import ssl
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.unit.security.handshakes import client_context, handshake
 
 DEFAULT = MappingRules.parse("DEFAULT")
 
-# Subjects, and what java.security.cert.X509Certificate.getSubjectX500Principal().getName() says of each.
+# Subjects, and the result of getSubjectX500Principal().getName() in Java for each.
 SUBJECTS = [
     (subject_of("broker-1"), "CN=broker-1"),
     (
@@ -53,7 +53,7 @@ SUBJECTS = [
 
 
 @pytest.mark.parametrize(("subject", "expected"), SUBJECTS)
-def test_a_certificate_names_its_owner_as_java_does(subject: Subject, expected: str, tmp_path: Path) -> None:
+def test_certificate_subject_is_written_as_in_java(subject: Subject, expected: str, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     server, client = authority.issue("server"), authority.issue("client", subject=subject)
     files = TlsFiles(str(server.combined_file), ca=str(authority.certificate), client_auth="required")
@@ -65,11 +65,11 @@ def test_a_certificate_names_its_owner_as_java_does(subject: Subject, expected: 
 
 
 @pytest.mark.parametrize("nothing", [None, {}])
-def test_without_a_certificate_one_is_anonymous(nothing: dict[str, object] | None) -> None:
+def test_client_without_certificate_is_anonymous(nothing: dict[str, object] | None) -> None:
     assert principal_of_certificate(nothing, DEFAULT) == ANONYMOUS
 
 
-# Attributes as `getpeercert` gave them for subjects of `openssl req`, and what Java says of the certificates.
+# Attributes from `getpeercert` for subjects of `openssl req`, and the names that Java gives them.
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
@@ -91,17 +91,17 @@ def test_without_a_certificate_one_is_anonymous(nothing: dict[str, object] | Non
         ("1.2.3.4.5", "n", "1.2.3.4.5=#0c016e"),
     ],
 )
-def test_attributes_without_a_keyword_are_named_by_number(name: str, value: str, expected: str) -> None:
+def test_attribute_without_a_keyword_is_named_by_its_oid(name: str, value: str, expected: str) -> None:
     certificate = {"subject": (((name, value),), (("commonName", "a"),))}
     assert principal_of_certificate(certificate, DEFAULT) == "User:CN=a," + expected
 
 
-def test_several_attributes_in_one_part_of_a_name() -> None:
+def test_several_attributes_in_one_rdn_are_joined() -> None:
     certificate = {"subject": ((("organizationName", "O"),), (("commonName", "a"), ("userId", "b")))}
     assert principal_of_certificate(certificate, DEFAULT) == "User:CN=a+UID=b,O=O"
 
 
-# Rules, a subject and the name: the cases of Kafka's documentation and of its SslPrincipalMapper.
+# Rules, a subject and the resulting name: cases of Kafka's documentation and of SslPrincipalMapper.
 EXAMPLE_RULES = (
     r"RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/, "
     r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),L=(.*?),ST=(.*?),C=(.*?)$/$1@$2/L, "
@@ -125,22 +125,22 @@ EXAMPLE_RULES = (
         ("RULE:CN=a/b/L,DEFAULT", "CN=ab", "CN=ab"),
     ],
 )
-def test_rules_map_subjects_to_names(rules: str, subject: str, name: str) -> None:
+def test_mapping_rules_map_subjects_to_names(rules: str, subject: str, name: str) -> None:
     assert MappingRules.parse(rules).apply(subject) == name
 
 
-def test_a_subject_that_no_rule_fits_is_nobody() -> None:
+def test_subject_without_a_matching_rule_is_refused() -> None:
     with pytest.raises(UnmappedCertificate, match="OU=b"):
         MappingRules.parse("RULE:^CN=(.*)$/$1/").apply("OU=b")
 
 
 @pytest.mark.parametrize("rules", ["default", "RULE:a/b", "RULE:(/x/", "DEFAULT/L", "RULE:^CN=(.*)$/$1/X"])
-def test_rules_that_are_none(rules: str) -> None:
+def test_invalid_mapping_rules_are_refused(rules: str) -> None:
     with pytest.raises(ValueError, match=r"is not"):
         MappingRules.parse(rules)
 
 
-def test_only_those_on_the_list_are_allowed() -> None:
+def test_only_listed_principals_are_allowed() -> None:
     allowed = AllowedPrincipals.parse("User:a; User:CN=b,O=c ;")
     assert allowed
     assert allowed.allows("User:a")
@@ -149,13 +149,13 @@ def test_only_those_on_the_list_are_allowed() -> None:
     assert not allowed.allows(ANONYMOUS)
 
 
-def test_an_empty_list_allows_nobody() -> None:
+def test_empty_list_allows_no_principal() -> None:
     allowed = AllowedPrincipals.parse("")
     assert not allowed
     assert not allowed.allows(ANONYMOUS)
 
 
 @pytest.mark.parametrize("text", ["a", "User:", ":a", "User:a;b"])
-def test_a_list_that_is_none(text: str) -> None:
+def test_invalid_list_of_principals_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not TYPE:NAME"):
         AllowedPrincipals.parse(text)

@@ -1,4 +1,4 @@
-"""TLS files: which handshakes they allow, and what happens when they are replaced."""
+"""TLS files: accepted handshakes, and replacement of files."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ def files_of(issued: IssuedCertificate, **more: str) -> TlsFiles:
 
 
 def replace_by(old: Path, new: Path) -> None:
-    """Put a new file in the old one's place, as tools do that renew certificates."""
+    """Replace a file atomically, as tools that renew certificates do."""
     fresh = old.with_suffix(".new")
     fresh.write_bytes(new.read_bytes())
     fresh.replace(old)
@@ -46,7 +46,7 @@ def served_name(tls: ServerTls, authority: Authority, name: str | None = "localh
     )
 
 
-def test_the_key_may_be_in_the_file_of_the_certificate_and_have_a_password(ours: Authority) -> None:
+def test_key_may_be_in_the_certificate_file_and_encrypted(ours: Authority) -> None:
     issued = ours.issue("one", key_password="let me in")
     assert served_name(ServerTls(files_of(issued), "listen"), ours) == "one"
     alone = TlsFiles(str(issued.combined_file), key_password="let me in")
@@ -68,7 +68,7 @@ def test_the_key_may_be_in_the_file_of_the_certificate_and_have_a_password(ours:
         ("required", "one that ended", False),
     ],
 )
-def test_who_is_let_in(
+def test_handshake_follows_client_auth(
     ours: Authority, theirs: Authority, client_auth: str, showing: str, let_in: bool
 ) -> None:
     files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
@@ -79,7 +79,7 @@ def test_who_is_let_in(
         "one of a stranger": str(theirs.issue("stranger").combined_file),
         "one that ended": str(ours.issue("late", ended=True).combined_file),
     }[showing]
-    # TLS 1.2, where a client hears of the refusal within the handshake.
+    # With TLS 1.2, the client sees the refusal within the handshake.
     client = client_context(str(ours.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
     if let_in:
         certificate_seen = handshake(tls.context, client).clients_certificate
@@ -89,13 +89,13 @@ def test_who_is_let_in(
             handshake(tls.context, client)
 
 
-def test_an_old_protocol_is_refused(ours: Authority) -> None:
+def test_protocols_older_than_tls_1_2_are_refused(ours: Authority) -> None:
     tls = ServerTls(files_of(ours.issue("server")), "listen")
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("name", ["localhost", None])
-def test_a_new_certificate_is_used_from_the_next_handshake_on(ours: Authority, name: str | None) -> None:
+def test_new_certificate_is_used_from_the_next_handshake(ours: Authority, name: str | None) -> None:
     issued = ours.issue("before")
     tls = ServerTls(files_of(issued), "listen")
     assert tls.reload_if_changed() is False
@@ -110,7 +110,7 @@ def test_a_new_certificate_is_used_from_the_next_handshake_on(ours: Authority, n
 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
-def test_no_session_is_resumed_with_tls_1_2(ours: Authority, client_auth: str) -> None:
+def test_sessions_are_not_resumed_with_tls_1_2(ours: Authority, client_auth: str) -> None:
     files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
     tls = ServerTls(files, "listen")
     client = client_context(
@@ -122,8 +122,8 @@ def test_no_session_is_resumed_with_tls_1_2(ours: Authority, client_auth: str) -
     assert not handshake(tls.context, client, session=handshake(tls.context, client).session).resumed
 
 
-def test_a_context_goes_with_its_handshake(ours: Authority) -> None:
-    """Each takes some 13 KB: none must wait for the garbage collector."""
+def test_context_is_freed_after_its_handshake(ours: Authority) -> None:
+    """A context takes about 13 KB; reference counting frees it without the garbage collector."""
     tls = ServerTls(files_of(ours.issue("server")), "listen")
     gc.collect()
     gc.disable()
@@ -134,7 +134,7 @@ def test_a_context_goes_with_its_handshake(ours: Authority) -> None:
         gc.enable()
 
 
-def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority, theirs: Authority) -> None:
+def test_removed_authority_is_no_longer_trusted(ours: Authority, theirs: Authority) -> None:
     both = ours.certificate.with_name("both.pem")
     both.write_bytes(ours.certificate.read_bytes() + theirs.certificate.read_bytes())
     files = files_of(ours.issue("server"), ca=str(both), client_auth="required")
@@ -150,13 +150,14 @@ def test_an_authority_that_was_taken_out_is_not_trusted_any_more(ours: Authority
     assert tls.reload_if_changed() is True
     with pytest.raises(ssl.SSLError):
         handshake(tls.context, client)
-    # Nor is it by what it was let in with before.
+    # A session from before the removal is refused too.
     with pytest.raises(ssl.SSLError):
         handshake(tls.context, client, session=let_in.session)
 
 
-def test_files_behind_links_are_noticed_as_kubernetes_replaces_them(ours: Authority, tmp_path: Path) -> None:
-    """A mounted secret: files are links into `..data`, which is a link that is replaced."""
+def test_files_behind_kubernetes_links_are_reloaded(ours: Authority, tmp_path: Path) -> None:
+    """In a mounted secret, files are links into the directory `..data`, which is a link that gets
+    replaced."""
     mounted = tmp_path / "mounted"
     for version in ("1", "2"):
         issued = ours.issue(f"version {version}")
@@ -190,7 +191,7 @@ def take_the_key_of_another(issued: IssuedCertificate) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, take_the_key_of_another])
-def test_bad_new_files_keep_the_old_ones_in_use_and_the_log_says_so(
+def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     ours: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     issued = ours.issue("before")
@@ -214,7 +215,7 @@ def test_bad_new_files_keep_the_old_ones_in_use_and_the_log_says_so(
 
 
 class Reported(ServerTls):
-    """Says when files were loaded again."""
+    """A ServerTls that sets an event when it has reloaded its files."""
 
     def __init__(self, files: TlsFiles) -> None:
         super().__init__(files, "listen")
@@ -228,7 +229,7 @@ class Reported(ServerTls):
 
 
 @async_test
-async def test_watching_notices_a_change(ours: Authority) -> None:
+async def test_watch_reloads_changed_files(ours: Authority) -> None:
     issued = ours.issue("before")
     tls = Reported(files_of(issued))
     watching = asyncio.create_task(tls.watch(0.01))
@@ -251,9 +252,7 @@ async def test_watching_notices_a_change(ours: Authority) -> None:
         ({"client_auth": "required"}, "listen.ssl.ca.location= cannot be used: it must be given with"),
     ],
 )
-def test_files_of_no_use_are_named_in_one_line(
-    ours: Authority, change: dict[str, str], complaint: str
-) -> None:
+def test_unusable_file_is_one_error_line(ours: Authority, change: dict[str, str], complaint: str) -> None:
     files = files_of(ours.issue("server", key_password="right"), **change)
     with pytest.raises(ConfigError) as raised:
         ServerTls(files, "listen")
@@ -261,5 +260,5 @@ def test_files_of_no_use_are_named_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_the_password_of_a_key_is_not_shown() -> None:
+def test_key_password_is_not_in_the_repr() -> None:
     assert "secret" not in repr(TlsFiles("a.pem", key_password="secret"))

@@ -1,4 +1,4 @@
-"""Tokens: which are taken, what a client hears of one that is not, and where the keys come from."""
+"""OAUTHBEARER tokens: validation, refusals as in Kafka, and key sets from files and URLs."""
 
 import json
 import ssl
@@ -41,20 +41,20 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
     return f"n,{authorization},\x01auth=Bearer {token}\x01\x01".encode()
 
 
-def test_a_good_token_names_its_subject_and_its_end(key_file: str) -> None:
+def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
     @async_test
     async def taken() -> None:
         turn = await TokenExchange(tokens_of(key_file)).take(first_message(ISSUER.token()))
         assert turn.response == b""
         assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
-        # A token need not say which key it is signed with.
+        # The token may omit the id of its key.
         identity = await tokens_of(key_file).validate(ISSUER.token(key_id=None))
         assert identity.principal == "User:alice"
 
     taken()
 
 
-# A header whose JSON is nested too deep for the parser.
+# JSON that is nested too deeply for the parser.
 DEEP = urlsafe_b64encode(b"[" * 100_000).rstrip(b"=").decode()
 RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
 
@@ -85,7 +85,7 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
         ("no.token", None, "no token"),
     ],
 )
-def test_tokens_that_are_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
+def test_invalid_token_is_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
     @async_test
     async def refused() -> None:
         with pytest.raises(InvalidToken, match=reason):
@@ -94,13 +94,13 @@ def test_tokens_that_are_refused(key_file: str, token: str, rules: TokenRules | 
     refused()
 
 
-def test_what_is_expected_of_a_token_and_there(key_file: str) -> None:
+def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
     @async_test
     async def taken() -> None:
         token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
         identity = await tokens_of(key_file, RULES._replace(subject_claim="azp")).validate(token)
         assert identity.name == "client-7"
-        # Clocks differ a little.
+        # A clock difference of up to 30 s is allowed.
         assert await tokens_of(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
         assert await tokens_of(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
 
@@ -114,7 +114,7 @@ def rename_keys(key_file: str) -> None:
     Path(key_file).write_text(renamed)
 
 
-def test_a_login_is_valid_as_long_as_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
+def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
     @async_test
     async def taken() -> None:
         tokens = tokens_of(key_file)
@@ -127,7 +127,7 @@ def test_a_login_is_valid_as_long_as_its_key_is_in_the_set(tmp_path: Path, key_f
     taken()
 
 
-def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
+def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
     @async_test
     async def refused() -> None:
         exchange = TokenExchange(tokens_of(key_file))
@@ -144,7 +144,7 @@ def test_a_refusal_is_told_as_kafka_tells_it(key_file: str) -> None:
     "message",
     [b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"n,,auth=Bearer abc", b"\xff"],
 )
-def test_what_is_no_first_message(key_file: str, message: bytes) -> None:
+def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> None:
     @async_test
     async def refused() -> None:
         with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
@@ -153,7 +153,7 @@ def test_what_is_no_first_message(key_file: str, message: bytes) -> None:
     refused()
 
 
-def test_nobody_becomes_somebody_else(key_file: str) -> None:
+def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
     @async_test
     async def refused() -> None:
         exchange = TokenExchange(tokens_of(key_file))
@@ -164,7 +164,7 @@ def test_nobody_becomes_somebody_else(key_file: str) -> None:
     refused()
 
 
-def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path: Path) -> None:
+def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
     other = Issuer("key-2")
     file = tmp_path / "keys.json"
     keys = open_key_source(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
@@ -192,7 +192,7 @@ def test_a_file_of_keys_is_read_again_when_it_changes(tmp_path: Path) -> None:
         ISSUER.keys.replace("sig", "enc"),
     ],
 )
-def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
+def test_key_file_without_signature_keys_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -201,7 +201,7 @@ def test_a_file_without_keys_for_signatures(tmp_path: Path, text: str) -> None:
 
 
 class KeyServer(ThreadingHTTPServer):
-    """Gives a key set, or an error while it has none; counts how often it was asked."""
+    """An HTTP server of a key set. Without a key set, it responds with 503. `asked` counts the requests."""
 
     keys: str | None = None
     asked = 0
@@ -219,12 +219,12 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Suppress the request log."""
 
 
 @contextmanager
 def key_server(certificate: Path | None = None) -> Iterator[tuple[KeyServer, str]]:
-    """Run a server of keys, over TLS if it has a certificate; gives it and its URL."""
+    """Run a key server, over TLS if a certificate is given; yield the server and its URL."""
     with KeyServer(("127.0.0.1", 0), _Answer) as server:
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -240,7 +240,7 @@ def key_server(certificate: Path | None = None) -> Iterator[tuple[KeyServer, str
             thread.join()
 
 
-def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
+def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 100.0
@@ -252,19 +252,19 @@ def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
         with key_server() as (server, url):
             keys = open_key_source(url, SETTING, 3600)
             assert isinstance(keys, UrlKeySource)
-            # Nobody answers yet, and is not asked again at once.
+            # The first request fails. It is not repeated before the retry interval has passed.
             assert await keys.matching("key-1") == []
             server.keys = ISSUER.keys
             assert await keys.matching("key-1") == []
             assert server.asked == 1
             now_s += jwks.RETRY_INTERVAL_S
             assert len(await keys.matching("key-1")) == 1
-            # A key that is new there.
+            # The server has a new key.
             server.keys = Issuer("key-2").keys
             assert await keys.matching("key-2") == []
             now_s += jwks.RETRY_INTERVAL_S
             assert len(await keys.matching("key-2")) == 1
-            # What was good stays in use while nobody answers.
+            # The last keys stay in use while the server fails.
             server.keys = None
             now_s += jwks.RETRY_INTERVAL_S
             assert await keys.matching("key-3") == []
@@ -274,7 +274,7 @@ def test_a_url_is_asked_for_keys_that_are_not_known_but_not_all_the_time(
     asked()
 
 
-def test_keys_come_over_tls_from_whom_the_given_authority_signed(
+def test_key_server_must_have_a_certificate_of_the_given_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
@@ -295,7 +295,7 @@ def test_keys_come_over_tls_from_whom_the_given_authority_signed(
     assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
 
 
-def test_keys_do_not_come_from_another_host_of_the_same_authority(
+def test_key_server_certificate_must_match_the_host_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = Authority(tmp_path)
@@ -313,7 +313,7 @@ def test_keys_do_not_come_from_another_host_of_the_same_authority(
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 
 
-def test_an_authority_of_keys_that_cannot_be_read_is_named() -> None:
+def test_unreadable_key_server_authority_is_named() -> None:
     with pytest.raises(ConfigError) as raised:
         open_key_source("https://keys.example/", SETTING, 3600, ca_file="/nowhere")
     assert str(raised.value).startswith(

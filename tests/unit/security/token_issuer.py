@@ -1,4 +1,4 @@
-"""Somebody who issues tokens: a private key, the public set of it, and what it signs."""
+"""An issuer of JSON Web Tokens: a private key, its public key set and signed tokens."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ class Issuer:
         return str(file)
 
     def token(self, subject: str | None = "alice", *, key_id: str | None = "", **claims: Any) -> str:
-        """Sign a token that is good from NOW_S for an hour, with other claims on top; None: left out."""
+        """Return a token valid from NOW_S for one hour; `claims` override claims, None omits one."""
         whole = {"sub": subject, "iat": NOW_S, "exp": NOW_S + 3600, **claims}
         headers = {} if key_id is None else {"kid": key_id or self.key_id}
         present = {name: value for name, value in whole.items() if value is not None}
@@ -33,11 +33,11 @@ class Issuer:
 
 
 class StandingClock:
-    """A clock that shows what it is told."""
+    """A clock with a fixed time that a test can change."""
 
     def __init__(self, now_s: float = NOW_S) -> None:
         self.now_s = now_s
 
     def now_ms(self) -> int:
-        """Return the time in ms."""
+        """Return the time in milliseconds."""
         return int(self.now_s * 1000)
