@@ -1,6 +1,6 @@
-"""A file of settings of an earlier release: this release takes it, with the same defaults.
+"""A properties file of an earlier release is accepted and has the same defaults.
 
-To record all settings anew, run `python -m tests.unit.config.test_golden_configuration FILE`.
+To record all settings again, run `python -m tests.unit.config.test_golden_configuration FILE`.
 """
 
 import sys
@@ -15,18 +15,18 @@ FILE = GOLDEN / "configuration-1.properties"
 
 
 def defaults() -> dict[str, str]:
-    """Return the default of each setting, except `advertise`, whose default is another setting."""
+    """Return the default of each setting except `advertise`, which defaults to another setting."""
     return {setting.name: setting.default for setting in SETTINGS if setting.name != "advertise"}
 
 
-def test_settings_of_an_earlier_release_are_known_and_keep_their_defaults() -> None:
+def test_settings_of_an_earlier_release_keep_their_defaults() -> None:
     recorded = {each.name: each.value for each in parse_properties(FILE.read_text("utf-8"))}
     known = defaults()
     assert {name: known.get(name) for name in recorded} == recorded
 
 
-def test_a_file_of_an_earlier_release_is_taken() -> None:
-    # The default replication factor is refused with a journal.
+def test_configuration_file_of_an_earlier_release_is_accepted() -> None:
+    # Use a topic, because a journal refuses the default replication factor.
     flags = {"--log": "kafka", "--bootstrap-servers": "localhost:9092"}
     assert load_config(flags, file=FILE).config == load_config(flags).config
 

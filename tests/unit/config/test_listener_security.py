@@ -1,4 +1,4 @@
-"""The settings of who may connect: what goes together, and secrets from files."""
+"""The security settings of the listener: valid combinations, and secrets from files."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ OAUTH = {
 GROUP = {"log": "kafka", "bootstrap.servers": "k:1", "ownership": "group"}
 
 
-def test_what_is_secured_may_listen_anywhere() -> None:
+def test_secured_listener_may_use_any_address() -> None:
     for settings in (SSL, SASL, OAUTH):
         config = load_config({**settings, "listen": "0.0.0.0:9095", "advertise": "kafka-1:9095"}).config
         assert config.listen.host == "0.0.0.0"
@@ -42,11 +42,11 @@ def test_what_is_secured_may_listen_anywhere() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "[::1]"])
-def test_plaintext_listens_where_only_this_machine_reaches_it(host: str) -> None:
+def test_plaintext_listener_may_use_loopback_addresses(host: str) -> None:
     assert load_config({"listen": f"{host}:9095"}).config.listen.port == 9095
 
 
-def test_plaintext_listens_elsewhere_only_if_that_is_said_to_be_safe() -> None:
+def test_plaintext_on_other_addresses_requires_plaintext_allowed() -> None:
     with pytest.raises(ConfigError, match=r"^listen=10.0.0.1:9095 cannot be used: .*plaintext.allowed=true"):
         load_config({"listen": "10.0.0.1:9095"})
     settings = {"listen": "10.0.0.1:9095", "listen.plaintext.allowed": "True"}
@@ -82,17 +82,17 @@ def test_plaintext_listens_elsewhere_only_if_that_is_said_to_be_safe() -> None:
         ({"listen.security.protocol": "TLS"}, "listen.security.protocol"),
     ],
 )
-def test_what_does_not_go_together_is_named(settings: dict[str, str], setting: str) -> None:
+def test_invalid_combination_of_settings_is_named(settings: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(settings)
     assert raised.value.setting == setting
     assert "\n" not in str(raised.value)
 
 
-def test_every_secret_can_be_in_a_file(tmp_path: Path) -> None:
+def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("  let me in \n")
-    # Those of HTTP are refused without a certificate for HTTP.
+    # Settings of HTTP need a certificate for HTTP, so they are left out here.
     secrets = [setting for setting in SETTINGS if setting.secret and not setting.name.startswith("http.")]
     assert {"sasl.password", "listen.ssl.key.password"} <= {setting.name for setting in secrets}
     for setting in secrets:
@@ -104,7 +104,7 @@ def test_every_secret_can_be_in_a_file(tmp_path: Path) -> None:
         assert load_config(environ=environ).config == loaded.config
 
 
-def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> None:
+def test_secret_is_given_once_and_its_file_must_exist(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("x")
     with pytest.raises(ConfigError, match=r"sasl.password.file=.* omitted if sasl.password is given"):
@@ -113,7 +113,7 @@ def test_a_secret_is_given_once_and_its_file_must_be_there(tmp_path: Path) -> No
         load_config({"sasl.password.file": str(tmp_path / "nothing")})
 
 
-def test_a_secret_behind_a_misspelt_name_is_not_shown() -> None:
+def test_secret_of_a_misspelt_setting_is_not_shown() -> None:
     with pytest.raises(ConfigError, match=r"^sasl.pasword cannot .* did you mean sasl.password") as raised:
         load_config({"sasl.pasword": "let-me-in"})
     assert "let-me-in" not in str(raised.value)
@@ -133,11 +133,11 @@ def test_a_secret_behind_a_misspelt_name_is_not_shown() -> None:
         ("", False),
     ],
 )
-def test_only_addresses_of_this_machine_are_loopback(host: str, is_local: bool) -> None:
+def test_is_loopback_accepts_only_loopback_addresses(host: str, is_local: bool) -> None:
     assert is_loopback(host) is is_local
 
 
-def test_plaintext_that_others_reach_is_a_risk() -> None:
+def test_exposed_plaintext_listener_is_a_risk() -> None:
     others = HostPort("0.0.0.0", 9095)
     config = Config(listen=others, advertise=HostPort("h", 9095), listen_plaintext_allowed="true")
     assert "every host that reaches it" in str(config.listen_risk(config.listen))

@@ -1,4 +1,4 @@
-"""Where values come from, and the one line that an operator reads when one of them is bad."""
+"""Sources of values and their precedence, and the error line for an invalid value."""
 
 import re
 from pathlib import Path
@@ -10,14 +10,14 @@ from coordinator.errors import ConfigError
 
 
 def refusal(**sources: object) -> ConfigError:
-    """Return the error of loading; fails if there is none or if it is more than a line."""
+    """Return the error of load_config; assert that it is one line."""
     with pytest.raises(ConfigError) as caught:
         load_config(**sources)  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1
     return caught.value
 
 
-def test_without_any_source_all_values_are_defaults() -> None:
+def test_defaults_are_used_without_any_source() -> None:
     loaded = load_config()
     assert set(loaded.origins.values()) == {"default"}
     assert loaded.config.listen == HostPort("127.0.0.1", 9095)
@@ -26,7 +26,7 @@ def test_without_any_source_all_values_are_defaults() -> None:
     assert loaded.notes == ()
 
 
-def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:
+def test_flags_override_environment_file_and_defaults(tmp_path: Path) -> None:
     file = tmp_path / "coordinator.properties"
     file.write_text("max.connections=1\nload.wait.ms=1\nnode.ids=1\n")
     environ = {"SHARE_COORDINATOR_MAX_CONNECTIONS": "2", "SHARE_COORDINATOR_LOAD_WAIT_MS": "2"}
@@ -44,10 +44,10 @@ def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> No
     assert loaded.origins["stop.timeout.ms"] == "default"
 
 
-def test_every_setting_is_reached_by_each_spelling(tmp_path: Path) -> None:
+def test_every_setting_can_be_given_in_each_spelling(tmp_path: Path) -> None:
     texts = {"address": "h:1", "path": "d", "int": "499", "text": "h:1"}
     one_copy = ("state.topic.replication.factor", "state.topic.min.isr")
-    # Of use only with others.
+    # These settings are valid only together with others.
     with_others = {
         "listen.allowed.principals",
         "listen.sasl.users.file",
@@ -77,7 +77,7 @@ def test_every_setting_is_reached_by_each_spelling(tmp_path: Path) -> None:
         assert setting.kind == "choice" or expected != load_config().config
 
 
-def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
+def test_environment_can_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=7")
     assert load_config(environ={"SHARE_COORDINATOR_CONFIG": str(file)}).config.node_ids == 7
@@ -104,7 +104,7 @@ def test_the_environment_can_name_the_file(tmp_path: Path) -> None:
         ("share.coordinator.state.topic.compression.codec", "gzip", "a whole number from 0 to 4"),
     ],
 )
-def test_a_bad_value_names_the_setting_the_value_and_what_is_allowed(
+def test_invalid_value_error_names_setting_value_and_allowed_values(
     flag: str, text: str, allowed: str
 ) -> None:
     error = refusal(flags={flag: text})
@@ -128,7 +128,7 @@ def test_a_bad_value_names_the_setting_the_value_and_what_is_allowed(
         ("ssl.truststore.location", "ssl.ca.location"),
     ],
 )
-def test_an_unknown_setting_comes_with_the_nearest_known_one(given: str, nearest: str) -> None:
+def test_unknown_setting_error_suggests_the_nearest_setting(given: str, nearest: str) -> None:
     error = refusal(flags={given: "1"})
     assert error.setting == given
     assert f"did you mean {nearest}?" in str(error)
@@ -138,7 +138,7 @@ def test_an_unknown_setting_comes_with_the_nearest_known_one(given: str, nearest
     "name",
     ["sasl.jaas.config", "listener.name.internal.plain.sasl.jaas.config", "sasl.client.secret", "password"],
 )
-def test_what_is_behind_an_unknown_name_is_not_shown(tmp_path: Path, name: str) -> None:
+def test_value_of_an_unknown_setting_is_not_shown(tmp_path: Path, name: str) -> None:
     file = tmp_path / "x.properties"
     file.write_text(f'{name}=org.apache password="hush"')
     for error in (
@@ -151,7 +151,7 @@ def test_what_is_behind_an_unknown_name_is_not_shown(tmp_path: Path, name: str) 
         assert "hush" not in str(error)
 
 
-def test_a_secret_is_not_shown_whatever_is_wrong_with_it(tmp_path: Path) -> None:
+def test_invalid_secret_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush\0")
     for error in (
         refusal(flags={"sasl.password": "hush\0"}),
@@ -163,11 +163,11 @@ def test_a_secret_is_not_shown_whatever_is_wrong_with_it(tmp_path: Path) -> None
         assert "hush" not in str(error)
 
 
-def test_an_unknown_setting_near_nothing_comes_with_the_way_to_all() -> None:
+def test_unknown_setting_without_a_near_one_refers_to_config_show() -> None:
     assert "config show" in str(refusal(flags={"zookeeper.connect": "h:1"}))
 
 
-def test_an_unknown_variable_of_ours_is_refused_and_others_are_not_looked_at() -> None:
+def test_unknown_environment_variable_with_our_prefix_is_refused() -> None:
     error = refusal(environ={"PATH": "/bin", "SHARE_COORDINATOR_MAX_CONNECTION": "5"})
     assert error.setting == "SHARE_COORDINATOR_MAX_CONNECTION"
     assert "did you mean SHARE_COORDINATOR_MAX_CONNECTIONS?" in str(error)
@@ -186,20 +186,20 @@ def test_an_unknown_variable_of_ours_is_refused_and_others_are_not_looked_at() -
         "SHARE_COORDINATOR_REQUIRE_ALL",
     ],
 )
-def test_what_kubernetes_and_the_tests_put_there_is_no_setting(variable: str) -> None:
+def test_variables_of_kubernetes_and_of_the_tests_are_ignored(variable: str) -> None:
     assert load_config(environ={variable: "tcp://10.0.0.1:9095"}).config == load_config().config
 
 
-def test_an_empty_variable_counts_as_not_set() -> None:
+def test_empty_variable_counts_as_unset() -> None:
     assert load_config(environ={"SHARE_COORDINATOR_NODE_IDS": ""}).origins["node.ids"] == "default"
 
 
-def test_a_setting_given_by_two_flags_is_refused() -> None:
+def test_setting_given_by_two_flags_is_refused() -> None:
     error = refusal(flags={"--node-ids": "1", "node.ids": "2"})
     assert "flag --node-ids and flag --set node.ids" in str(error)
 
 
-def test_a_bad_line_of_the_file_is_named(tmp_path: Path) -> None:
+def test_invalid_line_of_the_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=4\nmax.connections=0\n")
     assert f"({file}:2)" in str(refusal(file=file))
@@ -207,20 +207,20 @@ def test_a_bad_line_of_the_file_is_named(tmp_path: Path) -> None:
     assert "line 2: node.ids was already given on line 1" in str(refusal(file=file))
 
 
-def test_a_complaint_is_one_line_whatever_was_given() -> None:
+def test_error_is_one_escaped_line() -> None:
     assert str(refusal(flags={"log": "disk\nor\x1b[2Jmemory\u2028ä"})).startswith(
         "log=disk\\nor\\x1b[2Jmemory\\u2028ä cannot be used: it must be memory, journal or kafka"
     )
     assert "\n" not in str(refusal(flags={"a\nb": "1"}))
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_unreadable_file_is_one_error_line(tmp_path: Path) -> None:
     assert "No such file" in str(refusal(file=tmp_path / "missing"))
     (tmp_path / "latin").write_bytes(b"data.dir=\xe9")
     assert "UTF-8" in str(refusal(file=tmp_path / "latin"))
 
 
-def test_kafkas_settings_without_effect_are_accepted_and_noted() -> None:
+def test_kafka_settings_without_effect_are_accepted_and_noted() -> None:
     flags = {
         "share.coordinator.threads": "8",
         "share.coordinator.append.linger.ms": "-1",

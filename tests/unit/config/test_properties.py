@@ -1,4 +1,4 @@
-"""Java's `.properties` syntax: the cases of java.util.Properties that Kafka's own files use."""
+"""Java's `.properties` syntax: the cases of java.util.Properties that occur in Kafka's files."""
 
 import pytest
 
@@ -32,27 +32,27 @@ from coordinator.config.properties import Property, parse_properties
         ("a=b\r", "a", "b"),
     ],
 )
-def test_one_entry(text: str, name: str, value: str) -> None:
+def test_property_is_parsed(text: str, name: str, value: str) -> None:
     assert parse_properties(text) == [Property(name, value, 1)]
 
 
-def test_comments_and_blank_lines_are_no_entries() -> None:
+def test_comments_and_blank_lines_are_ignored() -> None:
     text = "# one\n\n   ! two\r\n \t\na=1\n  # three \\\nb=2\n"
     assert parse_properties(text) == [Property("a", "1", 5), Property("b", "2", 7)]
 
 
-def test_a_continued_entry_counts_from_its_first_line() -> None:
+def test_continued_line_has_the_number_of_its_first_line() -> None:
     assert parse_properties("a=1,\\\n  2,\\\n  3\nb=4") == [Property("a", "1,2,3", 1), Property("b", "4", 4)]
 
 
-def test_a_name_given_twice_is_refused() -> None:
+def test_duplicate_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^line 3: a was already given on line 1$"):
         parse_properties("a=1\nb=2\na=1")
 
 
 @pytest.mark.parametrize("text", [r"a=\u12", r"a=\u12g4", r"a=\u"])
-def test_a_bad_unicode_escape_is_refused(text: str) -> None:
+def test_invalid_unicode_escape_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^line 1: .*four hexadecimal digits") as raised:
         parse_properties(text)
-    # It may be of a password.
+    # The error does not show the text, which may belong to a password.
     assert "12" not in str(raised.value)

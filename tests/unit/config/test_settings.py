@@ -1,4 +1,4 @@
-"""The table of settings: Kafka's names and defaults, the three spellings, the checks across settings."""
+"""The table of settings: Kafka's names and defaults, the three spellings, and checks across settings."""
 
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[3]
         ("security.protocol", "PLAINTEXT"),
     ],
 )
-def test_kafkas_settings_keep_kafkas_name_and_default(name: str, default: str) -> None:
+def test_kafka_setting_keeps_its_name_and_default(name: str, default: str) -> None:
     assert {setting.name: setting.default for setting in SETTINGS}[name] == default
 
 
-def test_one_name_in_three_spellings() -> None:
+def test_setting_has_three_spellings() -> None:
     spellings = {setting.name: (setting.env, setting.flag) for setting in SETTINGS}
     assert spellings["max.connections"] == ("SHARE_COORDINATOR_MAX_CONNECTIONS", "--max-connections")
     assert spellings["share.coordinator.write.timeout.ms"] == (
@@ -39,19 +39,19 @@ def test_one_name_in_three_spellings() -> None:
     )
 
 
-def test_no_two_settings_share_a_spelling() -> None:
+def test_spellings_are_unique() -> None:
     for column in ("attribute", "name", "env", "flag"):
         spellings = [getattr(setting, column) for setting in SETTINGS]
         assert sorted(set(spellings)) == sorted(spellings)
 
 
-def test_every_setting_has_a_meaning_and_says_what_is_allowed() -> None:
+def test_every_setting_has_a_meaning_and_allowed_values() -> None:
     assert [
         setting.name for setting in SETTINGS if not (setting.meaning.endswith(".") and setting.allowed)
     ] == []
 
 
-def test_the_reference_page_is_that_of_the_code() -> None:
+def test_reference_page_is_generated_from_the_settings() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text("utf-8") == render_reference()
 
 
@@ -64,7 +64,7 @@ def test_the_reference_page_is_that_of_the_code() -> None:
         (" kafka-1.example:1 ", "kafka-1.example", 1),
     ],
 )
-def test_an_address_is_parsed(text: str, host: str, port: int) -> None:
+def test_address_is_parsed(text: str, host: str, port: int) -> None:
     assert HostPort.parse(text) == HostPort(host, port)
     assert str(HostPort.parse(text)) == text.strip()
 
@@ -83,12 +83,12 @@ def test_an_address_is_parsed(text: str, host: str, port: int) -> None:
         "h:٣",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".*"):
         HostPort.parse(text)
 
 
-def test_the_advertised_address_is_that_of_listen_unless_given() -> None:
+def test_advertised_address_defaults_to_listen() -> None:
     assert Config(listen=HostPort("localhost", 7)).advertise == HostPort("localhost", 7)
     assert Config(listen=HostPort("localhost", 7), advertise=HostPort("proxy", 9)).advertise == HostPort(
         "proxy", 9
@@ -96,25 +96,25 @@ def test_the_advertised_address_is_that_of_listen_unless_given() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_a_wildcard_address_cannot_be_advertised(host: str) -> None:
+def test_wildcard_address_cannot_be_advertised(host: str) -> None:
     with pytest.raises(ConfigError, match="advertise="):
         Config(listen=HostPort(host, 9095))
 
 
-def test_the_queue_must_hold_one_frame() -> None:
+def test_queue_must_hold_one_frame() -> None:
     with pytest.raises(
         ConfigError, match=r"queued.max.request.bytes=2048 .* at least socket.request.max.bytes"
     ):
         Config(frame_bytes_max=4096, queued_bytes_max=2048)
 
 
-def test_the_last_node_id_must_be_one() -> None:
+def test_last_node_id_must_be_an_int32() -> None:
     assert Config(node_id_first=2**31 - 4, node_ids=4).node_ids == 4
     with pytest.raises(ConfigError, match=r"node.id.first="):
         Config(node_id_first=2**31 - 3, node_ids=4)
 
 
-def test_replicas_of_a_group_have_room_for_their_node_ids() -> None:
+def test_first_node_id_of_a_group_has_an_upper_limit() -> None:
     group: dict[str, Any] = {"log": "kafka", "bootstrap_servers": "kafka:9092", "ownership": "group"}
     assert Config(node_id_first=2**30, **group).node_id_first == 2**30
     with pytest.raises(
@@ -123,12 +123,12 @@ def test_replicas_of_a_group_have_room_for_their_node_ids() -> None:
         Config(node_id_first=2**30 + 1, **group)
 
 
-def test_a_config_does_not_change() -> None:
+def test_config_is_immutable() -> None:
     with pytest.raises(ValidationError):
         Config().state_partitions = 7
 
 
-def test_a_log_in_kafka_needs_brokers_and_what_logging_in_takes() -> None:
+def test_log_in_kafka_requires_brokers_and_credentials() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers= .* at least one broker"):
         Config(log="kafka")
     with pytest.raises(ConfigError, match=r"sasl\.password= .* security\.protocol=SASL_SSL"):
@@ -137,13 +137,13 @@ def test_a_log_in_kafka_needs_brokers_and_what_logging_in_takes() -> None:
     assert config.bootstrap_servers == "b:1,[::1]:2"
 
 
-def test_copies_are_promised_only_where_there_are_some() -> None:
+def test_journal_refuses_a_replication_factor_over_1() -> None:
     with pytest.raises(ConfigError, match="the journal has one copy"):
         Config(state_topic_replication_factor=3)
     assert Config(state_topic_replication_factor=1).log == "journal"
 
 
-def test_a_secret_is_not_shown() -> None:
+def test_secret_is_displayed_as_asterisks() -> None:
     shown = {setting.name: setting.display_value(Config(sasl_password="s3cret")) for setting in SETTINGS}
     assert shown["sasl.password"] == "********"
     assert shown["ssl.key.password"] == ""
