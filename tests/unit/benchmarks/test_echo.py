@@ -1,11 +1,11 @@
-"""What the server without work answers is an answer."""
+"""The responses of the echo server, which benchmarks use as a server without work."""
 
 from protocol.messages import write_share_group_state as write_api
 from tests.benchmarks.echo import answer
 from tests.benchmarks.loads import Load, write_frame
 
 
-def test_an_answer_is_of_one_share_partition_without_an_error() -> None:
+def test_echo_response_has_one_share_partition_without_error() -> None:
     frame = write_frame(Load(1, 1, 4), bytes(16), 0).data[4:]
     answered = answer(frame)
     assert int.from_bytes(answered[:4], "big") == len(answered) - 4

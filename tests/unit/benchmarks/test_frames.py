@@ -1,4 +1,4 @@
-"""The requests of the benchmarks: what they ask for, and which numbers in them grow lap by lap."""
+"""The request frames of the benchmarks: contents, and the fields that increase in each lap."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ TOPIC_ID = bytes(range(16))
 
 
 def advanced(frame: Frame, offset_step: int, epoch_step: int = 0) -> bytes:
-    """Do what the generator does at the end of a lap."""
+    """Return the frame of the next lap, with the fields increased as the generator does."""
     out = bytearray(frame.data)
     for places, size, step in ((frame.offset_places, 8, offset_step), (frame.epoch_places, 4, epoch_step)):
         for place in places:
@@ -38,7 +38,7 @@ def decoded(data: bytes) -> list[write_api.PartitionData]:
 @pytest.mark.parametrize(
     "load", [Load(1, 1, 4), Load(8, 50, 20), Load(1, 200, 1), Load(1, 10, 130), Load(8, 10, 4, "repeated")]
 )
-def test_start_offsets_and_batches_grow_and_nothing_else(load: Load) -> None:
+def test_next_lap_increases_only_start_offsets_and_batches(load: Load) -> None:
     frame = write_frame(load, TOPIC_ID, 0)
     old, new = decoded(frame.data), decoded(advanced(frame, 1000, 7))
     assert len(new) == load.partitions
@@ -51,16 +51,16 @@ def test_start_offsets_and_batches_grow_and_nothing_else(load: Load) -> None:
         ]
 
 
-def test_epochs_grow_where_the_request_says_so() -> None:
+def test_next_lap_increases_epochs_if_epochs_grow() -> None:
     request = initialize_request("group", TOPIC_ID, range(3), start_offset=-1)
     frame = request_frame(initialize_api, 0, request, epochs_grow=True)
     (topic,) = initialize_api.decode_request(advanced(frame, 1000, 7), HEADER_BYTES, 0).topics
-    # -1 is no offset.
+    # A start offset of -1 means "unknown" and does not increase.
     assert [(part.state_epoch, part.start_offset) for part in topic.partitions] == [(7, -1)] * 3
 
 
 @pytest.mark.parametrize("kind", ["write", "repeated", "one repeated", "overlapping", "unordered"])
-def test_a_lap_begins_where_the_last_one_ended(kind: str) -> None:
+def test_lap_begins_where_the_previous_one_ended(kind: str) -> None:
     load = Load(1, 10, 4, kind)
     (client,) = load.clients(0, [TOPIC_ID])
     assert len(client.run) == REQUESTS_A_LAP
@@ -72,12 +72,12 @@ def test_a_lap_begins_where_the_last_one_ended(kind: str) -> None:
     ("kind", "partitions"),
     [("write", [0, 1, 2, 3]), ("repeated", [0, 0, 0, 0]), ("one repeated", [0, 1, 2, 0])],
 )
-def test_a_kind_names_its_share_partitions(kind: str, partitions: list[int]) -> None:
+def test_load_kind_determines_the_share_partitions(kind: str, partitions: list[int]) -> None:
     entries = decoded(write_frame(Load(1, 4, 4, kind), TOPIC_ID, 0).data)
     assert [entry.partition for entry in entries] == partitions
 
 
-def test_batches_overlap_or_have_no_order() -> None:
+def test_overlapping_and_unordered_loads_have_such_batches() -> None:
     (entry,) = decoded(write_frame(Load(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
     batches = unpack(entry.state_batches)
     assert all(one.last_offset > next_one.first_offset for one, next_one in pairwise(batches))
@@ -86,7 +86,7 @@ def test_batches_overlap_or_have_no_order() -> None:
     assert first_offsets not in (sorted(first_offsets), sorted(first_offsets, reverse=True))
 
 
-def test_connections_and_runs_have_groups_of_their_own() -> None:
+def test_each_connection_and_run_has_its_own_group() -> None:
     load = Load(2, 1, 4, "find", in_flight=3)
     clients = load.clients(0, [TOPIC_ID]) + load.clients(1, [TOPIC_ID])
     for number, client in enumerate(clients):
@@ -95,14 +95,14 @@ def test_connections_and_runs_have_groups_of_their_own() -> None:
         assert client.in_flight == 3
 
 
-def test_a_mixed_load_has_a_connection_with_an_interval_first() -> None:
+def test_mixed_load_has_one_connection_with_an_interval() -> None:
     clients = Load(2, 1, 4, "mixed").clients(0, [TOPIC_ID])
     assert [bool(client.interval_ms) for client in clients] == [True, False, False]
 
 
-def test_share_partitions_are_counted_group_by_group() -> None:
+def test_share_partitions_are_divided_into_groups() -> None:
     made = list(keys(2 * GROUP_PARTITIONS + 1, TOPIC_ID, "held"))
     assert len(set(made)) == 2 * GROUP_PARTITIONS + 1
     assert [key.group_id for key in made[::GROUP_PARTITIONS]] == ["held-000000", "held-000001", "held-000002"]
-    # Each group is initialized, and then written to.
+    # Two frames for each group: an Initialize and a Write.
     assert len(added_frames(4 * GROUP_PARTITIONS, "added")) == 2 * 4

@@ -1,4 +1,4 @@
-"""The load generators, in C and in Python, against a server that answers as the test says."""
+"""The load generators in C and in Python, against a server whose responses the test defines."""
 
 import socket
 import threading
@@ -32,7 +32,7 @@ def _language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @contextmanager
 def server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
-    """Serve one connection after the other; yield the port and the requests that arrive."""
+    """Serve each connection in a thread; yield the port and the list of received requests."""
     received: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
@@ -75,7 +75,7 @@ def write_response(*codes: int, request: bytes = b"") -> bytes:
 
 @pytest.mark.usefixtures("_language")
 @pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
-def test_an_error_in_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
+def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
     frame = write_frame(Load(1, 3, 4), TOPIC_ID, 0)
     with server(partial(lambda request: write_response(*codes))) as (port, received):
         figures = drive_frames("127.0.0.1", port, [Client([], [frame])], 60.0, answers_max=5)
@@ -83,7 +83,7 @@ def test_an_error_in_any_share_partition_fails_the_response(codes: tuple[int, ..
 
 
 @pytest.mark.usefixtures("_language")
-def test_responses_to_every_kind_of_request_are_checked() -> None:
+def test_read_and_find_coordinator_responses_are_checked() -> None:
     read = request_frame(read_api, 0, read_request("group", TOPIC_ID, [0]))
     find = request_frame(find_api, 6, find_request("group:topic:0"))
 
@@ -105,7 +105,7 @@ def test_responses_to_every_kind_of_request_are_checked() -> None:
 
 
 @pytest.mark.skipif(generator() is None, reason="no C compiler")
-def test_offsets_grow_from_the_second_lap_on_with_requests_in_flight() -> None:
+def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     load = Load(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
     with server(lambda request: write_response(0)) as (port, received):
@@ -117,12 +117,12 @@ def test_offsets_grow_from_the_second_lap_on_with_requests_in_flight() -> None:
     ]
     first, second = starts[1], starts[2]
     assert starts == [first, first, second, first + 100, second + 100, first + 200, second + 200]
-    # A correlation id for each request.
+    # Each request has its own correlation id.
     assert [frame[4:8] for frame in received] == [number.to_bytes(4, "big") for number in range(7)]
 
 
 @pytest.mark.skipif(generator() is None, reason="no C compiler")
-def test_a_refused_prologue_ends_the_run() -> None:
+def test_failed_prologue_ends_the_run() -> None:
     frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
     with (
         server(lambda request: write_response(42)) as (port, _),
@@ -132,7 +132,7 @@ def test_a_refused_prologue_ends_the_run() -> None:
 
 
 @pytest.mark.usefixtures("_language")
-def test_a_connection_with_an_interval_waits_between_its_requests() -> None:
+def test_connection_with_an_interval_waits_between_requests() -> None:
     frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
     with server(lambda request: write_response(0)) as (port, received):
         drive_frames("127.0.0.1", port, [Client([], [frame], interval_ms=60_000)], 0.05)

@@ -1,4 +1,4 @@
-"""What benchmarks read of the machine and of Kafka's log."""
+"""Measurements from /proc and from Kafka's log that the benchmarks use."""
 
 import os
 from pathlib import Path
@@ -24,19 +24,19 @@ ENDED = (
 )
 
 
-def test_idle_and_waiting_for_disks_is_not_busy() -> None:
+def test_idle_and_iowait_are_not_busy_time() -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     stat = f"cpu  {ticks} 0 {2 * ticks} {900 * ticks} {50 * ticks} 0 0 0 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
     assert busy_seconds(stat) == 3.0
 
 
-def test_what_we_use_ourselves_is_not_other_peoples() -> None:
+def test_own_cpu_time_is_not_that_of_others() -> None:
     assert share_of_others(busy_s=9.0, own_s=7.0, all_s=10.0) == 0.2
-    # The kernel counts in ticks: it may say that more was used by us than by all.
+    # The kernel counts in ticks, so the time of this process may exceed the total.
     assert share_of_others(busy_s=1.0, own_s=1.1, all_s=10.0) == 0.0
 
 
-def test_kafkas_loading_is_from_the_first_word_to_the_last() -> None:
+def test_kafka_loading_time_is_from_first_start_to_last_end() -> None:
     partitions = range(STATE_PARTITIONS)
     lines = [BEGAN.format(n="1,000", p=0), BEGAN.format(n="0,500", p=1)]
     lines += [ENDED.format(n="2,000", p=p) for p in partitions[:-1]]
@@ -49,7 +49,7 @@ def test_kafkas_loading_is_from_the_first_word_to_the_last() -> None:
     assert found == (100 * STATE_PARTITIONS, 3.0)
 
 
-def test_the_rate_of_kafkas_own_tool_is_found_by_its_name() -> None:
+def test_performance_rate_is_read_by_its_column_name() -> None:
     printed = (
         "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms\n"
         "2026-11-21 15:00:00:000, 2026-11-21 15:00:08:000, 38.1, 4.7, 50000.5, 400000, 8000\n"
@@ -57,12 +57,12 @@ def test_the_rate_of_kafkas_own_tool_is_found_by_its_name() -> None:
     assert performance_rate(printed) == 50000.5
 
 
-def test_a_compiled_module_is_found_in_a_running_process(tmp_path: Path) -> None:
+def test_compiled_module_is_found_in_a_running_process(tmp_path: Path) -> None:
     assert maps_extension_of(os.getpid(), Path(msgspec.__file__).parent)
     assert not maps_extension_of(os.getpid(), tmp_path)
 
 
-def test_cpu_time_of_a_process_is_that_of_all_its_threads() -> None:
+def test_cpu_time_of_a_process_includes_all_threads() -> None:
     before_s = os.times()
     measured_s = process_cpu_seconds(os.getpid())
     after_s = os.times()

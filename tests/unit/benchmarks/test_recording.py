@@ -1,4 +1,4 @@
-"""Recorded traffic: what becomes of the bytes of a persister, and what is sent when they are replayed."""
+"""Recorded traffic of a persister: the stored shapes, and the requests of a replay."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def recorded(*data: bytes, requests_max: int = 100) -> list[Shape]:
     return recorder.shapes()
 
 
-def test_a_write_becomes_its_shape() -> None:
+def test_write_request_is_recorded_as_its_shape() -> None:
     (shape,) = recorded(WRITE)
     assert shape == Shape(
         0,
@@ -61,7 +61,7 @@ def test_a_write_becomes_its_shape() -> None:
     )
 
 
-def test_groups_topics_and_partitions_are_numbered_as_they_appear() -> None:
+def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> None:
     key = SharePartitionKey("a:b", ORDERS, 9)
     find = framed(find_api, 6, find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)]))
     read = framed(
@@ -83,17 +83,17 @@ def test_groups_topics_and_partitions_are_numbered_as_they_appear() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
-def test_requests_arrive_in_pieces(size: int) -> None:
+def test_requests_in_pieces_are_recorded(size: int) -> None:
     data = WRITE + WRITE
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [shape.topics for shape in recorded(*pieces)] == [recorded(WRITE)[0].topics] * 2
 
 
-def test_a_recorder_is_full_after_the_requests_that_were_asked_for() -> None:
+def test_recorder_stops_after_the_requested_number() -> None:
     assert len(recorded(WRITE, WRITE, WRITE, requests_max=2)) == 2
 
 
-def test_a_new_recording_keeps_the_connections() -> None:
+def test_new_recording_keeps_open_connections() -> None:
     recorder = TrafficRecorder()
     first, second = recorder.connection(), recorder.connection()
     recorder.begin(10)
@@ -104,7 +104,7 @@ def test_a_new_recording_keeps_the_connections() -> None:
     assert [(shape.ms, shape.connection) for shape in recorder.shapes()] == [(0, 0), (1000, 1)]
 
 
-def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
     recording = Recording(ABOUT, recorded(WRITE, WRITE))
     save(recording, tmp_path / "one")
     again = load(tmp_path / "one")
@@ -114,7 +114,7 @@ def test_a_file_gives_back_what_was_saved(tmp_path: Path) -> None:
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_a_replay_sends_the_shape_with_epochs_and_offsets_that_grow() -> None:
+def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
     replay = Replay(Recording(ABOUT, recorded(WRITE)), brokers=2)
     clients = replay.clients(3, TOPIC_IDS)
     assert len(clients) == replay.connections == 2
@@ -129,12 +129,12 @@ def test_a_replay_sends_the_shape_with_epochs_and_offsets_that_grow() -> None:
             StateBatch(FIRST_OFFSET + 1, FIRST_OFFSET + 5, 2, 1),
             StateBatch(FIRST_OFFSET, FIRST_OFFSET, 0, 2),
         ]
-        # The second entry has one epoch and six offsets more.
+        # The second entry of the shape adds 1 to the epoch and 6 to the offset; the next lap exceeds both.
         assert second.leader_epoch == FIRST_EPOCH + 2
         assert second.start_offset > FIRST_OFFSET + 6
 
 
-def test_a_replay_initializes_what_it_writes_to() -> None:
+def test_replay_initializes_its_share_partitions() -> None:
     (client,) = Replay(Recording(ABOUT, recorded(WRITE)), brokers=1).clients(0, TOPIC_IDS)
     (prologue,) = client.prologue
     request = initialize_api.decode_request(prologue.data, HEADER_BYTES, 0)

@@ -1,4 +1,4 @@
-"""The tables that the benchmarks print."""
+"""The tables of the benchmark report."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: 
     return made
 
 
-def test_a_side_has_its_ratio_to_the_kafka_beside_it_round_by_round() -> None:
+def test_ratio_to_the_paired_kafka_is_taken_round_by_round() -> None:
     ours = side("ours", 1000, 3000, 6000, beside="1 broker")
     kafka = side("Kafka", 1000, 2000, 8000, beside="1 broker")
     (row,) = figures_sheet([ours, kafka], [LOAD]).rows
@@ -36,7 +36,7 @@ def test_a_side_has_its_ratio_to_the_kafka_beside_it_round_by_round() -> None:
     ]
 
 
-def test_cpu_time_comes_first() -> None:
+def test_cpu_time_is_the_first_column() -> None:
     ours, kafka = side("ours, sync=os", 3000, sync="os"), side("Kafka 4.4.0", 1000)
     sheet = ratio_sheet([ours, kafka], [LOAD])
     assert sheet is not None
@@ -46,7 +46,7 @@ def test_cpu_time_comes_first() -> None:
     ]
 
 
-def test_a_commit_is_compared_with_the_tree_at_the_same_sync() -> None:
+def test_commit_is_compared_at_the_same_sync_mode() -> None:
     sides = [
         side("ours, sync=os", 900, sync="os"),
         side("ours, sync=always", 890, sync="always"),
@@ -73,5 +73,5 @@ def test_failed_responses_are_reported_with_their_error_code() -> None:
     assert failed_rows([side("ours", 1000)]) == []
 
 
-def test_a_sheet_is_markdown_too() -> None:
+def test_sheet_is_rendered_as_markdown() -> None:
     assert Sheet(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | --- |\n| 1 | 2 |"

@@ -1,4 +1,4 @@
-"""The check that compares the cost of shapes of one size."""
+"""The check of costs of requests with equal size and different shape."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 
 
 class Measured(SystemUnderTest):
-    """A side with given CPU times instead of a process."""
+    """A system under test with given CPU times instead of a process."""
 
     def __init__(self, cpu_us: Callable[[Load], float], errors: int = 0) -> None:
         super().__init__("ours", "127.0.0.1", 1, [])
@@ -22,7 +22,7 @@ class Measured(SystemUnderTest):
         return Figures(1, 1, 1, 1, 1, self._errors, self._cpu_us(workload), 42 if self._errors else 0)
 
 
-def test_a_shape_that_costs_more_than_three_times_the_cheapest_is_found() -> None:
+def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
     prices = {"write": 10.0, "repeated": 30.0, "unordered": 31.0}
     side = Measured(lambda load: prices.get(load.kind, 20.0))
     found = {cost.load.kind: cost.met for cost in costs(side, shapes_of(10, 4), rounds=2, seconds=0)}
@@ -36,13 +36,13 @@ def test_a_shape_that_costs_more_than_three_times_the_cheapest_is_found() -> Non
     }
 
 
-def test_requests_in_flight_are_compared_but_set_no_limit() -> None:
+def test_requests_in_flight_are_compared_but_set_no_minimum() -> None:
     side = Measured(lambda load: 1.0 if load.in_flight > 1 else 10.0)
     assert all(cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0))
     side = Measured(lambda load: 31.0 if load.in_flight > 1 else 10.0)
     assert [cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0)][-1] is False
 
 
-def test_a_refused_request_is_no_cheap_shape() -> None:
+def test_failed_request_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match="INVALID_REQUEST"):
         costs(Measured(lambda load: 1.0, errors=3), shapes_of(10, 4), rounds=1, seconds=0)

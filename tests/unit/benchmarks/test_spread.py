@@ -1,22 +1,22 @@
-"""The arithmetic of benchmarks: what rounds come to."""
+"""Medians, ranges and ratios of benchmark rounds."""
 
 import pytest
 
 from tests.benchmarks.spread import ratios, spread
 
 
-def test_a_spread_is_the_middle_and_both_ends() -> None:
+def test_spread_is_median_minimum_and_maximum() -> None:
     assert spread([5.0, 1.0, 3.0]) == (3.0, 1.0, 5.0)
     assert spread([2.0, 4.0]) == (3.0, 2.0, 4.0)
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    # The second round was slow for both: that is no difference between them.
+    # The second round was slow for both sides, so it does not change the ratio.
     assert ratios([200.0, 20.0], [100.0, 10.0]) == (2.0, 2.0, 2.0)
     assert ratios([100.0, 300.0, 200.0], [100.0, 100.0, 100.0]) == (2.0, 1.0, 3.0)
 
 
-def test_sides_with_different_numbers_of_rounds_cannot_be_compared() -> None:
+def test_different_numbers_of_rounds_cannot_be_compared() -> None:
     with pytest.raises(ValueError, match="longer"):
         ratios([1.0], [1.0, 2.0])
 

@@ -1,4 +1,4 @@
-"""Aims: whether the rounds of both sides meet them."""
+"""Benchmark targets, and whether the rounds of two sides meet them."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LATENCY = Target(LOAD, "p50_us", 0.75, None, always_us_max=300)
 
 
 def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnderTest:
-    """A side with rounds of (requests a second, p50)."""
+    """Return a system under test with rounds of (requests per second, p50 in microseconds)."""
     made = SystemUnderTest(name, "127.0.0.1", 1, [bytes(16)], sync=sync)
     for rate, p50_us in rounds:
         made.add(LOAD, Figures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0, 1e6 / rate))
@@ -29,26 +29,26 @@ def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnder
         (RATE, "always", 1.2, 0, True),
         (LATENCY, "os", 0.75, 900, True),
         (LATENCY, "os", 0.76, 100, False),
-        # Whatever Kafka needs, this one is about our own latency.
+        # With sync=always, the target limits our own latency, independent of Kafka.
         (LATENCY, "always", 9.0, 300, True),
         (LATENCY, "always", 0.1, 301, False),
         (Target(LOAD, "p50_us", None, None), "os", 1.0, 1, None),
     ],
 )
-def test_more_is_better_but_for_latencies(
+def test_higher_is_better_except_for_latencies(
     aim: Target, sync: str, ratio: float, own: float, met: bool | None
 ) -> None:
     assert is_met(aim, sync, ratio, own) is met
 
 
-def test_what_is_asked_for_is_said_with_its_direction() -> None:
+def test_asked_text_shows_the_direction() -> None:
     assert asked_text(RATE, "os") == "≥ 4"
     assert asked_text(LATENCY, "os") == "≤ 0.75"
     assert asked_text(LATENCY, "always") == "≤ 0.3 ms"
     assert asked_text(Target(LOAD, "p50_us", None, None), "os") == "-"
 
 
-def test_the_verdict_is_that_of_the_middle_round() -> None:
+def test_verdict_uses_the_median_round() -> None:
     kafka = side("Kafka 4.4.0", "", [(100, 100), (100, 100), (100, 100)])
     ours = side("ours, sync=os", "os", [(450, 70), (100, 200), (410, 80)])
     found = verdict(RATE, ours, kafka)
@@ -56,11 +56,11 @@ def test_the_verdict_is_that_of_the_middle_round() -> None:
     assert verdict(LATENCY, ours, kafka).met is False
 
 
-def test_a_single_connection_may_take_more_cpu_time() -> None:
+def test_single_connection_may_take_more_cpu_time() -> None:
     assert (cpu_aim(LOAD).os, cpu_aim(Load(1, 1, 4)).os) == (0.25, 0.45)
 
 
-def test_json_has_all_rounds() -> None:
+def test_json_contains_all_rounds() -> None:
     kafka = side("Kafka 4.4.0", "", [(100, 100), (200, 50)])
     ours = side("ours, sync=os", "os", [(450, 70), (900, 40)])
     found = as_json([ours, kafka])
