@@ -1,4 +1,4 @@
-"""An event loop with real sockets on which a test lets time go by, instead of waiting for it to pass."""
+"""An event loop with real sockets whose clock a test can advance without waiting."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,13 +16,13 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end as asyncio.run does, on a loop whose time can be skipped."""
+    """Run a coroutine as asyncio.run does, on an event loop whose clock can be advanced with `skip`."""
     with asyncio.Runner(loop_factory=_SkippingLoop) as runner:
         return runner.run(main)
 
 
 def skip(seconds: float) -> None:
-    """Have so much time go by at once on the running loop: all that falls due in it is due now."""
+    """Advance the clock of the running loop; timers that are due then run in the next step."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, _SkippingLoop)
     loop.skip(seconds)

@@ -1,4 +1,4 @@
-"""The life of the process: what a first signal finishes, and what a second one does not wait for."""
+"""Start and stop of the process: the claims at start, and the effect of a first and a second signal."""
 
 import asyncio
 import signal
@@ -21,12 +21,12 @@ from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
 from tests.unit.server.wire import Client, request_frame
 
-# Longer than the test may take: only a signal ends the wait for answers.
+# Longer than the test takes, so that only a signal can end the wait for responses.
 STOP_TIMEOUT_MS = 60_000
 
 
 class Running:
-    """A coordinator of this process, with a log that a test lets appends through."""
+    """A coordinator in this process over a BlockingLog, with a connected client."""
 
     def __init__(self, log: BlockingLog, client: Client, ended: "asyncio.Task[int]") -> None:
         self.log = log
@@ -34,7 +34,7 @@ class Running:
         self.ended = ended
 
     async def until_held(self) -> None:
-        """Wait until an append is held."""
+        """Wait until the log holds an append."""
         async with asyncio.timeout(60):
             while not self.log.held:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -42,7 +42,7 @@ class Running:
 
 @asynccontextmanager
 async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Running]:
-    """Run a coordinator with one client that has initialised a share-partition."""
+    """Run a coordinator with a client that has initialized two share-partitions."""
     config = Config(
         listen=HostPort("127.0.0.1", 0),
         http=HostPort("127.0.0.1", 0),
@@ -70,7 +70,7 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
         await ended
 
 
-def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_first_signal_waits_for_accepted_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(monkeypatch, tmp_path) as one:
             one.log.blocking = True
@@ -90,7 +90,9 @@ def test_a_signal_lets_what_was_accepted_be_finished(monkeypatch: pytest.MonkeyP
     asyncio.run(scenario())
 
 
-def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_second_signal_does_not_wait_for_accepted_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     async def scenario() -> None:
         async with running(monkeypatch, tmp_path) as one:
             one.log.blocking = True
@@ -104,7 +106,7 @@ def test_a_second_signal_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch, t
     asyncio.run(scenario())
 
 
-def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config(
         listen=HostPort("127.0.0.1", 0),
         http=HostPort("127.0.0.1", 0),
@@ -127,7 +129,7 @@ def test_the_owner_of_all_claims_before_anybody_can_ask(monkeypatch: pytest.Monk
 
     async def listen_when_loaded(listener: Listener, address: HostPort) -> None:
         async with asyncio.timeout(60):
-            while not made[0].initial_load_done:  # noqa: ASYNC110 - nobody announces it
+            while not made[0].initial_load_done:  # noqa: ASYNC110 - no event announces it
                 await asyncio.sleep(0.001)
         await listen(listener, address)
 

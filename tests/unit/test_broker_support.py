@@ -1,4 +1,4 @@
-"""What surrounds the tests with a real broker: leaving them out, and leaving nothing behind."""
+"""Support of the tests with a real broker: deselection without Java, ports and child processes."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run tests that need a broker where neither Java nor Maven is installed."""
+    """Run a test that needs a broker in an environment without Java and Maven."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", A_BROKER_TEST],
         cwd=REPOSITORY,
@@ -37,7 +37,7 @@ def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.Comp
 
 
 @pytest.mark.slow
-def test_one_line_says_what_was_left_out_and_how_to_get_it(tmp_path: Path) -> None:
+def test_one_line_names_deselected_tests_and_how_to_get_the_programs(tmp_path: Path) -> None:
     done = run_without_programs(tmp_path)
     said = [line for line in done.stdout.splitlines() if "left out" in line]
     assert len(said) == 1, done.stdout
@@ -47,14 +47,14 @@ def test_one_line_says_what_was_left_out_and_how_to_get_it(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_where_everything_is_required_missing_programs_fail(tmp_path: Path) -> None:
+def test_missing_programs_fail_if_everything_is_required(tmp_path: Path) -> None:
     done = run_without_programs(tmp_path, **{REQUIRE_ALL: "1"})
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "1 error" in done.stdout
     assert "apt-get install openjdk-17-jdk-headless maven" in done.stdout
 
 
-def test_a_program_is_missing_when_it_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_that_is_not_on_the_path_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert {"java", "javac", "mvn"} <= set(missing_programs())
     for name in ("java", "javac", "mvn"):
@@ -69,7 +69,7 @@ def test_each_package_is_named_once() -> None:
     )
 
 
-def test_no_child_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
+def test_child_process_ends_when_its_test_run_is_killed(tmp_path: Path) -> None:
     script = PARENT_THAT_IS_KILLED.format(log=str(tmp_path / "child.log"))
     parent = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
@@ -80,24 +80,24 @@ def test_no_child_outlives_a_test_run_that_is_killed(tmp_path: Path) -> None:
 
 def is_running(pid: int) -> bool:
     try:
-        # A process that is dead and not yet fetched by its parent does not count.
+        # A zombie process does not count as running.
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
 
 
-def test_waiting_ends_with_what_did_not_happen() -> None:
+def test_wait_until_names_the_condition_that_timed_out() -> None:
     with pytest.raises(ConditionTimeout, match="the moon is made of cheese"):
         wait_until(lambda: False, seconds=0, what="the moon is made of cheese")
 
 
-def test_no_port_is_handed_out_twice() -> None:
+def test_port_is_assigned_only_once() -> None:
     ports = free_ports(50) + free_ports(50)
     assert len(set(ports)) == 100
 
 
-def test_no_port_is_handed_out_to_two_processes() -> None:
-    """Nobody listens at it, and yet it is not free: whoever has it may be about to start, or to come back."""
+def test_port_is_not_assigned_to_two_processes() -> None:
+    """A port without a listener may still be in use: its process may be about to start or to restart."""
     script = (
         "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._is_claimed(p)))"
     )
@@ -113,11 +113,9 @@ def test_no_port_is_handed_out_to_two_processes() -> None:
 
 
 @pytest.mark.broker
-def test_what_a_jvm_itself_has_to_say_is_not_in_what_its_program_says(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
+def test_jvm_warnings_go_to_stderr_instead_of_stdout(newest_jars: KafkaJars, tmp_path: Path) -> None:
     command = newest_jars.java("no.such.Program")
-    # With it goes an archive of classes, which is good for another class path.
+    # A different class path makes the JVM warn about its class-data archive.
     command[command.index("-cp") + 1] = str(tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.stdout == ""

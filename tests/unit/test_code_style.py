@@ -1,7 +1,7 @@
-"""Style as a test: sizes of files and functions, and calls that have one home.
+"""Style checks: sizes of files and functions, and calls that only certain modules may make.
 
-The limits make a reader's life easier and are no goal: a file that comes near its limit has two subjects.
-A banned call outside its home is an untestable fact from outside: time and chance come in as arguments.
+A file near its limit usually has two subjects. Time and randomness are passed as arguments, because calls of
+clocks and random generators cannot be tested.
 """
 
 import ast
@@ -20,7 +20,7 @@ FUNCTION_LINES_MAX = 60
 PRODUCT = ("protocol", "coordinator")
 GENERATED = ("protocol/messages/",)
 
-# Each call, and the only places of the product that may make it.
+# Each restricted call, and the only places of the product that may make it.
 HOMES = {
     "time.time": ("coordinator/clock.py",),
     "time.time_ns": ("coordinator/clock.py",),
@@ -65,7 +65,7 @@ def is_generated(path: Path) -> bool:
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Map the names that a module's imports bind to what they stand for, dotted."""
+    """Map each name that the imports of a module bind to its dotted origin."""
     names = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -79,7 +79,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 
 def banned_calls(source: str, path: str) -> list[str]:
-    """The calls of a module that it is no home of, as `line: call`."""
+    """Return the restricted calls that the module may not make, as `path:line: call`."""
     tree = parsed(source)
     names = imported_names(tree)
     found = []
@@ -88,7 +88,7 @@ def banned_calls(source: str, path: str) -> list[str]:
             continue
         head, *rest = ast.unparse(node.func).split(".")
         called = ".".join([names.get(head, head), *rest])
-        # datetime the class lives in datetime the module.
+        # Both `datetime.now` and `datetime.datetime.now` mean the class.
         called = called.replace("datetime.datetime.", "datetime.").replace("builtins.", "")
         home = HOMES.get(called, HOMES.get(called.split(".")[0] + ".*"))
         if home is not None and not path.startswith(tuple(home)):
@@ -97,7 +97,7 @@ def banned_calls(source: str, path: str) -> list[str]:
 
 
 def long_functions(source: str, path: str) -> list[str]:
-    """The functions of a module that are longer than the limit, docstrings counted."""
+    """Return the functions that are longer than the limit, including docstrings."""
     found = []
     for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -107,7 +107,7 @@ def long_functions(source: str, path: str) -> list[str]:
     return found
 
 
-def test_files_are_short() -> None:
+def test_files_are_within_the_line_limit() -> None:
     long = [
         f"{relative(path)} has {lines} lines"
         for path in python_files(*PRODUCT, "tests")
@@ -116,7 +116,7 @@ def test_files_are_short() -> None:
     assert long == []
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_within_the_line_limit() -> None:
     long = [
         entry
         for path in python_files(*PRODUCT, "tests")
@@ -126,7 +126,7 @@ def test_functions_are_short() -> None:
     assert long == []
 
 
-def test_facts_from_outside_have_one_home() -> None:
+def test_restricted_calls_are_made_only_by_their_modules() -> None:
     found = [
         entry
         for path in python_files(*PRODUCT)
@@ -135,7 +135,7 @@ def test_facts_from_outside_have_one_home() -> None:
     assert found == []
 
 
-def test_every_module_says_what_it_holds() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         relative(path)
         for path in python_files(*PRODUCT, "tests")
@@ -144,7 +144,7 @@ def test_every_module_says_what_it_holds() -> None:
     assert silent == []
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
+def test_no_module_has_a_vague_name() -> None:
     refused = [
         relative(path)
         for path in python_files(*PRODUCT, "tests")
@@ -153,8 +153,8 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert refused == []
 
 
-def test_nothing_is_left_for_later() -> None:
-    # Spelled in two halves, so that this file does not find itself.
+def test_no_open_tasks_are_left_in_the_text() -> None:
+    # Each word is split in two, so that this file does not match.
     later = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     files = [
         *python_files(*PRODUCT, "tests"),
@@ -172,7 +172,7 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_no_test_sleeps_or_mocks() -> None:
-    """Waiting for a real process or a broker may poll; everything else has its own clock or an event."""
+    """Tests of real processes and brokers may poll. All other tests control their clock or await an event."""
     found = []
     for path in python_files("tests/unit", "tests/property", "tests/simulation", "tests/transcripts"):
         tree = parsed(path.read_text("utf-8"))
@@ -200,23 +200,23 @@ def test_no_test_sleeps_or_mocks() -> None:
         ("print(1)", "print"),
     ],
 )
-def test_a_banned_call_is_found_under_any_name(source: str, call: str) -> None:
+def test_restricted_call_is_found_under_any_import_name(source: str, call: str) -> None:
     assert banned_calls(source, "coordinator/x.py") == [
         f"coordinator/x.py:{source.count(chr(10)) + 1}: {call}"
     ]
 
 
-def test_a_banned_call_is_allowed_at_home() -> None:
+def test_restricted_call_is_allowed_in_its_module() -> None:
     assert banned_calls("import time\ntime.time()", "coordinator/clock.py") == []
 
 
-def test_a_long_function_is_found() -> None:
+def test_long_function_is_found() -> None:
     body = "\n".join(["    pass"] * FUNCTION_LINES_MAX)
     assert long_functions(f"def f():\n{body}", "x.py") == [f"x.py:1: f has {FUNCTION_LINES_MAX + 1} lines"]
 
 
-def test_the_licence_goes_along() -> None:
-    """It says itself that whoever gets the program gets a copy: with the package, and so with the image."""
+def test_licence_is_in_the_package_and_in_the_image() -> None:
+    """The licence requires that each copy of the program includes the licence text."""
     assert "Apache License" in (ROOT / "LICENSE").read_text("utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert (project["license"], project["license-files"]) == ("Apache-2.0", ["LICENSE"])

@@ -1,4 +1,4 @@
-"""The clock of the event loop that the programs run on."""
+"""The clock of the event loop on which the programs run."""
 
 import asyncio
 from itertools import pairwise
@@ -8,7 +8,7 @@ import pytest
 from coordinator import event_loop
 
 
-def test_the_clock_tells_fractions_of_a_millisecond() -> None:
+def test_clock_has_a_resolution_below_one_millisecond() -> None:
     async def main() -> list[float]:
         loop = asyncio.get_running_loop()
         return [loop.time() for _ in range(10_000)]
@@ -18,7 +18,7 @@ def test_the_clock_tells_fractions_of_a_millisecond() -> None:
     assert min(step for step in steps if step) < 0.0005
 
 
-def test_timers_go_by_the_same_clock() -> None:
+def test_timers_use_the_same_clock() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()

@@ -1,4 +1,4 @@
-"""The bytes of records, batches and group messages: this release writes and reads those of earlier ones.
+"""Bytes of records, batches and group messages: this release writes and reads those of earlier releases.
 
 Each file in tests/golden has a line `name: bytes` for each example. To record a new format, add it to FORMATS
 and run `python -m tests.unit.test_golden_formats FILE`.
@@ -88,13 +88,13 @@ GROUP_MESSAGES: dict[str, Metadata | AssignmentMessage] = {
 
 
 def pair(record: tuple[bytes, bytes | None]) -> str:
-    """Write the key and the value of a record."""
+    """Return key and value of a record as hexadecimal text."""
     key, value = record
     return f"{key.hex()} {'null' if value is None else value.hex()}"
 
 
 def unpair(text: str) -> LogRecord:
-    """Read the key and the value of a record."""
+    """Return a log record with the key and value in the text."""
     key, value = text.split(" ")
     return LogRecord(5, 0, bytes.fromhex(key), None if value == "null" else bytes.fromhex(value), ())
 
@@ -131,17 +131,17 @@ FORMATS: Mapping[str, Callable[[], dict[str, str]]] = {
 
 
 def golden(file: str) -> dict[str, str]:
-    """Return the recorded bytes of each example."""
+    """Return the recorded text of each example by name."""
     lines = (GOLDEN / file).read_text("utf-8").splitlines()
     return dict(line.split(": ", 1) for line in lines)
 
 
 @pytest.mark.parametrize("file", FORMATS)
-def test_the_bytes_are_those_of_the_release_that_made_the_format(file: str) -> None:
+def test_encoded_examples_equal_the_recorded_bytes(file: str) -> None:
     assert FORMATS[file]() == golden(file)
 
 
-def test_state_records_are_read() -> None:
+def test_recorded_state_records_are_decoded() -> None:
     for name, text in golden("state-records-0.txt").items():
         record = unpair(text)
         assert decode_record(record.key, record.value) == STATE_RECORDS[name]
@@ -151,7 +151,7 @@ def test_state_records_are_read() -> None:
     ("file", "lease_ms", "topic_id"),
     [("claims-0.txt", 10_000, bytes(16)), ("claims-1.txt", LEASE_MS, TOPIC_ID)],
 )
-def test_claims_are_read(file: str, lease_ms: int, topic_id: bytes) -> None:
+def test_recorded_claims_are_decoded(file: str, lease_ms: int, topic_id: bytes) -> None:
     claim = unpair(golden(file)["claim"])
     assert read_claim(claim) == (lease_ms, topic_id, OWNER)
     accepted = FencingFilter()
@@ -161,7 +161,7 @@ def test_claims_are_read(file: str, lease_ms: int, topic_id: bytes) -> None:
     assert is_release(release)
 
 
-def test_a_batch_of_an_owner_is_read() -> None:
+def test_recorded_batch_of_an_owner_is_decoded() -> None:
     (batch,) = decode_batches(bytes.fromhex(golden("owner-batch-2.txt")["batch"]))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (4_000, 2, 6)
     found = [decode_record(record.key, record.value) for record in batch.records]
@@ -169,11 +169,11 @@ def test_a_batch_of_an_owner_is_read() -> None:
     assert {owner_epoch_of(record) for record in batch.records} == {11}
 
 
-def test_group_messages_are_read() -> None:
+def test_recorded_group_messages_are_decoded() -> None:
     for name, text in golden("group-messages-2.txt").items():
         read: Callable[[bytes], Any] = decode_metadata if "metadata" in name else decode_assignment
         assert read(text.encode()) == GROUP_MESSAGES[name]
-        # A later release adds elements at the end.
+        # Later releases may append elements, which this release ignores.
         assert read(text.encode()[:-1] + b',"new"]') == GROUP_MESSAGES[name]
 
 

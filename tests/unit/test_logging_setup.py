@@ -1,4 +1,4 @@
-"""Logging: one line a record for machines, one readable line for people."""
+"""Log formats: one JSON object per record, or one readable line."""
 
 import io
 import json
@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_json_has_the_facts_as_fields() -> None:
+def test_json_line_has_extra_values_as_fields() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "json", stream)
     logging.getLogger("coordinator.runtime").info(
@@ -47,7 +47,7 @@ def test_json_has_the_facts_as_fields() -> None:
     }
 
 
-def test_json_keeps_an_error_on_its_line() -> None:
+def test_json_line_includes_error_and_traceback() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "json", stream)
     try:
@@ -60,14 +60,14 @@ def test_json_keeps_an_error_on_its_line() -> None:
     assert "Traceback" in entry["traceback"]
 
 
-def test_text_is_for_people() -> None:
+def test_text_line_has_level_message_and_fields() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "text", stream)
     logging.getLogger("x").warning("slow append", extra={"shard": 7})
     assert stream.getvalue()[13:] == "WARNING slow append shard=7\n"
 
 
-def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
+def test_control_characters_cannot_forge_a_log_line() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "text", stream)
     forged = "x\n12:00:00.000 INFO    coordinator.audit: write request executed\x1b[2J"
@@ -99,21 +99,21 @@ def test_text_from_outside_cannot_look_like_a_line_of_ours() -> None:
         (None, "None"),
     ],
 )
-def test_fields_of_text_end_where_they_end(value: object, shown: str) -> None:
+def test_field_values_are_quoted_if_ambiguous(value: object, shown: str) -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "text", stream)
     logging.getLogger("x").info("up", extra={"group": value, "shard": 7})
     assert stream.getvalue()[13:] == f"INFO    up group={shown} shard=7\n"
 
 
-def test_lines_of_the_audit_have_its_name_in_the_text() -> None:
+def test_text_line_of_the_audit_log_has_the_logger_name() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "text", stream)
     logging.getLogger("coordinator.audit").warning("refused", extra={"who": "eve"})
     assert stream.getvalue()[13:] == "WARNING coordinator.audit: refused who=eve\n"
 
 
-def test_auto_is_text_on_a_terminal_only() -> None:
+def test_auto_format_is_text_only_on_a_terminal() -> None:
     terminal, pipe = Terminal(), io.StringIO()
     for stream in (terminal, pipe):
         set_up_logging("INFO", "auto", stream)
@@ -122,17 +122,17 @@ def test_auto_is_text_on_a_terminal_only() -> None:
     assert json.loads(pipe.getvalue())["event"] == "up"
 
 
-def test_the_level_holds() -> None:
+def test_level_filters_records() -> None:
     stream = io.StringIO()
     set_up_logging("WARNING", "text", stream)
     logging.getLogger("x").info("chatter")
     assert stream.getvalue() == ""
 
 
-def test_exceptions_that_a_client_causes_in_tls_are_one_line_in_a_while(
+def test_tls_exceptions_in_callbacks_are_logged_once_in_an_interval(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A TLS server name that is not ASCII made five raw lines for each handshake."""
+    """Without this limit, a TLS server name that is not ASCII causes five raw lines for each handshake."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     stream = io.StringIO()
     issued = Authority(tmp_path / "authority").issue("server")

@@ -1,4 +1,4 @@
-"""Text from outside is one line, and nothing in it is obeyed; as JSON it is still the same text."""
+"""Escaping of text from clients: one line without control characters; JSON keeps its value."""
 
 import json
 
@@ -17,7 +17,7 @@ from coordinator.printable import escape_json_unprintable, escape_unprintable
         ("日本", "日本"),
     ],
 )
-def test_what_does_not_show_is_written_out(text: str, written: str) -> None:
+def test_unprintable_characters_are_escaped(text: str, written: str) -> None:
     assert escape_unprintable(text) == written
 
 
@@ -30,7 +30,7 @@ def test_what_does_not_show_is_written_out(text: str, written: str) -> None:
         ("日本 😀", "日本 😀"),
     ],
 )
-def test_what_does_not_show_is_written_in_json_as_the_same_value(text: str, written: str) -> None:
+def test_unprintable_characters_in_json_keep_the_value(text: str, written: str) -> None:
     value = {"group": text, "more": [1]}
     line = escape_json_unprintable(json.dumps(value, ensure_ascii=False))
     assert f'"{written}"' in line
@@ -42,11 +42,11 @@ def test_what_does_not_show_is_written_in_json_as_the_same_value(text: str, writ
     ("encoding", "written"),
     [("utf-8", "é日😀"), ("latin-1", r"é\u65e5\ud83d\ude00"), ("ascii", r"\u00e9\u65e5\ud83d\ude00")],
 )
-def test_json_is_read_back_from_any_encoding(encoding: str, written: str) -> None:
+def test_json_is_escaped_for_the_output_encoding(encoding: str, written: str) -> None:
     assert escape_json_unprintable('"é日😀"', encoding) == f'"{written}"'
     assert json.loads(f'"{written}"') == "é日😀"
 
 
-def test_json_keeps_its_own_line_ends() -> None:
+def test_json_line_breaks_are_kept() -> None:
     text = json.dumps({"a": "b\nc"}, indent=2)
     assert escape_json_unprintable(text) == text

@@ -1,4 +1,5 @@
-"""Connections to brokers: what cannot be sent is told from what may have arrived."""
+"""Connections to brokers: errors distinguish requests that were not sent from requests that may have
+arrived."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +14,7 @@ from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.cluster import NoResponse
 
 
-def test_without_a_token_to_log_in_with_nothing_is_sent_and_no_broker_can_be_reached(
+def test_missing_token_file_means_not_sent_and_no_reachable_broker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def log_in(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:
