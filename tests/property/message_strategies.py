@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every message, made from the schemas."""
+"""Hypothesis strategies for all messages, derived from the schemas."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from protocol.codegen.schema import Field, Message, Struct
 from tests.property.wire_model import INT_BYTES, class_of
 
-# Texts on both sides of the lengths that take one byte and two.
+# Texts whose length needs one byte, and texts whose length needs two.
 _TEXTS = st.text(max_size=12) | st.sampled_from(["", "x" * 126, "x" * 127, "x" * 128, "grüße:ⲁ:😀"])
 
-# No schema of ours knows these: 0 to 3 and 1000 are taken.
+# Tag numbers that no schema uses; schemas use 0 to 3 and 1000.
 _UNKNOWN_TAG_NUMBERS = st.integers(4, 999) | st.integers(1001, 2**31 - 1)
 
-# Tagged fields that no schema knows, for one section.
+# Unknown tagged fields of one section.
 unknown_tags = st.dictionaries(_UNKNOWN_TAG_NUMBERS, st.binary(max_size=6), max_size=3).map(
     lambda fields: sorted(fields.items())
 )
@@ -27,7 +27,7 @@ packed_batches = st.lists(st.binary(min_size=19, max_size=19), max_size=5).map(
 
 @cache
 def values(message: Message, version: int) -> st.SearchStrategy[Any]:
-    """Values that a version can carry: what it has no field for keeps its default."""
+    """Return a strategy for values of a version; fields that the version lacks keep their defaults."""
     return _struct(message, message.body, version)
 
 
@@ -50,7 +50,7 @@ def _field(message: Message, field: Field, version: int) -> st.SearchStrategy[An
 def _scalar(type_name: str) -> st.SearchStrategy[Any]:
     if type_name in INT_BYTES:
         bits = 8 * INT_BYTES[type_name]
-        # Defaults are common in life too, and some of them are not written.
+        # Generate default values often, because tagged fields with defaults are not encoded.
         return st.sampled_from([-1, 0]) | st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
     if type_name == "bool":
         return st.booleans()
@@ -60,7 +60,7 @@ def _scalar(type_name: str) -> st.SearchStrategy[Any]:
 
 
 def large(message: Message, version: int, count: int) -> Any:
-    """One value with ``count`` elements in each array, and texts of as many characters."""
+    """Return a value with `count` elements in each array and `count` characters in each text."""
     return _large_struct(message, message.body, version, count)
 
 
@@ -74,7 +74,7 @@ def _large_struct(message: Message, struct: Struct, version: int, count: int) ->
         elif field.struct is not None and not field.is_array:
             item = _large_struct(message, field.struct, version, count)
         elif field.struct is not None:
-            # Arrays in arrays stay short inside, or the value would have a million elements.
+            # Nested arrays have only two elements in the outer array, to limit the size.
             has_arrays = any(inner.is_array and not inner.is_packed for inner in field.struct.fields)
             inner_count = count if not has_arrays else 2
             item = [_large_struct(message, field.struct, version, count) for _ in range(inner_count)]
@@ -94,7 +94,7 @@ _UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
 
 
 def broken(message: Message, version: int) -> Iterator[Any]:
-    """Values of which one field has no wire form: it does not fit its type, or the version lacks it."""
+    """Yield values with one invalid field: its value does not fit the type, or the version lacks it."""
     for path in _paths(message.body, version):
         value = large(message, version, 1)
         holder = value
@@ -117,7 +117,7 @@ def broken(message: Message, version: int) -> Iterator[Any]:
 
 
 def _paths(struct: Struct, version: int) -> Iterator[tuple[Field, ...]]:
-    """The ways from a message to each of its fields that is not a struct."""
+    """Yield the path from a message to each of its fields that is not a struct."""
     for field in struct.fields:
         if version not in field.versions:
             continue

@@ -1,4 +1,5 @@
-"""The merge is its one-sentence rule, offset by offset; and every fast way is equal to the general one."""
+"""The merge of state batches equals its definition for single offsets; optimized paths equal the general
+one."""
 
 from itertools import pairwise
 
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from coordinator.shard.batches import NO_START_OFFSET, clip, combine, merge_batches, normalise
 from protocol.state_batches import StateBatch, pack, unpack
 
-# Few offsets, states and counts, so that batches meet, overlap and tie all the time.
+# Few offsets, states and counts, so that batches often touch, overlap and have equal counts.
 OFFSET_MAX = 24
 
 
@@ -20,7 +21,7 @@ def one_batch(draw: st.DrawFn) -> StateBatch:
 
 
 batches = st.lists(one_batch(), max_size=8)
-# One batch per offset, ascending: what a consumer causes that acknowledges record by record.
+# One batch for each offset, ascending, as if a consumer acknowledged single records.
 ascending = st.builds(
     lambda start, kinds: [StateBatch(start + n, start + n, state, 1) for n, state in enumerate(kinds)],
     st.integers(0, OFFSET_MAX),
@@ -30,7 +31,7 @@ start_offsets = st.one_of(st.just(NO_START_OFFSET), st.integers(0, OFFSET_MAX + 
 
 
 def merge_by_definition(covering: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
-    """Return offset -> greatest (count, state), by looking at each offset of each batch."""
+    """Return a map of offsets to the greatest (count, state), computed for each offset of each batch."""
     greatest: dict[int, tuple[int, int]] = {}
     for batch in covering:
         for offset in range(batch.first_offset, batch.last_offset + 1):
@@ -56,7 +57,7 @@ def assert_is_run_of(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
 
 
 @given(batches, st.one_of(batches, ascending), start_offsets)
-def test_combining_is_the_rule_offset_by_offset(
+def test_combine_equals_the_definition_for_each_offset(
     current: list[StateBatch], written: list[StateBatch], start_offset: int
 ) -> None:
     run = normalise(pack(current), NO_START_OFFSET)
@@ -66,7 +67,7 @@ def test_combining_is_the_rule_offset_by_offset(
 
 
 @given(st.lists(batches, max_size=5), start_offsets, st.randoms(use_true_random=False))
-def test_the_order_of_writes_does_not_matter_and_repetition_changes_nothing(
+def test_merged_writes_do_not_depend_on_order_or_repetition(
     writes: list[list[StateBatch]], start_offset: int, random: object
 ) -> None:
     def laid(order: list[list[StateBatch]]) -> bytes:
@@ -82,19 +83,21 @@ def test_the_order_of_writes_does_not_matter_and_repetition_changes_nothing(
 
 
 @given(st.one_of(batches, ascending), start_offsets)
-def test_normalising_is_laying_over_nothing(written: list[StateBatch], start_offset: int) -> None:
+def test_normalise_equals_a_merge_into_nothing(written: list[StateBatch], start_offset: int) -> None:
     assert normalise(pack(written), start_offset) == pack(merge_batches(written, start_offset))
 
 
 @given(batches, start_offsets, start_offsets)
-def test_clipping_later_is_clipping_at_once(written: list[StateBatch], one: int, other: int) -> None:
+def test_clip_equals_a_merge_with_the_higher_start_offset(
+    written: list[StateBatch], one: int, other: int
+) -> None:
     lower, higher = sorted((one, other))
     run = normalise(pack(written), lower)
     assert clip(run, higher) == normalise(pack(written), higher)
 
 
 @given(batches, st.integers(0, OFFSET_MAX))
-def test_a_batch_that_ends_before_it_begins_covers_nothing(written: list[StateBatch], first: int) -> None:
+def test_inverted_batch_covers_no_offset(written: list[StateBatch], first: int) -> None:
     inverted = StateBatch(first, first - 1, 2, 5)
     assert normalise(pack([*written, inverted]), NO_START_OFFSET) == normalise(pack(written), NO_START_OFFSET)
     assert normalise(pack([inverted]), NO_START_OFFSET) == b""

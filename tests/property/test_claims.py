@@ -1,4 +1,4 @@
-"""The rule of ownership against a model that says it in so many words."""
+"""The fencing filter of a log, compared with a model."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from coordinator.log.claims import (
 )
 from protocol.record_batch import LogRecord
 
-# What is in a log: claims and records, each with an owner epoch or (as in Kafka's own topic) without.
+# (is a claim, owner epoch). In Kafka's own topic, records have no owner epoch.
 Entry = tuple[bool, int | None]
 owner_epochs = st.none() | st.integers(0, 5)
 logs = st.lists(st.tuples(st.booleans(), owner_epochs), max_size=30)
@@ -29,7 +29,7 @@ def record(log_offset: int, entry: Entry) -> LogRecord:
 
 
 def counting(entries: list[Entry], start: int = 0) -> list[int]:
-    """Return the log offsets that count for a reader from a start offset."""
+    """Return the log offsets that the filter accepts for a reader that begins at `start`."""
     fencing_filter = FencingFilter()
     return [
         log_offset
@@ -43,7 +43,8 @@ def rank(owner_epoch: int | None) -> int:
 
 
 def accepted_claims(entries: list[Entry]) -> list[int]:
-    """Accepted is what is higher than all accepted before it, and what the log begins with."""
+    """Return the offsets of claims whose owner epoch exceeds all previous ones and that of the first
+    record."""
     highest = rank(entries[0][1]) if entries and not entries[0][0] else -1
     accepted = []
     for log_offset, (claims, owner_epoch) in enumerate(entries):
@@ -54,7 +55,7 @@ def accepted_claims(entries: list[Entry]) -> list[int]:
 
 
 @given(logs)
-def test_a_record_counts_if_its_owner_epoch_is_that_of_the_last_accepted_claim(entries: list[Entry]) -> None:
+def test_record_is_accepted_if_its_owner_epoch_is_that_of_the_last_claim(entries: list[Entry]) -> None:
     accepted = accepted_claims(entries)
     expected = []
     for log_offset, (claims, owner_epoch) in enumerate(entries):
@@ -71,12 +72,12 @@ def test_a_record_counts_if_its_owner_epoch_is_that_of_the_last_accepted_claim(e
 
 
 @given(st.lists(st.tuples(st.just(False), st.none()), max_size=30))
-def test_a_log_without_claims_is_read_as_it_is(entries: list[Entry]) -> None:
+def test_log_without_claims_is_accepted_completely(entries: list[Entry]) -> None:
     assert counting(entries) == list(range(len(entries)))
 
 
 @given(logs, st.data())
-def test_pruning_up_to_a_record_that_counts_changes_nothing_behind_it(
+def test_pruning_up_to_an_accepted_record_does_not_change_the_rest(
     entries: list[Entry], data: st.DataObject
 ) -> None:
     whole = counting(entries)
@@ -86,10 +87,8 @@ def test_pruning_up_to_a_record_that_counts_changes_nothing_behind_it(
 
 
 @given(logs, logs)
-def test_what_a_deposed_owner_adds_behind_a_claim_changes_nothing(
-    entries: list[Entry], more: list[Entry]
-) -> None:
-    """Records of lower owner epochs, claims too, wherever they are put behind a claim."""
+def test_records_of_a_fenced_owner_do_not_change_the_result(entries: list[Entry], more: list[Entry]) -> None:
+    """Insert records and claims with lower owner epochs after a claim."""
     claim: Entry = (True, 6)
     own: Entry = (False, 6)
     junk = [entry for entry in more if entry[1] is not None]
@@ -99,7 +98,7 @@ def test_what_a_deposed_owner_adds_behind_a_claim_changes_nothing(
 
 
 @given(logs)
-def test_accepted_owner_epochs_rise(entries: list[Entry]) -> None:
+def test_accepted_owner_epochs_increase(entries: list[Entry]) -> None:
     fencing_filter = FencingFilter()
     seen: list[AcceptedClaim] = []
     for log_offset, entry in enumerate(entries):
@@ -111,7 +110,7 @@ def test_accepted_owner_epochs_rise(entries: list[Entry]) -> None:
 
 
 @given(st.integers(0, 2**31 - 1), st.text(max_size=20))
-def test_a_claim_reads_back(owner_epoch: int, owner: str) -> None:
+def test_claim_is_decoded(owner_epoch: int, owner: str) -> None:
     key, value = encode_claim(49, owner)
     one = LogRecord(3, 1, key, value, (("other", b"x"), *owner_epoch_headers(owner_epoch)))
     assert is_claim(one)
@@ -122,7 +121,7 @@ def test_a_claim_reads_back(owner_epoch: int, owner: str) -> None:
     assert fencing_filter.claim.owner_epoch == owner_epoch
 
 
-def test_what_only_looks_like_an_owner_epoch_is_none() -> None:
+def test_malformed_owner_epoch_header_is_ignored() -> None:
     for headers in (
         (),
         (("owner-epoch", None),),

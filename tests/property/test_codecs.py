@@ -1,4 +1,4 @@
-"""The generated codecs against the wire model, for every version of every message."""
+"""The generated codecs compared with the wire model, for every version of every message."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,7 +23,7 @@ every_flexible_case = pytest.mark.parametrize(
 
 
 def examples(count: int) -> settings:
-    """Return settings for so many examples, or a share of them with the profile of `make check`."""
+    """Return settings with `count` examples, scaled by the active Hypothesis profile."""
     count = max(1, count * settings().max_examples // 100)
     return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -31,7 +31,7 @@ def examples(count: int) -> settings:
 @every_case
 @examples(40)
 @given(data=st.data())
-def test_what_is_encoded_is_the_models_bytes_and_decodes_to_the_same(case: Case, data: st.DataObject) -> None:
+def test_encoded_value_equals_the_model_and_is_decoded(case: Case, data: st.DataObject) -> None:
     message, version = case
     codec = Codec(message, version)
     value = data.draw(values(message, version))
@@ -43,7 +43,7 @@ def test_what_is_encoded_is_the_models_bytes_and_decodes_to_the_same(case: Case,
 
 @every_case
 @pytest.mark.parametrize("count", [0, 1, 2, 126, 127, 128, 300])
-def test_lengths_on_both_sides_of_one_byte(case: Case, count: int) -> None:
+def test_lengths_around_the_varint_limits_are_encoded(case: Case, count: int) -> None:
     message, version = case
     codec = Codec(message, version)
     value = large(message, version, count)
@@ -65,11 +65,11 @@ def test_requests_and_responses_skip_unknown_tags(case: Case, data: st.DataObjec
 @every_record
 @examples(200)
 @given(data=st.data())
-def test_records_keep_unknown_tags_to_the_byte(case: Case, data: st.DataObject) -> None:
+def test_records_keep_unknown_tags_unchanged(case: Case, data: st.DataObject) -> None:
     message, version = case
     codec = Codec(message, version)
     value = data.draw(values(message, version))
-    # The tags of the record itself are part of the value already; those of its batches are not.
+    # Unknown tags of the record belong to the value. Only the tags of its batches are added here.
     sections = iter([data.draw(unknown_tags) for _ in range(len(value.state_batches) // 20)])
     tagged = encode(message, value, version, lambda: next(sections, []))
     decoded = codec.decode(tagged)
@@ -81,7 +81,7 @@ def test_records_keep_unknown_tags_to_the_byte(case: Case, data: st.DataObject) 
 @every_case
 @examples(8)
 @given(data=st.data())
-def test_every_truncation_is_a_decode_error(case: Case, data: st.DataObject) -> None:
+def test_truncated_message_is_a_decode_error(case: Case, data: st.DataObject) -> None:
     message, version = case
     codec = Codec(message, version)
     value = data.draw(values(message, version))
@@ -100,7 +100,7 @@ def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trai
     value = data.draw(values(message, version))
     encoded = codec.encode(value)
     if message.type == "header":
-        # A header is followed by a body.
+        # A body may follow a header.
         assert codec.decode(encoded + trailing) == value
         return
     with pytest.raises(DecodeError):
@@ -108,7 +108,7 @@ def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trai
 
 
 @every_case
-def test_a_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
+def test_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
     message, version = case
     codec = Codec(message, version)
     for unfit in broken(message, version):
@@ -117,7 +117,7 @@ def test_a_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
 
 
 def decodes_or_refuses(codec: Codec, noise: bytes) -> None:
-    """Decode; whatever is accepted must have a wire form, whatever is not must be a DecodeError."""
+    """Decode the bytes. A decoded value must survive a round trip; the only allowed error is DecodeError."""
     try:
         value = codec.decode(noise)
     except DecodeError:
@@ -128,18 +128,18 @@ def decodes_or_refuses(codec: Codec, noise: bytes) -> None:
 @every_case
 @examples(60)
 @given(noise=st.binary(max_size=200))
-def test_noise_is_a_decode_error_or_a_value(case: Case, noise: bytes) -> None:
+def test_random_bytes_are_a_decode_error_or_a_value(case: Case, noise: bytes) -> None:
     decodes_or_refuses(Codec(*case), noise)
 
 
 @every_case
 @examples(40)
 @given(data=st.data())
-def test_damaged_messages_are_a_decode_error_or_a_value(case: Case, data: st.DataObject) -> None:
+def test_damaged_message_is_a_decode_error_or_a_value(case: Case, data: st.DataObject) -> None:
     message, version = case
     value = data.draw(values(message, version))
     damaged = bytearray(encode(message, value, version, lambda: data.draw(unknown_tags)))
-    # Overwritten counts and lengths are what hurts, and small, huge and negative ones most.
+    # Mostly overwrite counts and lengths with small, huge and negative values.
     positions = st.integers(0, max(len(damaged) - 1, 0))
     bytes_that_hurt = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
     for position, byte in data.draw(st.dictionaries(positions, bytes_that_hurt, max_size=4)).items():

@@ -1,7 +1,7 @@
-"""The compiled front of connections beside connections without it: same answers at the same time and bounds.
+"""Connections with and without the compiled module produce equal output under equal limits.
 
-Two listeners get the same bytes, cut into the same pieces; one of them has no compiled module.  Their logs
-hold appends back, refuse them, and let them through; clients stop to read, and go.
+Two listeners get the same bytes in the same pieces; one of them has no compiled module. Their logs hold,
+refuse and release appends. Clients pause reading and disconnect.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Wire(asyncio.Transport):
-    """A transport that remembers what it was asked for."""
+    """A transport that records writes and calls of pause, resume and close."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,29 +38,29 @@ class Wire(asyncio.Transport):
         self.closing = False
 
     def write(self, data: Any) -> None:
-        """Remember an answer."""
+        """Record the bytes of a response."""
         self.seen.append(bytes(data))
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is being closed."""
+        """Return whether the connection is closing."""
         return self.closing
 
     def pause_reading(self) -> None:
-        """Remember that nothing more is read."""
+        """Record that reading was paused."""
         self.seen.append("pause")
 
     def resume_reading(self) -> None:
-        """Remember that reading goes on."""
+        """Record that reading was resumed."""
         self.seen.append("resume")
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """Record that the connection was closed."""
         self.closing = True
         self.seen.append("close")
 
 
 class Side:
-    """One of the two: a listener, and its ends of the connections."""
+    """A listener with the server side of its connections."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self.one = Served(limits)
@@ -68,7 +68,7 @@ class Side:
         self.protocols: list[Any] = []
 
     async def begin(self) -> None:
-        """Load, and connect."""
+        """Wait until the shards are loaded, and connect the clients."""
         await self.one.runtime.start()
         while not self.one.runtime.initial_load_done:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -79,19 +79,19 @@ class Side:
         self.one.log.blocking = True
 
     def connect(self) -> None:
-        """Let one more client come."""
+        """Connect one more client."""
         self.wires.append(Wire())
         self.protocols.append(cast(Any, self.one.listener)._connection())
         self.protocols[-1].connection_made(self.wires[-1])
 
     def lose(self, at: int) -> None:
-        """Let a client go, and another one come in its place."""
+        """Disconnect a client and replace it by a new one."""
         self.protocols[at].connection_lost(None)
         self.connect()
         self.wires[at], self.protocols[at] = self.wires.pop(), self.protocols.pop()
 
     def seen(self) -> Any:
-        """Everything that clients could see, and what they hold."""
+        """Return all recorded output of the clients and the held bytes of the listener."""
         return [wire.seen for wire in self.wires], self.one.listener.held_bytes
 
 
@@ -101,7 +101,7 @@ async def settle() -> None:
 
 
 def requests(random: Random) -> Iterator[bytes]:
-    """Yield what a client sends: writes mostly."""
+    """Yield the requests of a client, mostly writes."""
     for number in count(1):
         kind = random.randrange(12)
         if kind == 0:
@@ -113,9 +113,9 @@ def requests(random: Random) -> Iterator[bytes]:
 
 
 def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None:
-    """Let one thing happen on both sides."""
+    """Perform the same random action on both sides."""
     at = random.randrange(CLIENTS)
-    # Who was closed, or is not read from, sends nothing that arrives.
+    # A closed or paused connection receives no bytes.
     seen = sides[0].wires[at].seen
     is_read = [word for word in seen if word in ("pause", "resume")][-1:] != ["pause"]
     what = random.randrange(20)
@@ -149,7 +149,7 @@ def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None
 
 
 async def live(seed: int) -> None:
-    """Drive both with what a seed makes of it."""
+    """Run a random sequence of actions on both sides; assert equal output after each action."""
     random = Random(seed)
     limits = ServerLimits(
         requests_in_flight_max=random.choice([1, 3, 64]), queued_bytes_max=random.choice([150, 400, 100_000])
@@ -179,6 +179,6 @@ async def live(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_AT_A_TIME))
-def test_a_connection_with_the_compiled_front_is_one_without(first_seed: int) -> None:
+def test_compiled_connections_equal_general_ones(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
         asyncio.run(live(seed))

@@ -1,7 +1,7 @@
-"""The compiled way of loading beside the general way: same states, same frontier, same order of both.
+"""The compiled replay of a log compared with the general one: equal states, pruning offsets and orders.
 
-What is drawn is what logs hold, and everything next to it: tombstones, updates without a snapshot, values of
-other versions, tags that nobody knows, unknown record types, compressed batches, groups that are no text.
+Random logs contain ordinary records, and also tombstones, updates without a snapshot, other value versions,
+unknown tags and record types, compressed batches and unusual group ids.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ Record = tuple[bytes, bytes | None]
 
 
 class Draw:
-    """A log from a seed: mostly what coordinators write, and now and then anything."""
+    """A generator of random logs: mostly ordinary records, sometimes unusual or invalid ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -87,7 +87,8 @@ class Draw:
         return self.random.choice((-1, 0, 9))
 
     def spoiled(self, record: Record) -> Record:
-        """Once in a while, return what a later release might write, or nobody."""
+        """Return the record, or sometimes a variant with another type or version, or with a malformed
+        value."""
         key, value = record
         assert value is not None
         if not self.seldom():
@@ -103,7 +104,7 @@ class Draw:
         )
 
     def data(self, base_offset: int) -> tuple[bytes, int]:
-        """One batch, and the log offset behind it."""
+        """Return one encoded batch and the log offset after it."""
         random = self.random
         records = [self.record() for _ in range(random.randrange(1, 6))]
         headers = (("owner", b"1"), ("empty", b"")) if self.seldom() else ()
@@ -112,7 +113,7 @@ class Draw:
 
 
 def compressed(data: bytes) -> bytes:
-    """The same batch with its records in zstd, as a topic's compression.type makes it."""
+    """Return the same batch compressed with zstd, as the topic setting compression.type makes it."""
     covered = bytearray(data[COVERED_AT:HEADER_BYTES]) + bytes(cramjam.zstd.compress(data[HEADER_BYTES:]))
     covered[1] = 4
     size = (len(covered) + COVERED_AT - 12).to_bytes(4, "big")
@@ -124,7 +125,7 @@ def shard() -> Shard:
 
 
 def seen(shard: Shard) -> tuple[object, ...]:
-    """Everything that a shard is."""
+    """Return all observable contents of a shard."""
     return (
         list(shard.items()) and sorted(shard.items()),
         [(key, first_needed_offset(packed)) for key, packed in shard.packed_states()],
@@ -136,7 +137,7 @@ def seen(shard: Shard) -> tuple[object, ...]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30))
-def test_both_ways_make_the_same_shard(seed: int, batches: int) -> None:
+def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     draw = Draw(seed)
     general, compiled = shard(), shard()
     one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
@@ -154,7 +155,7 @@ def test_both_ways_make_the_same_shard(seed: int, batches: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.data())
-def test_what_is_damaged_is_refused_both_ways(seed: int, data: st.DataObject) -> None:
+def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject) -> None:
     batch, _ = Draw(seed).data(0)
     at = data.draw(st.integers(0, len(batch) - 1))
     spoiled = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
@@ -178,7 +179,7 @@ def test_what_is_damaged_is_refused_both_ways(seed: int, data: st.DataObject) ->
         assert seen(compiled) == seen(general)
 
 
-def test_names_are_one_object_for_all_shards() -> None:
+def test_names_are_shared_by_all_shards() -> None:
     names = loading.InternedNames()
     keys = []
     for partition in range(2):
@@ -193,7 +194,7 @@ def test_names_are_one_object_for_all_shards() -> None:
     assert keys[0].topic_id is keys[1].topic_id
 
 
-def test_an_empty_log_leaves_an_empty_shard() -> None:
+def test_empty_log_gives_an_empty_shard() -> None:
     own = shard()
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
     assert replay.take(b"") == 0
@@ -201,7 +202,7 @@ def test_an_empty_log_leaves_an_empty_shard() -> None:
     assert seen(own) == seen(shard())
 
 
-def test_a_batch_is_decoded_once_for_all_records_that_need_the_general_way(
+def test_batch_is_decoded_once_for_all_records_replayed_in_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     decoded = []
@@ -212,7 +213,7 @@ def test_a_batch_is_decoded_once_for_all_records_that_need_the_general_way(
 
     monkeypatch.setattr(loading, "decode_batches", counted)
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
-    # Initialised anew after they had a leader.
+    # Reinitialized states, which the compiled replay leaves to Python.
     made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
     data = encode_batch(0, 1, list(map(encode_record, made)))
     own = shard()
@@ -223,10 +224,10 @@ def test_a_batch_is_decoded_once_for_all_records_that_need_the_general_way(
     assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)
 
 
-def test_a_compressed_batch_leaves_the_others_on_the_fast_path(
+def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor does a record that the definition replays take other share-partitions along."""
+    """A record that Python replays does not move other share-partitions off the fast path either."""
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
     update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
@@ -249,15 +250,15 @@ def test_a_compressed_batch_leaves_the_others_on_the_fast_path(
 
 
 def crc_twins(count: int) -> list[str]:
-    """Return group ids whose share-partition 0 of a topic has the same CRC-32C.
+    """Return group ids for which the keys of partition 0 have equal CRC-32C.
 
-    The checksum is linear: any change of five bytes can be undone by a change of the four bytes behind them.
+    CRC-32C is linear, so a change of five bytes can be compensated by a change of the next four bytes.
     """
     width = 9
     zeros = bytes(width)
     base = crc32c(zeros)
     columns = {bit: crc32c((1 << bit).to_bytes(width, "big")) ^ base for bit in range(8 * width)}
-    # Bits that text may have: the lower six of a byte that begins with 01.
+    # Bits that may change without leaving printable text: the lower six of a byte 01xxxxxx.
     free = [bit for bit in range(8 * width) if bit % 8 < 6]
     reduced: dict[int, tuple[int, int]] = {}
     kernel = []
@@ -282,7 +283,7 @@ def crc_twins(count: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_names_with_the_same_checksum_load_as_fast_as_any_others() -> None:
+def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
     def log_of(groups: list[str]) -> bytes:
         made = ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0)
         records = [

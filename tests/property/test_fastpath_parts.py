@@ -1,4 +1,5 @@
-"""The parts of the compiled way beside what they are twins of: batches, records, the journal, tallies."""
+"""Parts of the compiled module compared with their Python equivalents: batches, records, journal,
+histograms."""
 
 import math
 from time import process_time
@@ -28,16 +29,14 @@ any_batches = (ascending | batches).map(pack)
 @pytest.mark.slow
 @settings(max_examples=500)
 @given(ascending | batches, any_batches, start_offsets, start_offsets)
-def test_laying_batches_over_is_combining_them(
-    current: Any, written: bytes, start_offset: int, later: int
-) -> None:
+def test_compiled_merge_equals_combine(current: Any, written: bytes, start_offset: int, later: int) -> None:
     run = combine(b"", pack(current), start_offset)
     assert compiled.merge_batches(run, written, max(start_offset, later)) == combine(
         run, written, max(start_offset, later)
     )
 
 
-def test_an_inverted_batch_is_not_laid_over() -> None:
+def test_compiled_merge_returns_none_for_an_inverted_batch() -> None:
     for count in range(4):
         written = [StateBatch(9 - n, 9 - n, 2, 1) for n in range(count)]
         for at in range(count + 1):
@@ -46,8 +45,8 @@ def test_an_inverted_batch_is_not_laid_over() -> None:
 
 
 @pytest.mark.slow
-def test_many_batches_in_any_order_are_laid_over_quickly() -> None:
-    """Reversed, shuffled and nested: the time grows as that of sorting does."""
+def test_compiled_merge_of_many_unordered_batches_is_fast() -> None:
+    """Reversed, shuffled and nested batches take time in proportion to sorting."""
     count = 100_000
     shapes = [
         [StateBatch(2 * n, 2 * n, 2, 1) for n in reversed(range(count))],
@@ -64,8 +63,8 @@ def test_many_batches_in_any_order_are_laid_over_quickly() -> None:
     assert process_time() - began_s < definition_s
 
 
-def test_every_kind_of_batch_is_ordered_alike() -> None:
-    """Counts and states at the ends of their ranges, overlapping."""
+def test_compiled_merge_orders_extreme_batches_alike() -> None:
+    """Overlapping batches with the least and greatest counts and states."""
     kinds = [(state, count) for state in (-128, -1, 0, 127) for count in (-(2**15), -1, 0, 1, 2**15 - 1)]
     ends = [(-(2**63), -(2**63)), (-(2**63), 2**63 - 1), (0, 9), (2**63 - 1, 2**63 - 1)]
     for first, last in ends:
@@ -76,26 +75,26 @@ def test_every_kind_of_batch_is_ordered_alike() -> None:
                 assert compiled.merge_batches(current, written, -1) == combine(current, written, -1)
 
 
-# Lengths where a varint takes one byte more.
+# Lengths around the limits at which a varint takes one more byte.
 lengths = st.sampled_from([0, 1, 57, 58, 59, 60, 63, 64, 65, 8_185, 8_191, 8_192, 9_000])
 records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b"v" * length))
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**42), st.lists(records, min_size=1, max_size=70))
-def test_a_record_batch_is_the_same(base_offset: int, timestamp_ms: int, written: Any) -> None:
+def test_compiled_record_batch_is_equal(base_offset: int, timestamp_ms: int, written: Any) -> None:
     expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
     assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
 
 
-def test_a_batch_whose_length_does_not_fit_is_refused() -> None:
-    # Never touched, so it takes no memory.
+def test_record_batch_over_the_length_limit_is_refused() -> None:
+    # The pages of these zero bytes are never touched, so they take no memory.
     value = bytes(1 << 30)
     with pytest.raises(OverflowError, match="31 bits"):
         compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
 
 
 @given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
-def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset: int, written: Any) -> None:
+def test_compiled_journal_append_is_equal(state_partition: int, base_offset: int, written: Any) -> None:
     def done(base_offset: int, error: Any) -> None:
         raise AssertionError("nobody has written it")
 
@@ -105,19 +104,19 @@ def test_an_append_to_the_journal_is_the_same(state_partition: int, base_offset:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 2**40), st.integers(0, 2**62))
-def test_a_frame_of_the_journal_is_the_same(entries: list[bytes], segment: int, position: int) -> None:
+def test_compiled_journal_frame_is_equal(entries: list[bytes], segment: int, position: int) -> None:
     expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
     assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
 
 
-# What the records of an append take, so that some appends reach the bound, and some meet it to the byte.
+# Record sizes for which some appends exceed the limit of a commit, and some equal it exactly.
 value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
 
 
 def an_append(kind: Any, size_bytes: int) -> Any:
-    """Return an append whose entry takes at least so many bytes, and that many if there is room for more."""
+    """Return an append whose entry has `size_bytes` bytes, or the least possible size if that is greater."""
     entry_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
-    # What stands around the value is taken off it.
+    # Subtract the overhead of the entry from the size of the value.
     value = bytes(max(0, size_bytes - (entry_bytes - size_bytes)))
     return kind(3, 5, 7, [(b"k", value)], None)
 
@@ -125,7 +124,7 @@ def an_append(kind: Any, size_bytes: int) -> Any:
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(value_bytes, max_size=4))
-def test_the_next_frame_has_the_same_entries(sizes: list[int]) -> None:
+def test_compiled_take_frame_entries_is_equal(sizes: list[int]) -> None:
     found = take_frame_entries([an_append(Append, size_bytes) for size_bytes in sizes])
     assert (
         compiled.take_frame_entries([an_append(compiled.Append, size_bytes) for size_bytes in sizes]) == found
@@ -133,13 +132,13 @@ def test_the_next_frame_has_the_same_entries(sizes: list[int]) -> None:
     assert bool(found[0]) == bool(sizes)
 
 
-def test_a_frame_is_filled_to_the_byte() -> None:
+def test_frame_may_be_filled_to_the_last_byte() -> None:
     for kind, take in ((Append, take_frame_entries), (compiled.Append, compiled.take_frame_entries)):
         entries, _ = take([an_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
         assert [len(entry) for entry in entries] == [COMMIT_BYTES_MAX // 2] * 2
 
 
-def test_ends_are_noted_alike() -> None:
+def test_compiled_advance_end_offsets_is_equal() -> None:
     group = [Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)]
     compiled_group = [
         compiled.Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)
@@ -151,7 +150,7 @@ def test_ends_are_noted_alike() -> None:
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.0001, 0.00011, 0.3, 9.9, 10.0, 10.1, math.inf])))
-def test_tallies_count_alike(values: list[float]) -> None:
+def test_compiled_histogram_is_equal(values: list[float]) -> None:
     one, other = compiled.Histogram(SECONDS), Histogram(SECONDS)
     for value in values:
         one.add(value)
@@ -160,5 +159,5 @@ def test_tallies_count_alike(values: list[float]) -> None:
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32 - 1))
-def test_sums_are_the_same_on_every_processor(data: bytes, before: int) -> None:
+def test_crc32c_is_equal_with_and_without_cpu_instructions(data: bytes, before: int) -> None:
     assert compiled.crc32c_sums(data, before) == (crc32c(data, before), crc32c(data, before))

@@ -1,4 +1,4 @@
-"""The journal under faults that are drawn too: rates, times, capacity, deaths, all from one seed."""
+"""The journal under random faults: error rates, delays, capacity and restarts, all derived from one seed."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ SEEDS_AT_A_TIME = 20
 
 
 def drawn_faults(rng: Random) -> DiskFaults:
-    """Draw faults; most kinds are left out of most runs."""
+    """Return random faults; most kinds have the rate 0 in most runs."""
 
     def rate(most: float) -> float:
         return rng.random() ** 3 * most if rng.random() < 0.4 else 0.0
@@ -30,12 +30,12 @@ def drawn_faults(rng: Random) -> DiskFaults:
 
 
 def live(seed: int) -> RestartTest:
-    """Go through the lives of one seed."""
+    """Run several restarts with the faults of one seed; return the test with its counts."""
     rng = Random(seed)
     sync = rng.choice(("always", "os"))
     faults = drawn_faults(rng)
-    # Nobody waits for the syncs of mode `os`: when one fails and then the power does, records may be missing
-    # in the middle, and that is refused as the damage that it is.
+    # With sync=os, appends do not wait for syncs. After a failed sync and a power failure, records may be
+    # missing in the middle. The journal reports that as damage, so no power failure is simulated then.
     lossy = sync == "os" and faults.sync_fails_rate > 0
     deaths = ("close", "kill") if lossy else ("close", "kill", "power")
     lives = RestartTest(seed, faults, sync, deaths, life_s=rng.choice((0.05, 0.2, 1.0)))
@@ -49,7 +49,7 @@ def live(seed: int) -> RestartTest:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(1_000, 1_000 + 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
-def test_acknowledged_records_outlive_whatever_is_drawn(first_seed: int) -> None:
+def test_acknowledged_records_survive_random_faults(first_seed: int) -> None:
     lives = [live(seed) for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME)]
     assert sum(each.acknowledged for each in lives) > 500
     assert sum(each.refused + each.unknown for each in lives) > 20

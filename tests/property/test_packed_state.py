@@ -1,4 +1,4 @@
-"""States as a shard keeps them: packing loses nothing, and their order is that of the pruning frontier."""
+"""Packed states of a shard: packing is lossless, and states are ordered by first needed offset."""
 
 from random import Random
 
@@ -42,7 +42,7 @@ states = st.builds(
 
 @settings(deadline=None)
 @given(states, int64, int64)
-def test_what_was_packed_is_unpacked(state: ShareState, log_offset: int, later: int) -> None:
+def test_packed_state_is_unpacked_unchanged(state: ShareState, log_offset: int, later: int) -> None:
     packed = pack(state, log_offset)
     assert unpack(packed) == state
     assert first_needed_offset(packed) == log_offset
@@ -51,7 +51,7 @@ def test_what_was_packed_is_unpacked(state: ShareState, log_offset: int, later: 
 
 
 class Model:
-    """The frontier by its definition: what each share-partition needs, as far as records are durable."""
+    """The redundant offset by its definition: the least offset that any share-partition needs."""
 
     def __init__(self) -> None:
         self.needed: dict[SharePartitionKey, int] = {}
@@ -70,7 +70,7 @@ class Model:
 
 
 def drawn(random: Random, shard: Shard, pending: bool) -> StateRecord:
-    """A record that the shard could meet next; no update begins a state behind what is pending."""
+    """Return a record that the shard may apply next; no update creates a state while records are pending."""
     key = KEY._replace(partition=random.randrange(4))
     snapshot = ShareSnapshotValue(0, 0, 0, 0, 0, 0, b"")
     if shard.state(key) is None:
@@ -82,7 +82,7 @@ def drawn(random: Random, shard: Shard, pending: bool) -> StateRecord:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
-def test_nothing_is_pruned_before_what_replaces_it_is_durable(seed: int) -> None:
+def test_nothing_is_pruned_before_its_replacement_is_durable(seed: int) -> None:
     random = Random(seed)
     shard, model = Shard(0, SnapshotPolicy()), Model()
     log_offset = 0
@@ -99,7 +99,7 @@ def test_nothing_is_pruned_before_what_replaces_it_is_durable(seed: int) -> None
             model.mark_durable(record, log_offset)
             log_offset += 1
             assert shard.redundant_offset <= model.redundant_offset
-        # All that was applied is durable now.
+        # All applied records are durable now.
         assert shard.redundant_offset == model.redundant_offset
         oldest_first = sorted(model.needed, key=lambda key: model.needed[key])
         assert shard.share_partitions() == oldest_first

@@ -1,8 +1,8 @@
-"""A shard beside a plain model of Kafka's rules, and beside itself replayed from its log.
+"""A shard compared with a simple model of Kafka's rules, and with a shard replayed from its log.
 
-The model keeps one dictionary per share-partition, with the greatest (count, state) for each offset; it
-knows nothing of batches, records or snapshots.  After every step the shard must answer as the model does,
-and a shard loaded from the log, pruned as far as allowed at any time since, must hold the same states.
+The model keeps one dictionary for each share-partition, with the greatest (count, state) of each offset; it
+has no batches, records or snapshots. After each step, the shard must give the results of the model. A shard
+loaded from the log, pruned to any allowed offset, must have equal states.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ def batch_lists(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 
 class Model:
-    """One share-partition as Kafka 4.4 sees it."""
+    """One share-partition by the rules of Kafka 4.4."""
 
     def __init__(self, state_epoch: int, start_offset: int, leader_epoch_max: int) -> None:
         self.state_epoch = state_epoch
@@ -59,7 +59,7 @@ class Model:
 
 
 class ShardBesideModel(RuleBasedStateMachine):
-    """Any sequence of requests gives the model's answers."""
+    """Any sequence of requests gives the results of the model."""
 
     @initialize(updates_max=st.integers(0, 6), update_bytes_min=st.sampled_from([0, 200, 10_000]))
     def begin(self, updates_max: int, update_bytes_min: int) -> None:
@@ -83,7 +83,8 @@ class ShardBesideModel(RuleBasedStateMachine):
 
     @staticmethod
     def repeats(model: Model, start_offset: int) -> bool:
-        """The one difference on purpose: a repeated Initialize changes nothing."""
+        """Return whether an Initialize repeats the present state. Unlike Kafka, the shard then changes
+        nothing."""
         fresh = Model(model.state_epoch, start_offset, 0)
         return start_offset == -1 or (
             start_offset == model.start_offset
@@ -203,7 +204,7 @@ class ShardBesideModel(RuleBasedStateMachine):
         live = dict(self.driven.shard.items())
         replayed = self.driven.reloaded(self.pruned_to)
         assert dict(replayed.shard.items()) == live
-        # A log that was pruned to its end gives nothing to replay, and knows no offset.
+        # A log pruned to its end has no records, so a replay does not learn the offset.
         redundant = max(replayed.shard.redundant_offset, self.pruned_to)
         assert redundant == self.driven.shard.redundant_offset
         live_bytes = sum(len(key.group_id) + state.snapshot_bytes for key, state in live.items())

@@ -1,7 +1,7 @@
-"""Kafka's wire format the slow and obvious way: the model that the generated codecs are held against.
+"""A simple model of Kafka's wire format, to which the generated codecs are compared.
 
-It walks a schema and a value side by side and shares no code with the generator's output. It can also write
-what our own codecs never write: tagged fields that no schema knows, in every place where one may be.
+The model walks a schema and a value together and shares no code with the generated codecs. It can also write
+unknown tagged fields in every section, which the codecs never write.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def all_messages() -> list[Message]:
 
 
 def all_cases() -> list[tuple[Message, int]]:
-    """Every version of every message."""
+    """Return every version of every message."""
     return [
         (message, version)
         for message in all_messages()
@@ -38,12 +38,12 @@ def case_id(case: tuple[Message, int]) -> str:
 
 
 def class_of(message: Message, struct: Struct) -> Any:
-    """The generated class of a struct of a message."""
+    """Return the generated class of a struct of a message."""
     return getattr(import_module(f"protocol.messages.{module_name(message)}"), struct.name)
 
 
 class Codec:
-    """The generated functions for one version of one message, with the same face for all of them."""
+    """The generated functions for one version of a message, with the same interface for all messages."""
 
     def __init__(self, message: Message, version: int) -> None:
         self._module: Any = import_module(f"protocol.messages.{module_name(message)}")
@@ -66,7 +66,7 @@ def no_tags() -> Tags:
 
 
 def encode(message: Message, value: Any, version: int, unknown: Callable[[], Tags] = no_tags) -> bytes:
-    """Encode a value. ``unknown`` is asked for each tagged-field section, in the order of the wire."""
+    """Encode a value; `unknown` is called for each tagged-field section in the order of the bytes."""
     return _struct(message, message.body, value, version, unknown)
 
 
