@@ -1,7 +1,7 @@
 """The compiled replay of a log compared with the general one: equal states, pruning offsets and orders.
 
-Random logs contain ordinary records, and also tombstones, updates without a snapshot, other value versions,
-unknown tags and record types, compressed batches and unusual group ids.
+Random logs contain ordinary records, tombstones, updates without a snapshot and compressed batches. They also
+contain other value versions, unknown tags and record types, and unusual group ids.
 """
 
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ async def test_health_gives_the_reason_without_a_cluster() -> None:
 
 
 @async_test
-async def test_unreachable_cluster_is_reported_and_not_asked_again_at_once() -> None:
+async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.is_down = True
     async with admin([snapshot()], topics) as it:

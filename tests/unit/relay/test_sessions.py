@@ -43,7 +43,7 @@ async def test_reauthenticated_persister_continues() -> None:
         coordinator.send_bytes(ANSWER)
         assert framed(await peer.frame()) == ANSWER
         assert here.figures.reauthentications == 1
-        # For each login, the relay asked the broker whether it accepted the peer.
+        # The relay sent one DescribeCluster for each login, to check that the broker accepts the peer.
         assert (here.broker.accepted, here.broker.questions) == (3, 2)
 
 
@@ -118,7 +118,7 @@ async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> No
 
 
 @async_test
-async def test_unreachable_broker_on_reauthentication_is_not_an_authentication_failure(
+async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world() as here:

@@ -73,7 +73,7 @@ def test_accepted_connections_leave_files_for_other_uses(
         (64, 8, 4),
     ],
 )
-def test_http_connections_take_a_part_of_the_files_and_subscribers_half_of_it(
+def test_http_connections_and_subscribers_take_a_bounded_part_of_the_files(
     open_files: int, accepted: int, viewers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
