@@ -1,7 +1,7 @@
-"""The pure core: which records an operation makes, and what state records make.
+"""Pure state machine of a state partition: operations to records, and records to states.
 
-No I/O, no clock, no randomness, no logging.  `state.advance` is the meaning of a record, `decisions` the
-meaning of an operation, `machine.Shard` holds the states of one state partition.
+This package has no I/O, clock, randomness or logging.  `state.advance` defines the effect of a record and
+`decisions` the effect of an operation.  `machine.Shard` holds the states of one state partition.
 """
 
 from coordinator.shard.batches import combine

@@ -1,13 +1,13 @@
-"""State batches laid over one another: the one rule of delivery progress.
+"""Merge state batches: the rule for delivery progress.
 
-The rule is one sentence: *every offset at or above the start offset keeps the greatest (delivery
-count, delivery state) that covers it; equal neighbours merge.*  Because it is a maximum, the order of
-writes does not matter and a repeated write changes nothing.
+Rule: *each offset at or above the start offset keeps the greatest (delivery count, delivery state) that
+covers it; adjacent batches with equal values merge.*  The result is a maximum.  Therefore the order of
+writes does not matter, and a repeated write changes nothing.
 
-Batches travel and rest in wire form (`protocol.state_batches`: 20 bytes each, ascending, disjoint),
-so that answers, snapshots and updates are copies.  Only `combine` and `normalise` make such runs.
-Both look at a run once and handle what nearly all traffic is (ascending batches, laid behind the
-last one that is there); `merge_batches` is the definition and takes whatever is left.
+Batches stay in wire form (`protocol.state_batches`: 20 bytes each, ascending, disjoint) on the network and
+in the log.  Responses, snapshots and updates are therefore copies.  Only `combine` and `normalise` produce
+such runs.  Both take a single pass for the usual input: ascending batches above the last current batch.
+`merge_batches` defines the rule and handles every other input.
 
 Source of the rule: PersisterStateBatchCombiner of Kafka 4.4; KIP-932.
 """
@@ -18,7 +18,7 @@ from struct import Struct
 
 from protocol.state_batches import BATCH_BYTES, StateBatch, pack, unpack
 
-# A start offset of -1 means "not known yet": nothing is below it.
+# The start offset is not known yet: no batch is clipped.
 NO_START_OFFSET = -1
 _LOWEST_OFFSET = -(2**63)
 
@@ -27,7 +27,7 @@ _RANGE = Struct(">qq")
 
 
 def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
-    """Lay written batches over current ones and cut off what lies below the start offset.
+    """Merge written batches into current batches and clip the result at the start offset.
 
     Where batches overlap, the higher delivery count wins, then the higher delivery state::
 
@@ -36,8 +36,8 @@ def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         start_offset     2
         result           2─3│4 ── 5│6 ─ 9
 
-    `current` must be a run made by this module (possibly with a lower start offset); `written` may be
-    in any order and overlap itself, but no batch in it may end before it begins.
+    `current` must be a run made by this module; its start offset may be lower.  `written` may be unordered
+    and may overlap itself, but no batch in it may end before it begins.
     """
     current = clip(current, start_offset)
     written = normalise(written, start_offset)
@@ -52,18 +52,18 @@ def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
             joined = _ONE.pack(last[0], first[1], last[2], last[3])
             return current[:-BATCH_BYTES] + joined + written[BATCH_BYTES:]
         return current + written
-    # A write that was sent again finds itself already there.
+    # A retried write is already part of the current batches.
     if current.find(written) % BATCH_BYTES == 0:
         return current
     return _merge_within(current, written, start_offset)
 
 
 def _merge_within(current: bytes, written: bytes, start_offset: int) -> bytes:
-    """Lay written batches over current ones, touching only the stretch of current that they meet.
+    """Merge written batches into current batches; process only the current batches near the written ones.
 
-    Both runs are ascending and disjoint, so current splits into a head that ends before the first
-    written offset, a tail that begins behind the last one, and the stretch between, which alone goes
-    through the general path.  Neighbours of the cut stay in the stretch: they may merge with it.
+    Both runs are ascending and disjoint.  Current batches that end before the first written offset, or begin
+    after the last one, are copied.  `merge_batches` merges the batches between.  One adjacent batch on each
+    side is included because it may merge with a written batch.
     """
     lowest = _ONE.unpack_from(written, 0)[0]
     highest = _ONE.unpack_from(written, len(written) - BATCH_BYTES)[1]
@@ -91,7 +91,7 @@ def _batches_ending_before(batches: bytes, user_offset: int) -> int:
 
 
 def clip(batches: bytes, start_offset: int) -> bytes:
-    """Cut an ascending run off below the start offset; a start offset of -1 cuts nothing."""
+    """Remove all offsets below the start offset from an ascending run; -1 removes nothing."""
     if not batches or start_offset == NO_START_OFFSET:
         return batches
     if _RANGE.unpack_from(batches, 0)[0] >= start_offset:
@@ -106,10 +106,10 @@ def clip(batches: bytes, start_offset: int) -> bytes:
 
 
 def normalise(written: bytes, start_offset: int) -> bytes:
-    """Bring batches as a client sent them into a run: ascending, disjoint, merged, clipped.
+    """Return batches from a client as a run: ascending, disjoint, merged and clipped.
 
-    One pass does it for batches that come in ascending order, one per offset as share consumers send
-    them or already merged; anything else goes through `merge_batches`.
+    A single pass handles ascending batches, merged or one per offset as share consumers send them.
+    `merge_batches` handles every other input.
     """
     if is_normalised(written):
         return clip(bytes(written), start_offset)
@@ -134,7 +134,7 @@ def normalise(written: bytes, start_offset: int) -> bytes:
 
 
 def is_normalised(batches: bytes) -> bool:
-    """Tell whether batches are ascending, disjoint, and merged as far as can be."""
+    """Return whether batches are ascending, disjoint and completely merged."""
     previous_last, previous_state, previous_count = _LOWEST_OFFSET - 1, -1, -1
     for first, last, state, count in _ONE.iter_unpack(batches):
         if first <= previous_last or last < first:
@@ -146,11 +146,11 @@ def is_normalised(batches: bytes) -> bool:
 
 
 def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Give every covered offset its greatest (delivery count, delivery state), as a run.
+    """Return a run in which each covered offset has its greatest (delivery count, delivery state).
 
-    The general path, and the definition of the rule: any order, any overlap.  Batches that end before
-    they begin cover nothing (Kafka 4.3 and older stored such; a write that holds one is refused
-    before it comes here).  Takes O(n log n) for n batches.
+    This function defines the rule and accepts any order and any overlap.  Batches that end before they begin
+    are ignored: Kafka 4.3 and older could store them, but new writes with such a batch are refused earlier.
+    The cost is O(n log n) for n batches.
     """
     floor = _lowest_offset(start_offset)
     waiting = sorted(
@@ -163,8 +163,8 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[Stat
     begun = 0
     offset = floor
 
-    # Sweep upwards.  Each turn settles one stretch of offsets with one winner: it lasts until the
-    # winner ends or until another batch begins.
+    # Sweep upwards.  Each iteration emits one range of offsets.  The range ends where its winning batch
+    # ends or where another batch begins.
     while begun < len(waiting) or covering:
         if not covering:
             offset = waiting[begun][0]
@@ -183,7 +183,7 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[Stat
 
 
 def _append(run: list[StateBatch], batch: StateBatch) -> None:
-    """Append a batch to a run, or stretch the last one if both form a single batch."""
+    """Append a batch to a run, or extend the last batch if both are adjacent and equal."""
     assert batch.first_offset <= batch.last_offset
     if run:
         last = run[-1]

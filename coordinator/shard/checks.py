@@ -1,9 +1,9 @@
-"""What is refused, in the order in which Kafka refuses it; the first check that fails wins.
+"""Validate requests in the order in which Kafka does; the first check that fails decides the error.
 
-Each check returns None or a `Refusal`: a client's mistake is data, not an exception.  Order and codes
-are those of ShareCoordinatorShard of Kafka 4.4; the sentences are ours and say what to do.
+Each check returns None or a `Refusal`: an invalid request is a return value, not an exception.  Order and
+error codes are those of ShareCoordinatorShard of Kafka 4.4.  The error messages are this project's.
 
-Differences on purpose are marked "Kafka ...; we ...".
+Intended differences are marked "Kafka ...; we ...".
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 
 
 class Refusal(NamedTuple):
-    """Why an operation is refused: Kafka's error code and a sentence for the caller."""
+    """Reason for refusing an operation: Kafka's error code and a message for the client."""
 
     error_code: ErrorCode
     error_message: str
@@ -38,7 +38,7 @@ UNKNOWN_TOPIC = Refusal(
 
 
 def check_leader_epoch(state: ShareState, leader_epoch: int) -> Refusal | None:
-    """Refuse a leader epoch below the greatest one that was seen; equal and higher ones pass."""
+    """Refuse a leader epoch below the greatest leader epoch of earlier requests."""
     if leader_epoch >= state.leader_epoch_max:
         return None
     return Refusal(
@@ -49,7 +49,7 @@ def check_leader_epoch(state: ShareState, leader_epoch: int) -> Refusal | None:
 
 
 def check_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
-    """Refuse a state epoch below the current one; equal and higher ones pass."""
+    """Refuse a state epoch below the current one."""
     if state_epoch >= state.state_epoch:
         return None
     return Refusal(
@@ -60,9 +60,9 @@ def check_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
 
 
 def unreadable(state: ShareState) -> Refusal | None:
-    """Refuse to serve a state whose last record this release could not understand.
+    """Refuse to serve a state whose last record this release could not decode.
 
-    Kafka stops the whole state partition for one such record; we stop the one share-partition.
+    Kafka stops the whole state partition for one such record; we stop one share-partition.
     """
     if state.unreadable is None:
         return None
@@ -76,7 +76,8 @@ def unreadable(state: ShareState) -> Refusal | None:
 def inverted_batch(state_batches: bytes) -> Refusal | None:
     """Refuse a batch that ends before it begins.
 
-    Kafka stores such a batch when it is alone and fails on it otherwise; we refuse it with a sentence.
+    Kafka stores such a batch if it is the only one and fails on it otherwise; we refuse it with
+    INVALID_REQUEST.
     """
     batch = first_inverted(state_batches)
     if batch is None:

@@ -1,11 +1,11 @@
-"""The five operations, decided: from a state and a request to a record and an answer.
+"""Decide the five operations: a state and a request yield a record and a response.
 
-Every function here is pure.  It reads one share-partition's state, changes nothing, and returns the
-value of the record to be written (None: nothing to write; `TOMBSTONE`: delete) and the answer that may be
-given once that record is durable.  Whether a snapshot is due is decided here as well, in one place.
+Each function is pure: it reads the state of one share-partition and changes nothing.  It returns the value
+of the record to write (None: no record; `TOMBSTONE`: delete) and the response.  The response may be sent
+after the record is durable.  These functions also decide whether the record is a snapshot.
 
-Source of the rules: ShareCoordinatorShard of Kafka 4.4, KIP-932, KIP-1226.  Differences on purpose are
-marked "Kafka ...; we ...", and listed for users in docs/differences.md.
+Source of the rules: ShareCoordinatorShard of Kafka 4.4, KIP-932, KIP-1226.  Intended differences are
+marked "Kafka ...; we ..."; docs/differences.md lists them for users.
 """
 
 from typing import NamedTuple
@@ -28,32 +28,32 @@ RecordValue = ShareSnapshotValue | ShareUpdateValue
 
 
 class Tombstone:
-    """Marks a decision that deletes the state."""
+    """Marker for a decision that deletes the state."""
 
 
 TOMBSTONE = Tombstone()
 
 
 class SnapshotPolicy(NamedTuple):
-    """When a write becomes a snapshot.
+    """Thresholds that make the next record of a state a snapshot.
 
-    After `updates_max` updates (Kafka's share.coordinator.snapshot.update.records.per.snapshot), or as
-    soon as the updates since the last snapshot weigh more than a snapshot would, but at least
-    `update_bytes_min`: so the log holds at most about twice what the state needs.
+    A snapshot is due after `updates_max` updates (share.coordinator.snapshot.update.records.per.snapshot in
+    Kafka).  It is also due when the updates since the last snapshot take more bytes than a snapshot would,
+    and more than `update_bytes_min`.  The log therefore takes at most about twice the size of the state.
     """
 
     updates_max: int = 500
     update_bytes_min: int = 16_384
 
     def is_due(self, state: ShareState) -> bool:
-        """Tell whether the next record of this state must be a snapshot."""
+        """Return whether the next record of this state must be a snapshot."""
         return state.updates >= self.updates_max or state.update_bytes > max(
             self.update_bytes_min, state.snapshot_bytes
         )
 
 
 class RequestContext(NamedTuple):
-    """What the core must be told: the time, and whether the cluster knows the topic and partition."""
+    """External inputs of a decision: the time, and whether the topic and partition exist in the cluster."""
 
     now_ms: int
     topic_known: bool = True
@@ -65,13 +65,12 @@ def decide_initialize(
     context: RequestContext,
     policy: SnapshotPolicy,
 ) -> tuple[RecordValue | None, initialize_api.PartitionResult]:
-    """Begin a share-partition's state, or begin it anew when it is there.
+    """Initialise the state of a share-partition, or re-initialise it if it exists.
 
-    Kafka 4.4 writes a fresh snapshot for each accepted request, and so loses progress to a request
-    that arrives twice; we take a request that would change nothing, or that asks for "no start
-    offset" of a state which has the same state epoch, as a repetition: success without a record.
-    (An operator's offset reset always names an offset, and so still takes effect at the same state
-    epoch, as brokers 4.1 to 4.4 send it.)
+    Kafka 4.4 writes a new snapshot for each accepted request, so a retry loses delivery progress; we succeed
+    without a record for a retry.  A request counts as a retry if it would change nothing, or if it has the
+    current state epoch and no start offset.  (An operator's offset reset always sends a start
+    offset. It therefore takes effect at the same state epoch, as brokers 4.1 to 4.4 send it.)
     """
     refusal = _check_initialize(state, part, context)
     if refusal is not None:
@@ -115,7 +114,7 @@ def _check_initialize(
 def decide_read(
     state: ShareState | None, part: read_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[RecordValue | None, read_api.PartitionResult]:
-    """Answer the state, and note a newer leader: the only way in which a leader epoch changes."""
+    """Return the state, and record a higher leader epoch; no other operation changes the leader epoch."""
     refusal = _check_leader_epoch(state, part.partition, part.leader_epoch, context)
     if refusal is not None:
         return None, read_api.PartitionResult(part.partition, *refusal)
@@ -150,10 +149,10 @@ def decide_read(
 def decide_write(
     state: ShareState | None, part: write_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[RecordValue | None, write_api.PartitionResult]:
-    """Lay a leader's batches over the state; one record per accepted write.
+    """Merge a leader's batches into the state; each accepted write makes one record.
 
-    The start offset never goes back, and the delivery complete count belongs to the greater one.
-    Epochs in the record are those of the state: a write never changes them.
+    The start offset never decreases.  The delivery complete count is that of the greater start offset.
+    The record carries the epochs of the state, because a write never changes them.
     """
     refusal = _check_write(state, part, context)
     if refusal is not None:
@@ -225,10 +224,10 @@ def _snapshot(
 def decide_delete(
     state: ShareState | None, part: delete_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[Tombstone | None, delete_api.PartitionResult]:
-    """Delete the state; deleting what is not there succeeds.
+    """Delete the state; if there is no state, the operation succeeds without a record.
 
-    Kafka refuses when the topic is gone from the cluster, and so a group with state of a deleted
-    topic cannot be deleted; we delete whatever the cluster knows.
+    Kafka refuses the request if the topic was deleted, so a group with state of a deleted topic cannot be
+    deleted; we delete the state even if the topic does not exist.
     """
     if part.partition < 0:
         return None, delete_api.PartitionResult(part.partition, *checks.NEGATIVE_PARTITION)
@@ -238,7 +237,7 @@ def decide_delete(
 def decide_summary(
     state: ShareState | None, part: summary_api.PartitionData, context: RequestContext, policy: SnapshotPolicy
 ) -> tuple[None, summary_api.PartitionResult]:
-    """Answer epochs, start offset and complete count; a share-partition without state has none."""
+    """Return epochs, start offset and complete count; without state, return start offset -1."""
     if part.partition < 0:
         return None, summary_api.PartitionResult(part.partition, *checks.NEGATIVE_PARTITION)
     if not context.topic_known:

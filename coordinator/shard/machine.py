@@ -1,12 +1,11 @@
-"""The state machine of one state partition: decide, apply, settle, replay.
+"""The state machine of one state partition: decide, apply, mark durable, replay.
 
-A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* reads them and
-returns records and an answer; *applying* a record moves the state; *settling* a record, once it is
-durable, updates the pruning offsets.  Replaying is both, for a record that comes from the log.  There is
-no way back from `apply`: when records that were applied turn out not to be on the log, the shard is
-thrown away and loaded again.
+A `Shard` holds the states of all share-partitions of its state partition.  *Deciding* reads states and
+returns records and a response.  *Applying* a record changes the state.  *Marking* a record durable updates
+the pruning offsets.  *Replaying* a record from the log applies it and marks it durable.  `apply` cannot be
+undone: if applied records did not reach the log, the caller discards the shard and loads a new one.
 
-Held by one task; nothing here waits, and nothing here is told twice.
+A shard belongs to one task.  No method blocks or awaits.  The caller passes each record exactly once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,15 +33,15 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import BATCH_BYTES
 from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue
 
-# Idle share-partitions are snapshotted again only when the log holds more than this many records per
-# share-partition; below that a new snapshot would cost more than the pruning that it allows.
+# Idle share-partitions get a new snapshot only if the log holds more records per share-partition than this.
+# Below this limit, a new snapshot costs more than the pruning that it permits.
 RECORDS_PER_SHARE_PARTITION_MAX = 2
 
 
 class CoordinatorResult(NamedTuple):
-    """What was decided: the records to make durable, and the answer to give once they are.
+    """Result of a decision: the records to append, and the response to send after they are durable.
 
-    The answer is the `PartitionResult` of the API that asked.
+    The response is the `PartitionResult` of the requested API.
     """
 
     records: Sequence[StateRecord]
@@ -50,7 +49,7 @@ class CoordinatorResult(NamedTuple):
 
 
 class SnapshotLimits(NamedTuple):
-    """How much is snapshotted in one go: records, and bytes of them, of which the last one may have more."""
+    """Limits of one round of snapshots, in records and bytes; the last snapshot may exceed `bytes_max`."""
 
     records_max: int
     bytes_max: int
@@ -63,20 +62,20 @@ _Decide = Callable[
 
 
 class Shard:
-    """The states of all share-partitions of one state partition, and the rules that move them.
+    """The states of all share-partitions of one state partition, and the operations on them.
 
-    The five operations take a *unit*: one or several requests for one share-partition, decided in
-    order as if they were one.  If any of them is refused, nothing of the unit is written and its
-    refusal is the answer; otherwise the answer is that of the last one.  (Brokers send several writes
-    of a share-partition in one request.  Kafka answers the last one's result, and so may report a
-    refused write as stored; we report success only if all are.)
+    Each of the five operations takes a *unit*: one or more requests for one share-partition, decided in order
+    and written together.  If any request is refused, the unit writes nothing and returns that refusal.
+    Otherwise it returns the response to the last request.  (Brokers send several writes of a share-partition
+    in one request.  Kafka returns the result of the last one, and so may report a refused write as stored; we
+    report success only if all writes are accepted.)
     """
 
     __slots__ = ("_key_bytes", "_policy", "_pruning_offsets", "_states", "live_bytes", "state_partition")
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
-        # About what snapshots of all states would take on the log, and of that the keys' own part.
+        # Approximate size in bytes of a snapshot of each state on the log, and the part that the keys take.
         self.live_bytes = 0
         self._key_bytes = 0
         self._policy = policy
@@ -134,12 +133,13 @@ class Shard:
         return CoordinatorResult(records, answer)
 
     def snapshot_cold(self, *, now_ms: int, interval_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
-        """Snapshot the share-partitions that hold pruning back, oldest first, up to the limits.
+        """Snapshot idle share-partitions whose old records prevent pruning, oldest first, up to the limits.
 
-        One is cold when its last snapshot is older than `interval_ms`. Nothing is written while the log
-        is short for what it holds, nor behind one that cannot be read, which holds pruning back for good.
-        Kafka snapshots every idle share-partition as soon as one is active, all in one atomic batch; we take
-        those that matter, a few at a time.
+        A share-partition is cold if its last snapshot is older than `interval_ms`. No record is returned
+        while the log is short compared to the number of share-partitions. The scan stops at the first state
+        that is not cold or not readable, because an unreadable state prevents pruning permanently. Kafka
+        snapshots all idle share-partitions in one atomic batch; we snapshot only those that prevent pruning,
+        a few at a time.
         """
         end_log_offset = self._pruning_offsets.end_log_offset
         length = end_log_offset - self._pruning_offsets.redundant_offset
@@ -148,7 +148,7 @@ class Shard:
 
         def is_cold(key: SharePartitionKey) -> bool:
             state = unpack(self._states[key])
-            # A clock that was set back must not make it warm.
+            # If the clock was set back, the age is negative; the state still counts as cold.
             return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
         oldest = self._pruning_offsets.keys_needed_below(end_log_offset)
@@ -161,9 +161,9 @@ class Shard:
     def snapshot_keys(
         self, keys: Iterator[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
-        """Snapshot those of these share-partitions that have a state, and one that can be read.
+        """Snapshot those of `keys` that have a readable state, up to the limits.
 
-        Up to the limits; the others stay in `keys`.
+        Keys beyond the limits stay in the iterator.
         """
         return self._snapshots(keys, now_ms, limits)
 
@@ -182,10 +182,10 @@ class Shard:
                 break
         return records
 
-    # Follow.
+    # Apply records.
 
     def apply(self, record: StateRecord, timestamp_ms: int) -> None:
-        """Move the state by one record."""
+        """Change the state of one share-partition according to a record."""
         key = record.key
         packed = self._states.get(key)
         before = None if packed is None else unpack(packed)
@@ -203,7 +203,7 @@ class Shard:
             self._pruning_offsets.record_pending_delete(key, packed)
 
     def mark_durable(self, record: StateRecord, log_offset: int) -> None:
-        """Note that a record is durable at `log_offset`, which updates the pruning offsets."""
+        """Mark a record durable at `log_offset`, and update the pruning offsets."""
         assert log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
         if record.value is None:
             self._pruning_offsets.record_delete(record.key, log_offset)
@@ -213,10 +213,10 @@ class Shard:
             self._pruning_offsets.record_snapshot(record.key, log_offset)
 
     def mark_updates_durable(self, end_log_offset: int) -> None:
-        """Note that all records below a log offset are durable.
+        """Mark all records below a log offset durable.
 
-        Those that `mark_durable` was not told of are updates of share-partitions that need earlier records
-        already.
+        Records that were not passed to `mark_durable` must be updates of share-partitions that already need
+        earlier records.
         """
         assert end_log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
         self._pruning_offsets.end_log_offset = end_log_offset
@@ -227,10 +227,10 @@ class Shard:
         self.mark_durable(record, log_offset)
 
     def install_state(self, key: SharePartitionKey, packed: bytes) -> None:
-        """Take a packed state that was folded elsewhere, from records that are durable.
+        """Store a packed state that another component built from durable records.
 
-        States are adopted in the order of the log offsets from which they need them; `mark_updates_durable`
-        says at last where they end.
+        States must arrive in ascending order of their first needed offsets. The caller then passes the end
+        log offset to `mark_updates_durable`.
         """
         before = self._states.pop(key, None)
         if before is None:
@@ -241,7 +241,7 @@ class Shard:
         self._states[key] = packed
 
     def give_up_readable(self, key: SharePartitionKey) -> bytes | None:
-        """Remove a state that can be read, packed, and return it: it is folded elsewhere from here on."""
+        """Remove a readable state and return it packed, or None; the caller applies its later records."""
         packed = self._states.get(key)
         if packed is None or not is_readable(packed):
             return None
@@ -254,7 +254,7 @@ class Shard:
         self._key_bytes += size_bytes
         self.live_bytes += size_bytes
 
-    # Look.
+    # Read states.
 
     @property
     def redundant_offset(self) -> int:
@@ -273,11 +273,11 @@ class Shard:
         return None if packed is None else unpack(packed)
 
     def packed_states(self) -> Iterator[tuple[SharePartitionKey, bytes]]:
-        """Iterate over the states as they are kept; the shard must not change meanwhile."""
+        """Iterate over the packed states; the shard must not change meanwhile."""
         return iter(self._states.items())
 
     def share_partitions(self) -> list[SharePartitionKey]:
-        """Return the share-partitions that have state, as of now."""
+        """Return a list of the share-partitions that have state now."""
         return list(self._states)
 
     def items(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:

@@ -1,22 +1,22 @@
-"""States as a shard keeps them: one object of bytes each, of which there may be millions.
+"""Pack the state of a share-partition into one bytes object, because a shard may hold millions of states.
 
-A `ShareState` of its own would take twice the memory, in eight objects.  The garbage collector has nothing to
-walk here, and the compiled modules (`coordinator.fastpath`) read and write the same bytes in C::
+A `ShareState` object for each state would take twice the memory, in eight objects.  The garbage collector
+does not traverse bytes.  The compiled modules (`coordinator.fastpath`) read and write the same layout in C::
 
-    numbers, as C has them (`NUMBERS`) | batches, 20 bytes each | why it is unreadable, if so
+    numbers in native byte order (`NUMBERS`) | batches, 20 bytes each | reason if unreadable
 
-The first of the numbers is where the log has it (see `coordinator.shard.pruning_offsets`), which is no part
-of the state.  Packed states never leave the process.
+The first number is the log offset of the first needed record (see `coordinator.shard.pruning_offsets`).  It
+is not part of the state.  Packed states never leave the process.
 """
 
 from struct import Struct
 
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState
 
-# In the order of `pack`.
+# Fields in the order of `pack`.
 NUMBERS = Struct("=7q6i")
 
-# For where the log has a state: its first record is not durable yet.
+# First needed offset of a state whose first record is not durable yet.
 NOT_DURABLE = -1
 
 _FIRST_NEEDED_OFFSET = Struct("=q")
@@ -26,7 +26,7 @@ _NOT_UNREADABLE = -1
 
 
 def pack(state: ShareState, first_needed_offset: int) -> bytes:
-    """Pack a state, and the log offset from which its records are needed."""
+    """Pack a state and the log offset of its first needed record."""
     reason = b"" if state.unreadable is None else state.unreadable.encode()
     numbers = NUMBERS.pack(
         first_needed_offset,
@@ -47,7 +47,7 @@ def pack(state: ShareState, first_needed_offset: int) -> bytes:
 
 
 def unpack(packed: bytes) -> ShareState:
-    """Return the state that was packed."""
+    """Unpack a state; the first needed offset is dropped."""
     (
         _,
         start_offset,
@@ -82,23 +82,23 @@ def unpack(packed: bytes) -> ShareState:
 
 
 def first_needed_offset(packed: bytes) -> int:
-    """Return the log offset from which the records of a packed state are needed, or NOT_DURABLE."""
+    """Return the log offset of the first needed record of a packed state, or NOT_DURABLE."""
     log_offset: int = _FIRST_NEEDED_OFFSET.unpack_from(packed)[0]
     return log_offset
 
 
 def with_first_needed_offset(packed: bytes, log_offset: int) -> bytes:
-    """Return the same state, of which the records are needed from another log offset on."""
+    """Return a copy of a packed state with another first needed offset."""
     return _FIRST_NEEDED_OFFSET.pack(log_offset) + packed[_FIRST_NEEDED_OFFSET.size :]
 
 
 def snapshot_bytes(packed: bytes) -> int:
-    """About what a snapshot of a packed state takes on the log; see `ShareState.snapshot_bytes`."""
+    """Return the approximate size of a snapshot on the log; see `ShareState.snapshot_bytes`."""
     (reason_bytes,) = _REASON_LENGTH.unpack_from(packed, _REASON_BYTES_AT)
     return RECORD_OVERHEAD_BYTES + len(packed) - NUMBERS.size - max(int(reason_bytes), 0)
 
 
 def is_readable(packed: bytes) -> bool:
-    """Tell whether the last record of a packed state could be understood."""
+    """Return whether the last record of a packed state could be decoded."""
     (reason_bytes,) = _REASON_LENGTH.unpack_from(packed, _REASON_BYTES_AT)
     return bool(reason_bytes == _NOT_UNREADABLE)

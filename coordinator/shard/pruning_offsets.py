@@ -1,13 +1,13 @@
 """Track the first needed offset of each share-partition, and the redundant offset of the shard.
 
-A share-partition needs its latest snapshot and what follows it; the redundant offset is the least of those
-offsets.  Each packed state carries its own, and snapshots arrive in log order: what was snapshotted moves to
-the end of the shard's dictionary of states, so that the least offset is at its beginning and nothing is ever
-searched.  States of which no record is durable yet may stand anywhere between.
+A share-partition needs its latest snapshot and all later records.  The redundant offset is the least of
+these offsets.  Each packed state carries its own first needed offset.  Snapshots arrive in log order, and a
+snapshot moves its state to the end of the shard's dictionary.  The first durable state in the dictionary
+therefore has the least offset, and no search is needed.  States without a durable record may be anywhere.
 
-Source: ShareCoordinatorOffsetsManager of Kafka 4.4.  Two differences on purpose: a tombstone stops
-counting at once (Kafka counts it until the next record), and a share-partition that is first seen by
-an update counts from that update (Kafka leaves it out, and may prune what its state was built from).
+Source: ShareCoordinatorOffsetsManager of Kafka 4.4, with two intended differences.  Kafka counts a tombstone
+until the next record; we stop counting it at once.  Kafka ignores a share-partition that begins with an
+update, and may prune records that it needs; we count it from that update.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from protocol.state_records import SharePartitionKey
 
 
 class PruningOffsets:
-    """The order of a shard's states by the log offset from which each is needed, oldest first.
+    """The order of a shard's states by first needed offset, oldest first.
 
     All records below `end_log_offset` are durable.
     """
@@ -25,14 +25,14 @@ class PruningOffsets:
     __slots__ = ("_ending", "_states", "end_log_offset")
 
     def __init__(self, states: dict[SharePartitionKey, bytes]) -> None:
-        """Keep the order of these packed states; their `Shard` keeps what they say."""
+        """Order these packed states in place; the `Shard` owns their contents."""
         self._states = states
-        # What share-partitions that were deleted need until their tombstone is durable.
+        # First needed offsets of deleted share-partitions whose tombstone is not durable yet.
         self._ending: dict[SharePartitionKey, int] = {}
         self.end_log_offset = 0
 
     def record_snapshot(self, key: SharePartitionKey, log_offset: int) -> None:
-        """Note a snapshot: earlier records of the share-partition are not needed any more."""
+        """Record a durable snapshot: earlier records of the share-partition are redundant."""
         state = self._states.pop(key, None)
         if state is None:
             self._ending[key] = log_offset
@@ -41,7 +41,7 @@ class PruningOffsets:
         self.end_log_offset = log_offset + 1
 
     def record_update(self, key: SharePartitionKey, log_offset: int) -> None:
-        """Note a record that needs the ones before it."""
+        """Record a durable update: earlier records of the share-partition are still needed."""
         state = self._states.get(key)
         if state is None:
             self._ending.setdefault(key, log_offset)
@@ -50,18 +50,18 @@ class PruningOffsets:
         self.end_log_offset = log_offset + 1
 
     def record_pending_delete(self, key: SharePartitionKey, state: bytes) -> None:
-        """Note that a state is deleted by a tombstone, which is not durable yet."""
+        """Record that a state was deleted by a tombstone that is not durable yet."""
         if first_needed_offset(state) != NOT_DURABLE:
             self._ending[key] = first_needed_offset(state)
 
     def record_delete(self, key: SharePartitionKey, log_offset: int) -> None:
-        """Note a tombstone: no record of the share-partition before it is needed any more."""
+        """Record a durable tombstone: earlier records of the share-partition are redundant."""
         self._ending.pop(key, None)
         self.end_log_offset = log_offset + 1
 
     @property
     def redundant_offset(self) -> int:
-        """The log offset below which every record may be dropped; 0 when none may."""
+        """The log offset below which all records may be deleted; 0 if none may."""
         oldest = min(self._ending.values(), default=self.end_log_offset)
         for state in self._states.values():
             if first_needed_offset(state) != NOT_DURABLE:

@@ -1,12 +1,11 @@
-"""The state of one share-partition, and `advance`, the one function that moves it.
+"""The state of one share-partition, and `advance`, which applies a record to it.
 
-The live coordinator, the loader, the recovery jobs and the simulator all fold records with `advance`;
-what a record means is written here and nowhere else.  States are immutable: a state that was handed
-out stays what it was.
+The running coordinator, the loader, the recovery jobs and the simulator all apply records with `advance`.
+No other code defines the effect of a record.  States are immutable, so callers may keep them.
 
 Kafka keeps four maps with the same key (state, greatest leader epoch, greatest state epoch, number of
-updates) in step by hand; we keep one value.  The greatest state epoch needs no field: it never falls
-between two deletions, so it is the current one.
+updates) consistent by hand; we keep one value.  The greatest state epoch needs no field of its own: the
+state epoch never decreases between two deletions, so the current one is the greatest.
 """
 
 import msgspec
@@ -19,18 +18,18 @@ from protocol.state_records import StateRecord, UnreadableValue
 
 NO_LEADER_EPOCH = -1
 
-# What a record takes on the log beside its batches, near enough to compare updates with snapshots.
+# Approximate size of a record on the log without its batches, to compare updates with snapshots.
 RECORD_OVERHEAD_BYTES = 60
 
 
 class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is known of one share-partition.
+    """State of one share-partition.
 
-    `batches` is a run in wire form (see `coordinator.shard.batches`).  `leader_epoch` is what a
-    summary answers, `leader_epoch_max` what fences: they differ after a re-initialisation, which sets
-    the first to 0 and must not forget the second.  `updates` and `update_bytes` count the updates
-    since the last snapshot of this share-partition.  `unreadable` is None, or why the last record
-    could not be understood: then nothing else here may be served.
+    `batches` is a run in wire form (see `coordinator.shard.batches`).  ReadShareGroupStateSummary returns
+    `leader_epoch`; requests are fenced by `leader_epoch_max`.  A re-initialisation sets `leader_epoch` to 0
+    and keeps `leader_epoch_max`.  `updates` and `update_bytes` count the updates since the last snapshot of
+    this share-partition.  `unreadable` is None, or the reason why the last record could not be decoded.  If
+    it is set, no other field may be served.
     """
 
     snapshot_epoch: int = 0
@@ -49,7 +48,7 @@ class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def snapshot_bytes(self) -> int:
-        """About what a snapshot of this state takes on the log."""
+        """Approximate size in bytes of a snapshot of this state on the log."""
         return RECORD_OVERHEAD_BYTES + len(self.batches)
 
     @property
@@ -59,11 +58,10 @@ class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 def advance(state: ShareState | None, record: StateRecord, timestamp_ms: int) -> ShareState | None:
-    """Fold one record of a share-partition into its state; None means "no state".
+    """Apply one record of a share-partition to its state and return the new state; None means "no state".
 
-    `timestamp_ms` is the record's own time on the log.  Source: ShareCoordinatorShard.replay of Kafka
-    4.4, including that an update without a snapshot before it begins a state, which is what the head
-    of a pruned log looks like.
+    `timestamp_ms` is the record's timestamp on the log.  An update without an earlier snapshot begins a
+    state, because a pruned log can begin with an update.  Source: ShareCoordinatorShard.replay of Kafka 4.4.
     """
     value = record.value
     if value is None:
@@ -93,7 +91,7 @@ def _apply_update(state: ShareState | None, value: ShareUpdateValue, timestamp_m
         updates=state.updates + 1,
         update_bytes=state.update_bytes + RECORD_OVERHEAD_BYTES + len(value.state_batches),
         last_write_ms=timestamp_ms,
-        # What lies under an update that could be read may still hold something that could not.
+        # If an earlier record could not be decoded, a readable update does not make the state readable.
         unreadable=state.unreadable,
     )
 
@@ -109,7 +107,7 @@ def _apply_snapshot(state: ShareState | None, value: ShareSnapshotValue, timesta
         delivery_complete_count=value.delivery_complete_count,
         create_timestamp=value.create_timestamp,
         write_timestamp=value.write_timestamp,
-        # Kafka 4.3 and older left equal neighbours unjoined, and stored what ends before it begins.
+        # Kafka 4.3 and older stored adjacent equal batches unmerged, and batches that end before they begin.
         batches=normalise(value.state_batches, value.start_offset),
         last_write_ms=timestamp_ms,
     )
@@ -122,7 +120,7 @@ def _mark_unreadable(state: ShareState | None, value: UnreadableValue, timestamp
 
 
 def next_snapshot(state: ShareState, *, now_ms: int) -> ShareSnapshotValue:
-    """Make the next snapshot of a state, unchanged but for its snapshot epoch and write time."""
+    """Return the next snapshot of a state; only the snapshot epoch and the write time change."""
     return ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch + 1,
         state_epoch=state.state_epoch,
@@ -137,9 +135,9 @@ def next_snapshot(state: ShareState, *, now_ms: int) -> ShareSnapshotValue:
 
 
 def stored_leader_epoch_max(leader_epoch: int, leader_epoch_max: int) -> int:
-    """Return what a snapshot must say of the greatest leader epoch: -1 if its own leader epoch is it.
+    """Return the greatest leader epoch for a snapshot, or -1 if the snapshot's leader epoch is the greatest.
 
-    Kafka forgets the greatest leader epoch when a re-initialised share-partition's older records are
-    pruned; we write it into the snapshot, in a tagged field that Kafka's readers skip.
+    Kafka loses the greatest leader epoch of a re-initialised share-partition when older records are pruned;
+    we write it into the snapshot as a tagged field, which Kafka ignores.
     """
     return leader_epoch_max if leader_epoch_max > leader_epoch else -1
