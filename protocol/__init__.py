@@ -1,1 +1,1 @@
-"""Kafka bytes to values and back. Pure: knows no coordinator, no socket and no clock."""
+"""Encode and decode Kafka's wire format. Pure: no I/O, no clock, no import from the coordinator."""

@@ -1,14 +1,14 @@
-"""Kafka's error codes, and what can go wrong between bytes and values.
+"""Kafka's error codes, and the exceptions of encoding and decoding.
 
-A client's mistake that Kafka has a code for is data (an `ErrorCode` in an answer), not an exception.
-Exceptions are for bytes that cannot be answered in their own terms::
+An invalid request for which Kafka has a code is a return value (an `ErrorCode`), not an exception.
+Exceptions are for bytes that cannot be decoded and values that cannot be encoded::
 
     ProtocolError
     ├── DecodeError               bytes that do not parse
-    │   └── TooManyElementsError  a request that costs more to decode than its sender may spend
+    │   └── TooManyElementsError  a request that exceeds the decoding budget of its sender
     ├── EncodeError               a value that has no wire form (also a ValueError)
     ├── FrameError                a frame size that is negative or above the limit
-    └── UnsupportedVersionError   an API or a version of it that we do not speak
+    └── UnsupportedVersionError   an API or a version that this project does not implement
 """
 
 from enum import IntEnum
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """The codes of Kafka's `Errors` that this project sends or reacts to."""
+    """The error codes of Kafka's `Errors` that this project sends or handles."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -74,7 +74,7 @@ class ErrorCode(IntEnum):
 
 
 class ProtocolError(Exception):
-    """Root of what this package raises. `error_code` is what it becomes where an answer is possible."""
+    """Base class of this package's exceptions; `error_code` is the code for the error response, if any."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -86,20 +86,20 @@ class DecodeError(ProtocolError):
 
 
 class TooManyElementsError(DecodeError):
-    """A request with more array elements, tagged fields or text than its sender may have decoded."""
+    """A request has more array elements, tagged fields or text than its sender may have decoded."""
 
 
 class EncodeError(ProtocolError, ValueError):
-    """A value that has no wire form: out of range, too long, or not part of the version asked for."""
+    """A value has no wire form: out of range, too long, or not part of the requested version."""
 
 
 class FrameError(ProtocolError):
-    """A frame size that is negative or above the limit; the stream cannot be followed any further."""
+    """A frame size is negative or above the limit; the rest of the stream cannot be decoded."""
 
     error_code = ErrorCode.INVALID_REQUEST
 
 
 class UnsupportedVersionError(ProtocolError):
-    """An API key, or a version of an API, that is not in our schemas."""
+    """An API key, or a version of an API, is not in the schemas of this project."""
 
     error_code = ErrorCode.UNSUPPORTED_VERSION

@@ -1,8 +1,8 @@
-"""Frames without I/O: the bytes of a connection go in as they come, complete frames come out.
+"""Split the byte stream of a connection into frames, without I/O.
 
-A frame is a big-endian int32 size and that many bytes. A size that is negative or above the limit means that
-the stream cannot be followed: nothing after it is a frame, so the connection has to be closed. What is held
-back is never more than one incomplete frame, and so never more than ``frame_bytes_max`` and its size prefix.
+A frame is a big-endian int32 size and that many bytes. If a size is negative or above the limit, later frames
+cannot be found, so the connection must be closed. The reader buffers at most one incomplete frame: at most
+``frame_bytes_max`` bytes and the size prefix.
 """
 
 from struct import Struct
@@ -15,26 +15,25 @@ _unpack_size = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """Cuts the bytes of one connection into frames. Owned by that connection, which may change the limit."""
+    """Splits the bytes of one connection into frames. The connection owns it and may change the limit."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        # What came of the frame that is not complete yet, its size prefix included. Joining pieces when the
-        # frame is complete would copy less, but a client that sends few bytes at a time would then cost us
-        # an object for each piece.
+        # Bytes of the incomplete frame, with its size prefix. A list of pieces would save a copy, but a
+        # client that sends a few bytes at a time would then cost an object for each piece.
         self._held = bytearray()
-        # How many bytes have to be held before it is worth looking: the size prefix, then the whole frame.
+        # Number of buffered bytes needed for the next step: first the size prefix, then the whole frame.
         self._wanted_bytes = _SIZE_BYTES
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes of an incomplete frame are held back."""
+        """Number of buffered bytes of an incomplete frame."""
         return len(self._held)
 
     def receive_frame(self, data: bytes) -> bytes | None:
-        """Take the next bytes of the stream if they are exactly one frame, as nearly always; return it.
+        """Return the frame if these bytes of the stream are exactly one frame, which is the usual case.
 
-        None: they are not, and `receive_data` has to take them.
+        Otherwise return None; the caller must then pass the bytes to `receive_data`.
         """
         body_bytes = len(data) - _SIZE_BYTES
         if not self._held and 0 <= body_bytes <= self.frame_bytes_max and _unpack_size(data)[0] == body_bytes:
@@ -42,11 +41,10 @@ class FrameReader:
         return None
 
     def receive_data(self, data: bytes) -> list[bytes]:
-        """Take the next bytes of the stream; return the frames that they complete, without their sizes.
+        """Add the next bytes of the stream; return the frames that they complete, without size prefixes.
 
-        Raises FrameError at a size that is negative or above the limit. Frames in front of it in the same
-        data are lost with the connection, as they would be had it broken a moment earlier. The error comes
-        again with all further data.
+        Raises FrameError if a size is negative or above the limit. Complete frames before it in the same data
+        are dropped. Each further call raises the error again.
         """
         if self._held:
             self._held += data
@@ -76,9 +74,9 @@ class FrameReader:
         return frames
 
     def _split_held(self) -> tuple[bytes, list[bytes]]:
-        """Return the bytes after the frame that is complete now, and that frame.
+        """Return the bytes after the completed frame, and that frame.
 
-        A large frame is copied once. If only its size has come, there is no frame.
+        A large frame is copied once. If only the size prefix is complete, no frame is returned.
         """
         wanted = self._wanted_bytes if self._wanted_bytes > _SIZE_BYTES else 0
         with memoryview(self._held) as held:

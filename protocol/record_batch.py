@@ -1,9 +1,8 @@
-"""Kafka record batches, magic 2: records to bytes and back.
+"""Encode and decode Kafka record batches of magic 2.
 
-The length of a batch counts from after its length field, its CRC-32C from its attributes to the end.
-Everything we write is uncompressed, CreateTime, and without a producer id has base sequence 0, as Kafka's own
-coordinators write it (a sequence without a producer id means nothing).  Everything Kafka can write is read,
-whatever its compression.
+The batch length excludes the base offset and the length field. The CRC-32C covers the attributes and all
+later bytes. Written batches are uncompressed, use CreateTime, and have base sequence 0 without a producer id,
+like those of Kafka's own coordinators. All batches of magic 2 are read, with any compression.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from protocol.errors import DecodeError
 
 HEADER_BYTES = 61
 MAGIC = 2
-# At most what a record takes in a batch beside its key, its value and one short header: lengths and deltas.
+# Upper bound of a record's bytes in a batch without key and value, with one short header.
 RECORD_BYTES_IN_BATCH = 64
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -28,10 +27,10 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
-# What the CRC does not cover: base offset, length, leader epoch, magic, and the CRC itself.
+# Fields outside the CRC: base offset, length, leader epoch, magic, and the CRC itself.
 _PREFIX = Struct(">qiibI")
-# What it covers, before the records: attributes, last offset delta, base and max timestamp, producer id and
-# epoch, base sequence, record count.
+# Fields before the records that the CRC covers: attributes, last offset delta, base and max timestamp,
+# producer id and epoch, base sequence, record count.
 _COVERED = Struct(">hiqqqhii")
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH = Struct(">i")
@@ -47,7 +46,7 @@ _XERIAL_HEADER_BYTES = 16
 
 
 class LogRecord(NamedTuple):
-    """One record with its place in the log; a null key or value is None."""
+    """One record and its log offset; a null key or value is None."""
 
     offset: int
     timestamp_ms: int
@@ -57,9 +56,9 @@ class LogRecord(NamedTuple):
 
 
 class RecordBatch(NamedTuple):
-    """One batch; ``records`` may have gaps in their offsets if Kafka compacted it.
+    """One batch; ``records`` may have gaps in their offsets if Kafka compacted the log.
 
-    ``timestamp_ms`` is the base timestamp, ``size_bytes`` the whole batch as stored.
+    ``timestamp_ms`` is the base timestamp, ``size_bytes`` the size of the whole batch as stored.
     """
 
     base_offset: int
@@ -87,17 +86,17 @@ class RecordBatch(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """True if the broker stamped the records, so that all carry the max timestamp."""
+        """True if the broker set the timestamps, so that all records have the max timestamp."""
         return bool(self.attributes & _LOG_APPEND_TIME)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """True if the base timestamp is the time after which the cleaner may drop tombstones."""
+        """True if the base timestamp is the time after which the log cleaner may remove tombstones."""
         return bool(self.attributes & _DELETE_HORIZON)
 
     @property
     def compression(self) -> str:
-        """Return the codec's name as Kafka prints it."""
+        """The codec's name as Kafka prints it."""
         return COMPRESSIONS[self.attributes & _CODEC]
 
 
@@ -112,14 +111,14 @@ def _zigzag(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Lengths and offset deltas are nearly always small; a table lookup costs a tenth of the loop above.
+# Lengths and offset deltas are usually small; a table lookup takes a tenth of the time of `_zigzag`.
 _SMALL = 16384
 _ZIGZAGS = tuple(_zigzag(value) for value in range(_SMALL))
 _NULL_LENGTH = _zigzag(-1)
 
 
 def _varint(value: int) -> bytes:
-    """Encode a length or delta that is not negative."""
+    """Encode a length or delta of at least 0."""
     return _ZIGZAGS[value] if value < _SMALL else _zigzag(value)
 
 
@@ -133,16 +132,16 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = 0,
 ) -> bytes:
-    """Write (key, value) records as one batch, with consecutive offsets, one timestamp, the same headers.
+    """Encode (key, value) records as one batch with consecutive offsets, one timestamp and equal headers.
 
-    Producer id, epoch and sequence are for a broker, which knows a batch that is sent again by them.
-    A batch without records is allowed by the format but never useful; it is refused with ValueError.
+    A broker uses producer id, epoch and sequence to detect a batch that is sent twice.
+    Raises ValueError if there are no records.
     """
     count = len(records)
     if not count:
         raise ValueError("a batch needs at least one record")
     tail = _encode_headers(headers) if headers else b"\0"
-    fixed_bytes = 2 + len(tail)  # attributes, and the timestamp delta 0
+    fixed_bytes = 2 + len(tail)  # attributes byte and timestamp delta 0
     zigzags = _ZIGZAGS
     parts = [
         _COVERED.pack(
@@ -178,9 +177,9 @@ def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
 
 
 def batch_size_at(buf: bytes, offset: int) -> int | None:
-    """Return the bytes that the batch at an offset takes; None if ``buf`` ends before its length field does.
+    """Return the size in bytes of the batch at an offset; None if ``buf`` ends inside its length field.
 
-    The batch itself need not be complete: a fetch answer may end in the middle of one.
+    The batch may be incomplete, because a fetch response may end inside a batch.
     """
     if len(buf) - offset < _LENGTH_END:
         return None
@@ -191,17 +190,17 @@ def batch_size_at(buf: bytes, offset: int) -> int | None:
 
 
 def next_offset_at(buf: bytes, offset: int) -> int:
-    """Return the log offset that follows the batch at an offset, read from its header alone."""
+    """Return the log offset after the batch at an offset; only the batch header is read."""
     base_offset: int = _BASE_OFFSET.unpack_from(buf, offset)[0]
     last_offset_delta: int = _OFFSET_DELTA_AT.unpack_from(buf, offset + _LAST_OFFSET_DELTA_AT)[0]
     return base_offset + last_offset_delta + 1
 
 
 def decode_batches(buf: bytes, offset: int = 0) -> Iterator[RecordBatch]:
-    """Read the batches that fill ``buf`` from an offset to its end.
+    """Decode the batches that fill ``buf`` from an offset to its end.
 
-    Raises DecodeError at the first batch that is cut off, of another magic, of an unknown compression,
-    fails its CRC, or whose records do not fill it exactly.
+    Raises DecodeError at the first batch that is truncated, has another magic or an unknown compression,
+    fails its CRC, or is not filled exactly by its records.
     """
     end = len(buf)
     while offset < end:
@@ -267,11 +266,11 @@ def _decode_batch(buf: bytes, offset: int, size_bytes: int) -> RecordBatch:
 def _decode_records(
     data: bytes, at: int, end: int, count: int, base_offset: int, base_ms: int, fixed_ms: int | None
 ) -> list[LogRecord]:
-    """Read exactly ``count`` records that fill ``data[at:end]``.
+    """Decode exactly ``count`` records that fill ``data[at:end]``.
 
-    A slice never raises when it is too short, so each record is checked to end where its length says, and the
-    last one to end where the batch does.  Single-byte varints are read in line, and tuples are made without
-    the detour over their class: this loop is what loading a shard costs.
+    A short slice does not raise, so the end of each record and of the batch is compared with its length.
+    Single-byte varints are read inline, and ``tuple.__new__`` avoids a call of the class: this loop dominates
+    the time to load a shard.
     """
     records: list[LogRecord] = []
     new_tuple = tuple.__new__
@@ -319,7 +318,7 @@ def _decode_records(
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a zig-zag varint of at most ten bytes; return the value and where it ends."""
+    """Read a zig-zag varint of at most ten bytes; return the value and the position after it."""
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -341,7 +340,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Read a length and as many bytes; length -1 means null."""
+    """Read a length and that many bytes; length -1 means null."""
     length, at = _read_varint(data, at)
     if length < 0:
         if length != -1:
@@ -365,7 +364,7 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[tuple[str, byte
 
 
 def decompress(codec: int, data: bytes, offset: int) -> bytes:
-    """Undo the compression of the records of the batch at an offset; the codec numbers are Kafka's.
+    """Decompress the records of the batch at an offset; ``codec`` is Kafka's compression number.
 
     Raises DecodeError.
     """
@@ -385,7 +384,7 @@ def decompress(codec: int, data: bytes, offset: int) -> bytes:
 
 
 def _decompress_snappy(data: bytes) -> bytes:
-    """Undo snappy, as Java clients frame it (xerial: a header, then blocks with lengths) or as one block."""
+    """Decompress snappy, either in the xerial framing of Java clients or as one raw block."""
     if not data.startswith(_XERIAL_MAGIC):
         return bytes(cramjam.snappy.decompress_raw(data))
     at = _XERIAL_HEADER_BYTES

@@ -1,8 +1,8 @@
-"""Which partition of the state topic holds a share-partition.
+"""Compute the partition of the state topic for a share-partition.
 
-`abs(hash) mod partitions`, where the hash is Java's String.hashCode over `group:topicId:partition`:
-over UTF-16 code units, so that characters outside the basic plane count as two.  The least 32-bit
-number has no absolute value and counts as 0.  Source: SharePartitionKey and Utils.abs of Kafka.
+The partition is `abs(hash) mod partitions`. The hash is Java's String.hashCode of `group:topicId:partition`.
+It covers UTF-16 code units, so a character outside the basic plane counts as two.  The least 32-bit integer
+has no absolute value and counts as 0.  Source: SharePartitionKey and Utils.abs of Kafka.
 """
 
 from functools import lru_cache
@@ -14,16 +14,16 @@ from protocol.state_records import NAME_REMEMBERED_CHARS_MAX, SharePartitionKey,
 _MASK = 0xFFFFFFFF
 _LOWEST = 0x80000000
 
-# Prefixes (a group and a topic) whose hash is remembered. Each takes some 200 bytes.
+# Size of the cache of prefix hashes (group and topic). Each entry takes about 200 bytes.
 PREFIXES_REMEMBERED_MAX = 16_384
 
-# What the code units of a piece count for. One sum over a piece takes a third of the time of a loop.
+# Weights of the code units of a piece. One sum over a piece takes a third of the time of a loop.
 _PIECE_UNITS = 1_024
 _WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_PIECE_UNITS)))
 
 
 def java_hash(text: str, start: int = 0) -> int:
-    """Continue Java's string hash, as an unsigned 32-bit number, from `start`."""
+    """Return Java's string hash as an unsigned 32-bit integer, continued from the hash `start`."""
     value = start
     data = text.encode("utf-16-be", "surrogatepass")
     units = unpack(f">{len(data) // 2}H", data)
@@ -39,7 +39,7 @@ def _prefix_hash(group_id: str, topic_id: bytes) -> int:
     return java_hash(f":{topic_id_text(topic_id)}:", begun)
 
 
-# A request repeats its group id for each share-partition, and to hash a long one takes a millisecond.
+# A request repeats its group id for each share-partition, and hashing a long group id takes a millisecond.
 _long_group_hash = lru_cache(maxsize=4)(java_hash)
 _remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_hash)
 

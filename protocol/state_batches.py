@@ -1,9 +1,9 @@
 """State batches and their packed wire form.
 
-Kafka sends an array of state batches as a count and then, for each batch, ``>qqbh`` and a tagged-field
-section, which is a single zero byte because Kafka defines no tags there. So an array without tags is a run
-of 20-byte pieces that can be kept, compared and copied as it is. All of this project does that: *packed*
-batches are those bytes, without the count.
+Kafka encodes an array of state batches as a count, and each batch as ``>qqbh`` and a tagged-field section.
+Kafka defines no tags there, so the section is a single zero byte. An array without tags is therefore a
+sequence of 20-byte entries that can be kept, compared and copied unchanged. In this project, *packed* batches
+are those bytes without the count.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,11 +15,11 @@ from protocol.wire import read_length, skip_tags, spend
 
 BATCH_BYTES = 20
 
-# The tag bytes of so many untagged batches, by the count + 1 that Kafka writes in front of them. Nothing is
-# equal to the entry of a null array.
+# The tag bytes of untagged batches, indexed by the count + 1 that precedes them on the wire. The entry of a
+# null array is None, which equals no bytes.
 NO_TAGS: tuple[bytes | None, ...] = (None, *(bytes(count) for count in range(127)))
 
-# State batches that cost as much as one array element: they are kept as the bytes that came.
+# Number of untagged batches that count as one array element, because they are copied without decoding.
 BATCHES_PER_ELEMENT = 16
 
 _BATCH = Struct(">qqbhx")
@@ -36,11 +36,11 @@ class StateBatch(NamedTuple):
 
 
 class TaggedBatches(bytes):
-    """Packed batches of which some carried tagged fields that we do not know.
+    """Packed batches of which some carry unknown tagged fields.
 
-    The bytes are the canonical 20-byte pieces, so whoever does not care about tags uses them like any
-    packed batches; a slice or a copy is plain bytes. ``tags`` maps a batch's index to its tagged-field
-    section as it was read, so that a record is written back byte for byte.
+    The bytes are the canonical 20-byte entries, so code that ignores tags can use them as packed batches.
+    A slice or a copy is plain bytes. ``tags`` maps the index of a batch to its tagged-field section as read.
+    A record is therefore written back with identical bytes.
     """
 
     tags: dict[int, bytes]
@@ -54,7 +54,7 @@ class TaggedBatches(bytes):
         return bytes(self), self.tags
 
     def __eq__(self, other: object) -> bool:
-        """Equal to other tagged batches only: without its tags this is another value."""
+        """Equal only to tagged batches with the same tags."""
         return isinstance(other, TaggedBatches) and bytes(self) == bytes(other) and self.tags == other.tags
 
     def __ne__(self, other: object) -> bool:
@@ -70,17 +70,17 @@ def pack(batches: Iterable[StateBatch]) -> bytes:
 
 
 def unpack(packed: bytes) -> list[StateBatch]:
-    """Unpack packed batches; DecodeError if they are not a whole number of 20-byte pieces."""
+    """Unpack packed batches; raise DecodeError if the length is not a multiple of 20 bytes."""
     if len(packed) % BATCH_BYTES:
         raise DecodeError(f"{len(packed)} bytes are not a whole number of {BATCH_BYTES}-byte state batches")
     return list(map(StateBatch._make, _BATCH.iter_unpack(packed)))
 
 
 def read_tagged(buf: bytes, at: int) -> tuple[bytes, int]:
-    """Read an array of batches, its count included: the general path of the generated codecs.
+    """Read an array of batches with its count: the general path of the generated codecs.
 
-    Returns TaggedBatches, or plain bytes if no batch had tags, and the position behind the batches. A null
-    array, which is not allowed anywhere, and more batches than ``buf`` can hold raise DecodeError.
+    Returns TaggedBatches, or plain bytes if no batch had tags, and the position after the batches. Raises
+    DecodeError for a null array, which is never allowed, and for more batches than ``buf`` can hold.
     """
     count, at = read_length(buf, at)
     count -= 1
@@ -105,16 +105,16 @@ def read_tagged(buf: bytes, at: int) -> tuple[bytes, int]:
 
 
 def read_untagged(buf: bytes, at: int) -> tuple[bytes, int]:
-    """Read an array of batches like `read_tagged`, and drop their tagged fields."""
+    """Read an array of batches like `read_tagged`, and drop the tagged fields."""
     packed, at = read_tagged(buf, at)
     return bytes(packed), at
 
 
 def read_untagged_within(buf: bytes, at: int, left: int) -> tuple[bytes, int, int]:
-    """Read an array of batches like `read_untagged`; return the elements left after it, too.
+    """Read an array of batches like `read_untagged`; also return the remaining element budget.
 
-    Batches without tagged fields stay one slice and count 1 for each 16; others count 1 each. Raises
-    TooManyElementsError before anything is allocated.
+    16 batches without tagged fields cost 1 element; if any batch has tagged fields, each batch costs 1.
+    Raises TooManyElementsError before memory is allocated.
     """
     count, first = read_length(buf, at)
     count -= 1

@@ -1,12 +1,12 @@
-"""Share-partition keys, and the records that carry their state on the log.
+"""Share-partition keys, and the records that store share-partition state on the log.
 
-A record is Kafka's, byte for byte: the key is an int16 record type and a key message, the value an
-int16 version (always 0) and a value message; a null value under a snapshot key deletes.  Source:
+Records are byte-identical to Kafka's.  The key is an int16 record type and a key message.  The value is an
+int16 version (always 0) and a value message.  A null value for a snapshot key is a tombstone.  Source:
 ShareSnapshotKey/Value, ShareUpdateKey/Value and ShareCoordinatorRecordSerde of Kafka 4.4.
 
-What cannot be understood is data here, not an exception: an unknown record type is skipped (Kafka does
-so too), and a value of an unknown version or of broken bytes becomes an `UnreadableValue` of its
-share-partition.  Kafka stops the whole state partition for it.
+Undecodable records do not raise an exception.  An unknown record type is skipped, as in Kafka.  A value with
+an unknown version or malformed bytes becomes an `UnreadableValue` of its share-partition.  Kafka stops the
+whole state partition for such a value.
 """
 
 import re
@@ -32,7 +32,7 @@ _TOPIC_ID_BYTES = 16
 _TOPIC_ID_TEXT_CHARS_MAX = 24
 _PARTITION_LOWEST, _PARTITION_HIGHEST = -(2**31), 2**31 - 1
 
-# What Java's String.trim() takes away; Python's strip() leaves some of it and takes other white space.
+# The characters that Java's String.trim() removes; Python's strip() removes a different set.
 _TRIMMED_BY_JAVA = "".join(map(chr, range(0x21)))
 
 _BASE64_URL = re.compile(r"[A-Za-z0-9_-]*")
@@ -41,14 +41,14 @@ _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _VERSION = _INT16.pack(VALUE_VERSION)
 
-# Groups and topics whose encoded record key is remembered; each takes some 300 bytes.
+# Size of the cache of encoded record keys (group and topic); each entry takes about 300 bytes.
 KEY_PREFIXES_REMEMBERED_MAX = 16_384
-# What belongs to a longer name is worked out each time: it may have 32,767 characters.
+# Longer names are not cached, because a name may have 32,767 characters.
 NAME_REMEMBERED_CHARS_MAX = 255
 
 
 class SharePartitionKey(NamedTuple):
-    """The unit of state: a partition of a topic as one share group consumes it."""
+    """The unit of state: one topic partition as consumed by one share group."""
 
     group_id: str
     topic_id: bytes
@@ -59,11 +59,11 @@ class SharePartitionKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "SharePartitionKey":
-        """Read `group:topicId:partition`, from the right because a group id may hold colons.
+        """Parse `group:topicId:partition` from the right, because a group id may contain colons.
 
-        As lenient as Kafka: trailing colons are dropped, the partition may carry a sign and leading
-        zeros, the topic id its base64 padding. Raises ValueError with a sentence for everything
-        else. Source: SharePartitionKey.getInstance of Kafka 4.4.
+        Accepts what Kafka accepts: trailing colons are dropped, the partition may have a sign and leading
+        zeros, and the topic id may have base64 padding. Raises ValueError with a message for any other text.
+        Source: SharePartitionKey.getInstance of Kafka 4.4.
         """
         pieces = text.rstrip(":").split(":")
         if len(pieces) < 3:
@@ -75,16 +75,16 @@ class SharePartitionKey(NamedTuple):
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """Write a topic id as Kafka does: 22 characters of URL-safe base64."""
+    """Format a topic id as Kafka does: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(topic_id)[:22].decode("ascii")
 
 
 def parse_topic_id(text: str) -> bytes:
-    """Read a topic id as Kafka writes it. Raises ValueError."""
+    """Parse a topic id in Kafka's text format. Raises ValueError."""
     if len(text) > _TOPIC_ID_TEXT_CHARS_MAX:
         raise ValueError(f"{text!r} is too long for a topic id")
     bare = text.rstrip("=")
-    # Padding may be missing, as a whole: so says Java's decoder.
+    # Padding must be complete or absent, as in Java's decoder.
     if (len(bare) != len(text) and len(text) % 4) or not _BASE64_URL.fullmatch(bare):
         raise ValueError(f"{text!r} is not a topic id in URL-safe base64")
     try:
@@ -98,7 +98,8 @@ def parse_topic_id(text: str) -> bytes:
 
 def _parse_partition(text: str) -> int:
     digits = text[1:] if text[:1] in "+-" else text
-    # Java takes the decimal digits of all scripts in the basic plane, Python's int() those of all planes.
+    # Java accepts decimal digits of all scripts in the basic plane; Python's int() accepts those of all
+    # planes.
     if not digits.isdecimal() or max(digits) > "\uffff" or len(text) > 32:
         raise ValueError(f"{text!r} is not a partition number")
     partition = int(text)
@@ -108,7 +109,7 @@ def _parse_partition(text: str) -> int:
 
 
 class UnreadableValue(msgspec.Struct, frozen=True):
-    """A record value that this release cannot understand, kept as it is."""
+    """A record value that this release cannot decode, with its original bytes."""
 
     value: bytes
     reason: str
@@ -119,14 +120,14 @@ _DecodeValue = Callable[[bytes, int], ShareSnapshotValue] | Callable[[bytes, int
 
 
 class StateRecord(NamedTuple):
-    """One record of a share-partition; a value of None is a tombstone and deletes its state."""
+    """One record of a share-partition; a value of None is a tombstone, which deletes its state."""
 
     key: SharePartitionKey
     value: StateValue
 
 
 def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
-    """Return the bytes of a record's key and value as Kafka's coordinator writes them."""
+    """Return the key and value bytes of a record as Kafka's coordinator writes them."""
     key, value = record
     if isinstance(value, ShareUpdateValue):
         return (
@@ -155,9 +156,9 @@ _remembered_key_prefix = lru_cache(maxsize=KEY_PREFIXES_REMEMBERED_MAX)(_make_ke
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Read a record of the state log; None for a record type that is not a share-partition's.
+    """Decode a record of the state log; return None for a record type without a share-partition.
 
-    Raises DecodeError only where the share-partition itself cannot be told: no key, a key cut short.
+    Raises DecodeError only if the share-partition is unknown: the key is missing or truncated.
     """
     if key is None or len(key) < _INT16.size:
         raise DecodeError("a record of the state log has no key or one without a record type")

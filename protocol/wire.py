@@ -1,10 +1,10 @@
-"""The variable-length parts of Kafka's wire format: varints, lengths and tagged fields.
+"""Variable-length parts of Kafka's wire format: varints, lengths and tagged fields.
 
-Fixed-size fields are not here: the generated codecs read and write whole runs of them with one
-`struct.Struct`. Readers take ``(buf, at)`` and return ``(value, next position)``. They let IndexError
-escape when the bytes end; whoever decodes a whole message turns `MALFORMED` into DecodeError. A slice
-never raises when it is short, so a reader that slices checks the end itself, or leaves a position behind
-the end for the caller's final check.
+Fixed-size fields are not here: the generated codecs read and write sequences of them with one
+`struct.Struct`. Readers take ``(buf, at)`` and return ``(value, next position)``. At the end of the bytes
+they raise IndexError; the decoder of a whole message converts `MALFORMED` to DecodeError. A short slice
+does not raise. A reader that slices therefore checks the end, or returns a position beyond the end, which
+the caller's final check detects.
 """
 
 import struct
@@ -12,27 +12,27 @@ from collections.abc import Iterable
 
 from protocol.errors import DecodeError, EncodeError, TooManyElementsError
 
-# What reading beyond the end, or text that is not UTF-8, raises in straight-line code.
+# Exceptions that inline decoding raises for truncated bytes or invalid UTF-8.
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
 
-# What a value out of range, or text with lone surrogates, raises in straight-line code.
+# Exceptions that inline encoding raises for a value out of range or text with lone surrogates.
 UNENCODABLE = (struct.error, UnicodeEncodeError)
 
-# The longest string that Kafka reads, in bytes; strings of the older layouts have no longer length.
+# Maximum length in bytes of a string that Kafka reads; non-compact strings have an int16 length.
 STRING_BYTES_MAX = 0x7FFF
 
-# The elements of a request that a decoder accepts if its caller sets no limit. An array element and a tagged
-# field count 1; so do each 64 bytes of a long text and each 16 state batches.
+# Default limit of the elements of a request. An array element and a tagged field count 1; so do each
+# 64 bytes of a long text and each 16 state batches.
 ELEMENTS_MAX = 30_000
-# The tagged fields of a header. Kafka defines none.
+# Maximum number of tagged fields in a header. Kafka defines none.
 HEADER_ELEMENTS_MAX = 64
 
-# The unsigned varints of one byte, by value: cheaper than a call where most values are small.
+# Unsigned varints of one byte, by value: a lookup is cheaper than a call, and most values are small.
 SHORT_UVARINTS = tuple(bytes([value]) for value in range(128))
 
 
 def read_uvarint(buf: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint of at most 32 bits. Forms longer than needed are accepted, as Kafka does."""
+    """Read an unsigned varint of at most 32 bits. Like Kafka, accept encodings that are not the shortest."""
     byte = buf[at]
     at += 1
     value = byte & 0x7F
@@ -89,7 +89,7 @@ def write_varint(value: int) -> bytes:
 
 
 def read_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read the length of a compact string, bytes or array that must not be null: length + 1, so never 0."""
+    """Read a non-null compact length (string, bytes or array); return length + 1, which is never 0."""
     value, at = read_uvarint(buf, at)
     if value == 0:
         raise DecodeError(f"null before byte {at} where a value is required")
@@ -97,20 +97,20 @@ def read_length(buf: bytes, at: int) -> tuple[int, int]:
 
 
 def read_bytes_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read like `read_length`, but return the position of the length's last byte: the bytes are behind it."""
+    """Read like `read_length`, but return the position of the last byte of the length."""
     value, at = read_length(buf, at)
     return value, at - 1
 
 
 def read_string_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read like `read_bytes_length`; DecodeError for a string that is longer than Kafka's are."""
+    """Read like `read_bytes_length`; raise DecodeError if the string exceeds Kafka's maximum."""
     value, at = read_bytes_length(buf, at)
     _check_string(value, at)
     return value, at
 
 
 def read_nullable_string_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read length + 1 of a compact string, 0 if it is null; DecodeError if it is longer than Kafka's are."""
+    """Read length + 1 of a compact string, 0 if null; raise DecodeError above Kafka's maximum length."""
     value, at = read_uvarint(buf, at)
     _check_string(value, at)
     return value, at
@@ -124,7 +124,7 @@ def _check_string(value: int, at: int) -> None:
 
 
 def skip_tags(buf: bytes, at: int) -> int:
-    """Return the position behind a tagged-field section, which may lie behind the end of ``buf``."""
+    """Return the position after a tagged-field section; it may be beyond the end of ``buf``."""
     count, at = read_uvarint(buf, at)
     for _ in range(count):
         _, at = read_uvarint(buf, at)
@@ -134,9 +134,9 @@ def skip_tags(buf: bytes, at: int) -> int:
 
 
 def skip_tags_within(buf: bytes, at: int, left: int) -> tuple[int, int]:
-    """Skip a tagged-field section; return the position behind it and the elements left after it.
+    """Skip a tagged-field section; return the position after it and the remaining element budget.
 
-    Raises TooManyElementsError before any field is read if the section has more than ``left`` fields.
+    Raises TooManyElementsError before reading any field if the section has more than ``left`` fields.
     """
     count, _ = read_uvarint(buf, at)
     left = spend(left, count)
@@ -144,14 +144,14 @@ def skip_tags_within(buf: bytes, at: int, left: int) -> tuple[int, int]:
 
 
 def spend(left: int, count: int) -> int:
-    """Return ``left - count``; TooManyElementsError if that is negative."""
+    """Return ``left - count``; raise TooManyElementsError if the result is negative."""
     if count > left:
         raise TooManyElementsError(f"{count} more elements, where {left} are left")
     return left - count
 
 
 def tagged_field_end(buf: bytes, at: int, size: int) -> int:
-    """Return where a tagged field of ``size`` bytes ends; DecodeError if ``buf`` ends before that."""
+    """Return the end position of a tagged field of ``size`` bytes; DecodeError if ``buf`` is shorter."""
     end = at + size
     if end > len(buf):
         raise DecodeError(f"tagged field at byte {at} has {size} bytes, of which {len(buf) - at} are there")
@@ -159,7 +159,7 @@ def tagged_field_end(buf: bytes, at: int, size: int) -> int:
 
 
 def write_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:
-    """Write a tagged-field section from ``(tag, field bytes)`` pairs, in ascending order of their tags."""
+    """Encode ``(tag, field bytes)`` pairs as a tagged-field section, in ascending order of tags."""
     ordered = sorted(tags)
     pieces = [write_uvarint(len(ordered))]
     previous = -1
