@@ -234,7 +234,7 @@ class Api:
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
     ) -> None:
-        """Answer FindCoordinator, from the cache if the same request was seen before."""
+        """Respond to FindCoordinator, from the cache if an identical request was handled before."""
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
@@ -254,7 +254,7 @@ class Api:
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
     def _find_many(self, frame: bytes, api_version: int, correlation_id: int, respond: Respond) -> Steps:
-        """Answer a FindCoordinator with many keys in steps."""
+        """Respond to a FindCoordinator request with many keys, in steps."""
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
@@ -285,10 +285,10 @@ class Api:
         return _CachedResponse(body, next(filter(None, errors), 0))
 
     def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
-        """Answer which APIs and versions are supported; return False if the request is refused.
+        """Respond with the supported APIs and versions; return False if the request is refused.
 
-        As in Kafka, an unknown ApiVersions version gets the range of ApiVersions alone, in version 0. A
-        client software name that Kafka rejects gets an error. Raises CloseConnection.
+        As in Kafka, an unknown ApiVersions version gets only the range of ApiVersions, in response version 0.
+        A client software name that Kafka rejects gets INVALID_REQUEST. Raises CloseConnection.
         """
         began_s = monotonic_seconds()
         _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
@@ -314,7 +314,7 @@ class Api:
 
 
 def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
-    """Pass a SASL request to the SASL authenticator; without one, answer that SASL is disabled."""
+    """Pass a SASL request to the SASL authenticator; without one, respond with ILLEGAL_SASL_STATE."""
     sasl_authenticator = getattr(origin, "sasl_authenticator", None)
     if sasl_authenticator is not None:
         sasl_authenticator.handle_authenticated(frame, origin, respond)

@@ -1,11 +1,11 @@
 """One client's connection: read frames, write responses in request order, apply back-pressure.
 
-A callback protocol without a task.  Every request takes a response slot in a queue. Responses may become
-ready in any order, and are written in the order of the slots.  Reading pauses if the client has too many
-requests in progress, if it does not read its responses, or if the request memory is full.
+A callback protocol without a task.  Each request takes a response slot in a queue. Responses may be ready
+in any order and are written in the order of the slots.  Reading pauses if the client has too many requests
+in progress, if it does not read its responses, or if the request memory is full.
 
-A malformed frame closes the connection. A broker handles a closed connection as usual, but an unexpected
-response is fatal to its network thread.
+A malformed frame closes the connection. A broker handles a closed connection normally, but an unexpected
+response ends its network thread.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         limits: ServerLimits,
         trust: Trust | None = None,
     ) -> None:
-        """Prepare; `trust` belongs to the client's certificate, None without one."""
+        """Create a connection; `trust` belongs to the client's certificate and is None without one."""
         self._trust = trust
         self._handler = handler
         self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
@@ -148,7 +148,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             self._close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release all resources; operations that have not begun are dropped."""
+        """Release the request memory, and drop queued frames."""
         self.disconnected = True
         held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
         held += sum(map(len, self._queued_frames))
@@ -199,7 +199,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """Stop reading from a client that does not read its answers."""
+        """Stop reading from a client that does not read its responses."""
         self._writable = False
         self._unwritable_since_s = self._loop.time()
         self._update_reading()
@@ -226,7 +226,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._update_reading()
 
     def _handle_single_frame(self, frame: bytes) -> None:
-        """Handle the single frame of an idle connection, the usual case; equal to `_handle_queued_frames`."""
+        """Handle the single frame of an idle connection, the usual case, like `_handle_queued_frames`."""
         self._request_memory.hold(len(frame))
         self._handle(frame)
         if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
@@ -293,7 +293,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
 
     @property
     def partial_bytes(self) -> int:
-        """The bytes held of an incomplete frame."""
+        """Number of buffered bytes of an incomplete frame."""
         return self._partial_bytes
 
     @property
@@ -328,7 +328,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
     # Closing.
 
     def timeout_reason(self, now_s: float, now_ms: int) -> str | None:
-        """Return why this connection has timed out, or None; takes loop time and wall-clock time."""
+        """Return the reason for closing a timed-out connection, or None; takes loop and wall-clock time."""
         if self._trust is not None and not self._trust.holds(now_ms):
             return "certificate_revoked"
         if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
@@ -346,7 +346,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def abort_if_stalled(self, now_s: float) -> None:
         """Abort a closed connection whose client does not read the remaining bytes.
 
-        A transport closes after it has sent its last byte. If a client never reads, TCP would wait forever.
+        A transport closes after it has sent its last byte, which never happens if the client does not read.
         """
         if self._closing_reason is not None and now_s - self._closing_since_s > self._limits.close_s:
             assert self._transport is not None
@@ -362,7 +362,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._close(reason, reason)
 
     def stop_reading(self) -> None:
-        """Accept no further requests; requests in progress are answered."""
+        """Stop accepting requests; requests in progress still get their responses."""
         self._draining = True
         self._request_memory.hold(-sum(map(len, self._queued_frames)))
         self._queued_frames.clear()

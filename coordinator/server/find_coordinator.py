@@ -1,10 +1,10 @@
-"""Answer FindCoordinator from memory, because a broker sends it before every request.
+"""Respond to FindCoordinator from memory, because a broker sends it before every request.
 
-The response names one of several node ids of the owner's process, all at its advertised address.  A broker
-keeps one connection, with one request in flight, for each node id, so several ids allow several requests in
-flight.  The ids are far outside the brokers' own range, because a broker would reuse the connection of a
-known id and ignore the address.  In a group of coordinators, the ids of a replica follow from its address
-alone, so all replicas give the same answer.
+The response has one of several node ids of the owner's process, all with its advertised address.  For each
+node id, a broker keeps one connection with one request in flight.  Several ids therefore allow several
+requests in flight.  The ids are far outside the brokers' own range, because a broker would reuse the
+connection of a known id and ignore the address.  In a group of coordinators, node ids follow from the
+addresses of the replicas, so all replicas return the same response.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,18 +27,18 @@ from protocol.wire import write_uvarint
 SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
 BATCHED_KEYS_MIN_VERSION = 4
-# After this many keys, or this much text, a request with many keys lets the event loop serve other clients.
+# A step of a large request handles at most this many keys or characters; other clients are served in between.
 _STEP_KEYS = 200
 _STEP_CHARS = 32 << 10
-# In a response with batched keys (version 4 and later): the size of the throttle time before the array, and
-# of the empty tagged fields after it.
+# Sizes in a response with batched keys (version 4 and later): the throttle time before the array, and the
+# empty tagged fields after it.
 _THROTTLE_BYTES, _END_BYTES = 4, 1
-# The number of node ids of each replica.
+# Number of node ids of each replica.
 NODE_IDS_PER_REPLICA = 64
 
 
 class Route(NamedTuple):
-    """The node id and address of a coordinator, as a broker sees them."""
+    """The node id and address of a coordinator in responses."""
 
     node_id: int
     host: str
@@ -53,9 +53,9 @@ class EncodedPart(NamedTuple):
 
 
 class CoordinatorDirectory:
-    """The route to the owner of each shard; initially to this process, at its `advertised` address.
+    """The route to the owner of each shard; initially this process at its `advertised` address.
 
-    If the port is still 0, or if a shard has no owner, the response is COORDINATOR_NOT_AVAILABLE.
+    If the port is 0, or if a shard has no owner, the response is COORDINATOR_NOT_AVAILABLE.
     `route_version` increases whenever responses may have changed.
     """
 
@@ -70,7 +70,7 @@ class CoordinatorDirectory:
         self.advertise(advertised)
 
     def advertise(self, advertised: HostPort) -> None:
-        """Name this process as the owner of all shards."""
+        """Make this process the owner of all shards."""
         self.advertised = advertised
         self._set_routes(
             _route(advertised, self._node_id_first + shard % self._node_ids)
@@ -78,7 +78,7 @@ class CoordinatorDirectory:
         )
 
     def follow(self, assignment: Assignment | None) -> None:
-        """Use the owners of an assignment; None if the owners are not known."""
+        """Use the owners of an assignment; None if the owners are unknown."""
         if assignment is None:
             self._set_routes([None] * self._state_partitions)
             return
@@ -98,7 +98,7 @@ class CoordinatorDirectory:
         self.route_version += 1
 
     def find(self, request: FindCoordinatorRequest, api_version: int) -> FindCoordinatorResponse:
-        """Answer a request, in the order of Kafka's checks; each key on its own."""
+        """Return the response to a request; each key has its own result. The checks are in Kafka's order."""
         if api_version < BATCHED_KEYS_MIN_VERSION:
             return FindCoordinatorResponse(
                 error_code=int(ErrorCode.INVALID_REQUEST),
@@ -118,7 +118,7 @@ class CoordinatorDirectory:
         return FindCoordinatorResponse(coordinators=[self._find(key) for key in request.coordinator_keys])
 
     def find_in_steps(self, request: FindCoordinatorRequest, api_version: int) -> Iterator[EncodedPart]:
-        """Answer a request with many keys part by part; each part takes about a millisecond."""
+        """Yield the parts of the response to a request with many keys; each takes about a millisecond."""
         if api_version < BATCHED_KEYS_MIN_VERSION:
             response = self.find(request, api_version)
             yield EncodedPart(encode_response(response, api_version), response.error_code)
@@ -184,7 +184,7 @@ def _route(address: HostPort, node_id: int) -> Route | None:
 
 
 def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:
-    """Return the first node id of each address: a hash of it, or the next free one."""
+    """Return the first node id of each address: a hash of the address, or the next free id."""
     slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA
     taken: dict[int, str] = {}
     for wire in sorted({replica.wire for replica in assignment.replicas}):

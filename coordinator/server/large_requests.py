@@ -1,10 +1,10 @@
 """Process large requests one at a time, in steps between which the event loop serves other clients.
 
-A request that names thousands of share-partitions takes tens of milliseconds to decode, split and submit.
-Each of its steps runs in an iteration of the event loop of its own. Only one large request is decoded at a
-time, so that the memory of decoded requests does not grow with the number of clients.
+A request with thousands of share-partitions takes tens of milliseconds to decode, split and submit. Each
+step runs in its own iteration of the event loop. Only one large request is decoded at a time, so the memory
+for decoded requests does not grow with the number of clients.
 
-Requests of one connection keep their order: while one of them waits here, later ones of that connection wait.
+Requests of one connection keep their order: later requests wait until the large one is finished.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 from coordinator.runtime import Origin
 
-# A frame of this size or more is a large request. A partition takes 5 bytes at least, a key of
-# FindCoordinator 1.
+# A frame of at least this size is a large request. A partition takes at least 5 bytes, a FindCoordinator
+# key at least 1.
 LARGE_FRAME_BYTES = 8 << 10
 LARGE_FIND_BYTES = 2 << 10
 
@@ -23,7 +23,7 @@ Steps = Iterator[None]
 
 
 class LargeOrigin(Origin, Protocol):
-    """The connection that a large request came from."""
+    """The connection of a large request."""
 
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because of an exception."""
@@ -46,11 +46,11 @@ class LargeRequests:
         self._of_origin: dict[int, int] = {}
 
     def has(self, origin: Origin) -> bool:
-        """Return whether a request of this connection waits or is in progress."""
+        """Return whether this connection has a queued or running request."""
         return id(origin) in self._of_origin
 
     def add(self, origin: LargeOrigin, begin: Callable[[], Steps]) -> None:
-        """Queue a request; `begin` returns its steps when its turn comes.
+        """Queue a request; `begin` is called when the request is next and returns its steps.
 
         An exception in a step goes to `origin.handler_failed` and affects this request only.
         """

@@ -22,7 +22,7 @@ from coordinator.server.sasl_authenticator import SaslAuthenticator
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
-# If the request memory is full, partial frames may use this share of it.
+# If the request memory is full, partial frames may take at most this share of the limit.
 _PARTIAL_FRAMES_SHARE = 0.5
 
 
@@ -61,7 +61,7 @@ class Listener:
         ]
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop accepting, and wait until all accepted requests are answered."""
+        """Stop accepting connections and requests; wait for the responses to accepted requests."""
         self._acceptor.close()
         self.request_memory.draining = True
         for connection in self._connections:
@@ -84,12 +84,12 @@ class Listener:
         await asyncio.sleep(0)
 
     def health(self) -> list[str]:
-        """Return why brokers cannot connect, as one sentence, or an empty list."""
+        """Return one sentence about why brokers cannot connect, or an empty list."""
         return [] if self._acceptor.is_serving else ["The listener for brokers accepts no connections."]
 
     @property
     def port(self) -> int:
-        """The listening port, which the system chose if port 0 was configured."""
+        """The listening port; if port 0 was configured, the operating system chose it."""
         return self._acceptor.port
 
     @property
@@ -103,7 +103,7 @@ class Listener:
         return self.request_memory.held_bytes
 
     async def _sweep(self) -> None:
-        """Close connections that are idle or send a frame too slowly; abort those that do not close."""
+        """Close idle and slow connections; abort closed connections whose client does not read."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._limits.sweep_s)
@@ -118,10 +118,10 @@ class Listener:
                 trim_heap()
 
     def _close_largest_partial_frames(self) -> None:
-        """Close the connections with the largest partial frames if these fill the request memory.
+        """Close the connections with the largest partial frames if partial frames fill the request memory.
 
-        While the memory is full, no connection is read, so no partial frame would complete before its
-        timeout. Complete requests release their memory by themselves.
+        While the memory is full, no connection is read, so no partial frame can be completed before its
+        timeout. Complete requests release their memory with the response.
         """
         if not self.request_memory.is_full:
             return
@@ -149,7 +149,7 @@ class Listener:
         )
 
     def _connection(self, handler: Handler | None = None, trust: Trust | None = None) -> asyncio.Protocol:
-        """Make a connection; without a handler, the client has yet to authenticate."""
+        """Create a connection; without a handler, the client must authenticate first."""
         api, limits = self._listener_security.api, self._limits
         if self._security.mechanisms:
             handler = SaslAuthenticator(self._listener_security)
@@ -164,13 +164,13 @@ class Listener:
         return in_front
 
     def _accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
-        """Return the connection of a client after its TLS handshake, None if its certificate is refused."""
+        """Return the connection of a client after its TLS handshake, or None if it is refused."""
         if self._all_answered is not None:
             return None
         certificate, tls = secured.get_extra_info("peercert"), self._security.tls
         trust = Trust(tls, certificate) if certificate and tls is not None else None
         if self._security.mechanisms:
-            # The SASL login authenticates the client, whatever its certificate.
+            # With SASL, the login authenticates the client; the certificate does not matter.
             return self._connection(trust=trust)
         try:
             handler = self._listener_security.handler_for_certificate(certificate, peer_address(secured))
@@ -184,7 +184,7 @@ class Listener:
         return self._connection(handler, trust)
 
     def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
-        """Count a client that was rejected before it became a connection."""
+        """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""
         self._metrics.connection_opened()
         self._metrics.connection_closed(reason)
         self._freed_memory.connection_closed()

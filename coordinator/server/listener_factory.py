@@ -1,6 +1,6 @@
-"""Make the Kafka listener from the configuration.
+"""Create the Kafka listener from the configuration.
 
-Files of certificates, users and keys are read here, so that mistakes in them are reported at startup.
+The files of certificates, users and keys are read here, so errors in them are reported at startup.
 """
 
 from functools import partial
@@ -30,7 +30,7 @@ _PREFIX = "listen."
 def make_listener(
     config: Config, service: Service, directory: CoordinatorDirectory, metrics: Metrics
 ) -> Listener:
-    """Make the listener. Raises ConfigError for invalid settings and files."""
+    """Create the listener. Raises ConfigError for invalid settings and files."""
     security = make_listener_security(config, SystemClock())
     api = Api(service, directory, metrics, sasl=bool(security.mechanisms))
     limits = ServerLimits(
@@ -44,7 +44,7 @@ def make_listener(
 
 
 def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConfig:
-    """Return the listener's security settings. Raises ConfigError, naming setting and file."""
+    """Return the listener's security settings. Raises ConfigError with the setting and the file."""
     if config.listen_security_protocol == "PLAINTEXT":
         return ListenerSecurityConfig()
     watched: list[ReloadableSource] = []
@@ -100,7 +100,7 @@ def _make_mechanisms(config: Config, clock: Clock, watched: list[ReloadableSourc
             config.listen_token_clock_skew_s,
         )
         mechanisms[OAUTHBEARER] = partial(TokenExchange, TokenValidator(keys, rules, clock))
-    # In the order of the setting, which is also the order in SaslHandshake responses.
+    # In the order of the setting; SaslHandshake responses use the same order.
     return {name: mechanisms[name] for name in names}
 
 

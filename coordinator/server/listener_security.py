@@ -1,8 +1,8 @@
 """Authenticate and authorize the clients of a listener.
 
-Without TLS and SASL, every client uses the API.  With them, a client uses the API after it is authenticated
-and if its principal is allowed; then its requests take the same path and cost the same.  As in a Kafka
-broker, a principal without CLUSTER_ACTION gets CLUSTER_AUTHORIZATION_FAILED.
+Without TLS and SASL, every client may use the API.  With them, a client may use the API after
+authentication if its principal is allowed.  Its requests then go directly to the API.  As in a Kafka broker,
+a principal without CLUSTER_ACTION gets CLUSTER_AUTHORIZATION_FAILED.
 """
 
 from collections.abc import Mapping
@@ -37,10 +37,10 @@ class ReloadableSource(Protocol):
 
 
 class ListenerSecurityConfig(NamedTuple):
-    """The security settings of a listener. By default there is no authentication.
+    """The security settings of a listener. The default has no authentication.
 
-    If `allowed` is None, every principal is allowed. If `mechanisms` is empty, SASL is off. If
-    `reauth_max_ms` is 0, a login is valid as long as the connection or the credential.
+    If `allowed` is None, every principal is allowed. If `mechanisms` is empty, SASL is disabled. If
+    `reauth_max_ms` is 0, a session lasts as long as the connection, or until the credential expires.
     """
 
     tls: ServerTls | None = None
@@ -55,11 +55,11 @@ class ListenerSecurityConfig(NamedTuple):
 
 
 class Handler(Protocol):
-    """Handles the frames of a connection, as the API does."""
+    """Handler for the frames of a connection, such as `Api`."""
 
     @property
     def is_authorized(self) -> bool:
-        """Whether clients of this handler may use the RPCs; the others get the smallest limits."""
+        """Whether its clients may use the RPCs; other clients get smaller frame and element limits."""
         ...
 
     def handle(self, frame: bytes, origin: Any, respond: Respond) -> None:
@@ -68,18 +68,18 @@ class Handler(Protocol):
 
 
 class UnauthorizedHandler:
-    """Answer an authenticated client whose principal is not allowed."""
+    """Handler for authenticated clients whose principal is not allowed."""
 
     is_authorized = False
 
     def __init__(self, api: Api, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
-        # One request at a time, so that many of these clients do not delay the allowed ones.
+        # One request at a time, so that many unauthorized clients do not delay authorized clients.
         self._refusals = LargeRequests()
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
-        """Answer CLUSTER_AUTHORIZATION_FAILED, except for ApiVersions, which lists the versions."""
+        """Respond with CLUSTER_AUTHORIZATION_FAILED; ApiVersions and SASL requests go to the API."""
         if read_api_key(frame) in _APIS_BEFORE_LOGIN and not self._refusals.has(origin):
             self._api.handle(frame, origin, respond)
             return
@@ -112,7 +112,7 @@ class ListenerSecurity:
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
     def handler_for(self, principal: str, peer: str) -> Handler:
-        """Return the handler of an authenticated client."""
+        """Return the handler for an authenticated principal."""
         allowed = self.security.allowed
         if allowed is None or allowed.allows(principal):
             return self.api
@@ -122,5 +122,5 @@ class ListenerSecurity:
         return self._unauthorized
 
     def handler_for_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> Handler:
-        """Return the handler for a client's certificate. Raises UnmappedCertificate."""
+        """Return the handler for the principal of a certificate. Raises UnmappedCertificate."""
         return self.handler_for(principal_of_certificate(certificate, self.security.rules), peer)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from coordinator.fastpath.fields import RequestMemoryFields
 
-# Reading resumes when this share of the limit is in use; below 1, so that it does not pause again at once.
+# Reading resumes below this share of the limit; it is less than 1, so reading does not pause at once.
 _RESUME_SHARE = 0.75
 
 
@@ -18,7 +18,7 @@ class MemoryWaiter(Protocol):
 
 
 class RequestMemory(RequestMemoryFields):
-    """Counts the bytes of requests, complete or partial. While it `is_full`, no connection reads."""
+    """Counts the bytes of complete and partial requests. While `is_full` is true, no connection reads."""
 
     __slots__ = ()
 
@@ -26,11 +26,11 @@ class RequestMemory(RequestMemoryFields):
         self.bytes_max = bytes_max
         self.held_bytes = 0
         self.waiting: set[MemoryWaiter] = set()
-        # True while a shutdown waits for the accepted requests to be answered.
+        # True while a shutdown waits for the responses to accepted requests.
         self.draining = False
 
     def hold(self, frame_bytes: int) -> None:
-        """Add bytes (or release them, if negative) and wake the waiting connections."""
+        """Add bytes, or release them if negative; when enough memory is free, resume waiting connections."""
         self.held_bytes += frame_bytes
         if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max:
             waiting, self.waiting = self.waiting, set()

@@ -1,8 +1,8 @@
-"""Authenticate a connection with SASL; its frames reach the API after the login.
+"""Authenticate a connection with SASL; after the login, its frames go to the API.
 
 Source: SaslServerAuthenticator of Kafka 4.4. Responses, reasons to close and the delay after a failed login
-are the same.  After the login, the connection passes its frames to the API.  They return here when the client
-re-authenticates or when its session has expired (KIP-368).
+are the same.  After the login, the connection passes its frames to the API.  If the client re-authenticates
+or its session has expired (KIP-368), the authenticator handles the frames again.
 
 ::
 
@@ -42,7 +42,7 @@ class _SaslState(Enum):
 
 
 class SaslConnection(LargeOrigin, Protocol):
-    """The connection, as the authenticator uses it."""
+    """The connection methods that the authenticator calls."""
 
     @property
     def peer(self) -> str:
@@ -63,7 +63,7 @@ class SaslConnection(LargeOrigin, Protocol):
 
 
 class SaslAuthenticator:
-    """The authentication of one connection, which keeps it until it closes."""
+    """SASL state of one connection; it exists until the connection closes."""
 
     is_authorized = False
 
@@ -74,7 +74,7 @@ class SaslAuthenticator:
         self._state = _SaslState.INITIAL_REQUEST
         self._deadline_s = self._loop.time() + self._security.handshake_s
         self._mechanism = ""
-        # After SaslHandshake v0, tokens have no request header.
+        # After SaslHandshake v0, tokens arrive without a request header.
         self._with_headers = True
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
@@ -120,7 +120,7 @@ class SaslAuthenticator:
         self._count(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
 
     def timeout_reason(self, now_s: float, origin: SaslConnection) -> str | None:
-        """Return why the connection has timed out, or None; called periodically."""
+        """Return the reason for closing a timed-out connection, or None; called periodically."""
         if self._identity is not None and not self._is_valid():
             self._listener_security.rate_limited_log.warn(
                 "The user or token key of a connection was removed or changed. The connection is closed.",
@@ -130,8 +130,7 @@ class SaslAuthenticator:
             return "credentials_revoked"
         if self._state is _SaslState.COMPLETE:
             if self._session_expired(now_s):
-                # As in Kafka, the connection stays open: the client may re-authenticate before its next
-                # request.
+                # As in Kafka, the connection stays open, because the client may still re-authenticate.
                 origin.set_handler(self)
             return None
         return "authentication_timeout" if now_s > self._deadline_s else None
@@ -204,17 +203,17 @@ class SaslAuthenticator:
             if turn.identity is not None and self._identity is not None:
                 _check_same_principal(self._identity, turn.identity)
             if turn.refusal:
-                # The exchange continues, so that the client can read the reason.
+                # The exchange continues, so that the client receives the reason.
                 self._say_failed(turn.refusal, self._mechanism, origin)
                 await asyncio.sleep(self._security.failed_delay_s)
         except AuthenticationFailed as error:
             response.error_code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
             response.error_message = str(error)
-            # Without request headers, the protocol has no error response.
+            # Without request headers, no error response can be sent.
             answer = asked.answer(response) if asked is not None else None
             self._reject_login(origin, respond, answer, str(error), self._mechanism)
         except Exception:
-            # An error in this program or a library: the client is not authenticated.
+            # An error in this program or a library; the connection closes without authentication.
             _logger.exception("Internal error during a login.")
             origin.close("internal_error")
             return
@@ -248,7 +247,7 @@ class SaslAuthenticator:
             respond(len(turn.response).to_bytes(4, "big") + turn.response)
 
     def _begin_session(self, identity: Identity) -> int:
-        """Store the client's identity; return how long the session is valid in ms, 0 without a limit."""
+        """Store the client's identity; return the session lifetime in ms, 0 if unlimited."""
         self._state = _SaslState.COMPLETE
         self._identity = identity
         self._exchange = None
@@ -263,7 +262,7 @@ class SaslAuthenticator:
     def _reject_login(
         self, origin: SaslConnection, respond: Respond, response: bytes | None, why: str, mechanism: str
     ) -> None:
-        """Answer after a delay and close, which slows down password guessing."""
+        """Send the response after a delay, which slows down password guessing, and close the connection."""
         self._state = _SaslState.FAILED
         self._exchange = None
         self._say_failed(why, mechanism, origin)
@@ -280,7 +279,7 @@ class SaslAuthenticator:
 
 
 class _MechanismChanged:
-    """Refuse a re-authentication with another mechanism, as Kafka does, at the first token."""
+    """Exchange that refuses re-authentication with another mechanism at the first token, as Kafka does."""
 
     def __init__(self, wanted: str, before: str) -> None:
         self._message = (
