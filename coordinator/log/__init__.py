@@ -1,1 +1,1 @@
-"""State logs: the port (`base`), and memory, an embedded journal and a Kafka topic behind it."""
+"""State logs: the interface (`base`), and its implementations in memory, a journal and a Kafka topic."""

@@ -1,4 +1,4 @@
-"""Make the state log that the configuration names."""
+"""Create the state log that the configuration selects."""
 
 from coordinator.clock import SystemClock
 from coordinator.config import Config
@@ -13,7 +13,7 @@ from coordinator.security.client_security import make_client_security
 
 
 def make_log(config: Config, metrics: Metrics) -> StateLog:
-    """Make the log that the configuration names. Raises ConfigError if it cannot be had here."""
+    """Create the log that the configuration selects. Raises ConfigError if it is not available."""
     if config.log == "memory":
         return MemoryLog(config.state_partitions)
     if config.log == "kafka":
@@ -28,7 +28,7 @@ def make_log(config: Config, metrics: Metrics) -> StateLog:
 
 def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
     try:
-        # Only this log needs the client library.
+        # Only the Kafka log needs the client library.
         from coordinator.kafka.brokers import Brokers
     except ModuleNotFoundError:
         raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
@@ -57,7 +57,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
 
 
 def describe_log(config: Config) -> str:
-    """Describe the log in a few words for the line that says the coordinator is ready."""
+    """Return a short description of the log for the startup message."""
     if config.log == "memory":
         return "memory (gone at the end)"
     if config.log == "kafka":

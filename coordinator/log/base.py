@@ -1,8 +1,8 @@
-"""The port to a state log: records in, batches out, one sequence per state partition.
+"""Interface of a state log: append records and read batches, in one sequence per state partition.
 
-A log moves bytes.  It does not know what a record means, who owns a state partition, or what a share group
-is.  The one promise that everything else stands on: when ``done`` reports no error, every later ``read``,
-after any crash the log is built to survive, returns the records at the offset that was reported.
+A log stores bytes.  It does not depend on record contents, owners of state partitions, or share groups.  Its
+main guarantee: if ``done`` reports no error, every later ``read`` returns the records at the reported offset.
+This holds after any crash that the log is designed to survive.
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -11,29 +11,29 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
 
-# Appends that wait, as their log knows them, and the offset that is next in each state partition.
+# Pending appends in the log's own representation, and the next offset of each state partition.
 PendingEntries = tuple[list[Any], list[int]]
 
 
 class LoggedBatch(NamedTuple):
-    """One Kafka record batch (magic 2) as it stands in the log of one state partition."""
+    """One Kafka record batch (magic 2) as stored in the log of one state partition."""
 
     state_partition: int
     batch: bytes
 
 
-# Records of an append, from the first to behind the last, that are stored all or none.
+# Index range (first, end) of records of an append that are stored all or none.
 Unit = tuple[int, int]
 
-# Of a log without a bound of its own: more than requests and what they add up to bring.
+# For logs without a limit of their own; larger than any record that requests can produce.
 RECORD_BYTES_MAX = 1 << 30
 
 
 class AppendCallback(Protocol):
-    """What an append calls when its fate is known.
+    """Callback for the outcome of an append.
 
-    ``base_offset`` is the log offset of the first record; with an error it is the offset the append would
-    have had.
+    ``base_offset`` is the log offset of the first record.  With an error, it is the offset that the append
+    would have had.
     """
 
     def __call__(self, base_offset: int, error: LogError | None) -> None: ...
@@ -42,36 +42,35 @@ class AppendCallback(Protocol):
 class StateLog(Protocol):
     """The logs of all state partitions of one process.  All methods are called on the event loop's thread.
 
-    Offsets of a state partition are dense: the records of an append take the offsets from the end offset up,
-    and an append that failed takes none.  At most one append per state partition is under way at a time: that
-    is the caller's duty, and what lets a caller know the offset of its records before they are durable.
+    Offsets of a state partition are dense.  The records of an append take the offsets from the end offset up;
+    a failed append takes none.  The caller must have at most one append per state partition in progress.  The
+    caller therefore knows the offsets of its records before they are durable.
     """
 
     @property
     def record_bytes_max(self) -> int:
-        """The most bytes that key and value of a record may have, as long as the log is open."""
+        """Maximum size in bytes of a record's key and value; valid while the log is open."""
         ...
 
     async def open(self) -> None:
-        """Get ready to read and append; recover first what an earlier process left behind.
+        """Recover the data of an earlier process and prepare for reads and appends.
 
-        Raises LogLocked if another process holds the log, LogDamaged if acknowledged records cannot be read
-        back, ConfigError if the log was made for other settings, and LogUnavailable if storage cannot be used
-        at all.
+        Raises LogLocked if another process holds the log, and LogDamaged if acknowledged records cannot be
+        read. Raises ConfigError if the log was created with other settings, and LogUnavailable for unusable
+        storage.
         """
         ...
 
     async def close(self) -> None:
-        """Finish the appends under way and let go of the storage.  Closing twice is harmless."""
+        """Complete the appends in progress and release the storage.  A second call is harmless."""
         ...
 
     def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Give every batch of the state partitions, from each one's start to its end as of this call.
+        """Yield every batch of the state partitions, from their start offsets to their ends as of this call.
 
-        Batches come in chunks of about 1 MiB, per state partition in log order; how partitions mix is not
-        defined. Appends may go on meanwhile and are not seen.  Records that ``prune`` gave up may or may not
-        come. Raises LogDamaged if a stored batch fails its checks and LogUnavailable if storage cannot be
-        read.
+        Chunks have about 1 MiB; batches of a state partition are in log order, and partitions mix in any
+        order. Concurrent appends are not included.  Pruned records may be included. Raises LogDamaged if a
+        stored batch fails validation, and LogUnavailable if storage cannot be read.
         """
         ...
 
@@ -83,74 +82,74 @@ class StateLog(Protocol):
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Add (key, value) records to the end of a state partition, in order.
+        """Append (key, value) records to the end of a state partition, in order.
 
-        Each record, and each of the `units` as a whole, is stored or not, whatever happens.  A log stores an
-        append as one batch, or as several if it is larger than a batch may be; then an append that fails with
-        LogOutcomeUnknown may have stored the first of them.  The keys and values of a unit, and
-        `RECORD_BYTES_IN_BATCH` for each record but the first, take at most `record_bytes_max`.
+        Each record, and each of the `units` as a whole, is stored or not.  An append is stored as one batch,
+        or as several if it exceeds the maximum batch size.  In the second case, an append that fails with
+        LogOutcomeUnknown may have stored its first batches.  The size of a unit is at most
+        `record_bytes_max`: keys, values, and `RECORD_BYTES_IN_BATCH` for each record except the first.
 
-        ``done`` is called exactly once, on the event loop, never from inside this call: without error when
-        the records are durable (as far as the log promises durability), with LogUnavailable when they are not
-        there and never will be, with LogOutcomeUnknown when that cannot be known, with LogFenced when the log
-        belongs to someone else.  An append without records renews the lease, for which a shared log may write
-        a record of its own; its ``done`` gets the offset of the next record.
+        ``done`` is called exactly once, on the event loop, never during this call.  It gets no error if the
+        records are durable, as far as the log guarantees durability.  It gets LogUnavailable if the records
+        are not stored and never will be, LogOutcomeUnknown if that is not known, and LogFenced if another
+        process owns the log.  An append without records renews the lease, for which a shared log may write a
+        record of its own.  Its ``done`` gets the offset of the next record.
         """
         ...
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return for how many seconds reads may be answered from memory; 0 or less if they may not.
+        """Return for how many seconds reads may be served from memory; 0 or less if they may not.
 
-        Without a lease a read has to wait for an append that was begun after it came in.
+        Without a lease, a read must wait for an append that began after the read arrived.
         """
         ...
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Tell whether an append without records is to be made now; `read` says that reads come in."""
+        """Return whether to append without records now, to renew the lease; `read`: reads are arriving."""
         ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Declare the records below a log offset not needed; their storage is freed later.
+        """Declare the records below a log offset redundant; their storage is freed later.
 
-        A value below the start offset changes nothing; one above the end offset counts as the end offset.
+        An offset below the start offset has no effect; one above the end offset counts as the end offset.
         """
         ...
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset from which records are still promised.
+        """Return the offset of the first record that is still guaranteed.
 
-        It never falls while the log is open.  After a reopening it may be lower than before, if storage had
-        not been freed yet: more comes back than was asked for, never less.
+        It never decreases while the log is open.  After a restart it may be lower, if storage was not freed
+        yet; it is never higher.
         """
         ...
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset that the next record of the state partition gets."""
+        """Return the offset of the next record of the state partition."""
         ...
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
-        """Return the log offset up to which each state partition keeps the oldest storage from being freed.
+        """Return the prune offsets that would free the oldest storage, by state partition.
 
-        An entry ``state_partition: offset`` asks for a prune to at least that offset, for which all state
-        whose latest snapshot lies below must be written again.  Empty when the log is no bigger than it
-        should be, given that snapshots of all live state would take `live_bytes`.
+        To prune to such an offset, each state whose latest snapshot is below it must be snapshotted again.
+        The mapping is empty if the log has an adequate size for `live_bytes`, the size of snapshots of all
+        live state.
         """
         ...
 
     def health(self) -> str | None:
-        """Return None when appends can succeed, else one sentence that says why not, for a human."""
+        """Return None if appends can succeed, else one sentence with the reason."""
         ...
 
     def size_bytes(self) -> int:
-        """Return the bytes that the log takes on its storage, or as much of them as this process knows of."""
+        """Return the size in bytes of the log's storage, or of the part that this process knows."""
         ...
 
 
 class UnsharedLog:
-    """The leases of a log that no other process can write to."""
+    """Lease methods of a log that no other process can write to."""
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return infinity: no other process becomes the owner."""
+        """Return infinity: no other process can become the owner."""
         return inf
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
@@ -162,10 +161,10 @@ class UnsharedLog:
 class SharedLog(StateLog, Protocol):
     """A log that several processes can write to, so that each state partition needs an owner.
 
-    Whoever wants to append calls `own`, then reads the state partition, then appends: it is the read that
-    finds out whether the claim was accepted.  From then on appends say LogFenced once somebody else owns it,
-    and nothing that a fenced owner writes reaches a reader.  `read` gives records that count, and no claims:
-    offsets rise, and have gaps where other records are.
+    To append, a process calls `own`, reads the state partition, and then appends: only the read shows whether
+    the claim was accepted.  Once another process owns the state partition, appends fail with LogFenced, and
+    readers ignore all records of the fenced owner.  `read` returns only valid records and no claims, so
+    offsets may have gaps.
     """
 
     async def own(
@@ -176,59 +175,60 @@ class SharedLog(StateLog, Protocol):
     ) -> int:
         """Become the owner of a state partition and return the owner epoch; the previous owner is fenced.
 
-        Whoever owns it now is given `release_wait_s` to release it first; `may_claim` is asked at the last
-        moment.  Owning it again makes a new ownership with a higher owner epoch; that is the way on after
-        LogOutcomeUnknown, as nothing counts that was sent before and arrives after.  No append may be under
-        way.  Raises LogFenced if somebody else is claiming it right now, LogUnavailable or LogOutcomeUnknown
-        if the claim could not be made or nobody knows.
+        The present owner has `release_wait_s` to release it first; `may_claim` is called immediately before
+        the claim.  A second call creates a new ownership with a higher owner epoch.  It is the way to
+        continue after LogOutcomeUnknown, because records of the earlier ownership that arrive later are
+        ignored.  No append may be in progress.  Raises LogFenced if another process is claiming it now,
+        LogUnavailable if the claim was not written, and LogOutcomeUnknown if that is not known.
         """
         ...
 
     def served_in_s(self, state_partition: int) -> float:
-        """Return how many seconds to wait, once the log was read, before anything is acknowledged.
+        """Return how many seconds to wait after the log was read, before the first acknowledgement.
 
-        Until then an earlier owner may answer reads, and appends are refused.
+        Until then an earlier owner may serve reads, and appends are refused.
         """
         ...
 
     async def release(self, state_partition: int) -> None:
-        """Own a state partition no more, and say so in the log; no append may be under way.
+        """Give up the ownership of a state partition, and write a release record.
 
-        One that is not ours is left as it is.  Raises LogError if that could not be said.
+        No append may be in progress.  If this process is not the owner, nothing happens.  Raises LogError if
+        the release could not be written.
         """
         ...
 
 
 @runtime_checkable
 class GroupCommitLog(StateLog, Protocol):
-    """A log that writes what is appended at about the same time as one, and can be told when that is.
+    """A log with group commit: it writes concurrent appends together and reports the end of each commit.
 
-    It has one such commit under way at a time; what is flushed meanwhile is in the next one.
+    One commit is in progress at a time; appends flushed meanwhile are part of the next one.
     """
 
     @property
     def committing(self) -> bool:
-        """True while a commit is under way."""
+        """True while a commit is in progress."""
         ...
 
     def set_commit_callback(self, over: Callable[[], None]) -> bool:
-        """Have `over` called after each commit, whatever came of it, when its appends have been told.
+        """Set a callback for the end of each commit; it is called after `done` of the commit's appends.
 
-        False: it is never called, because commits take no time to speak of.
+        Returns False if the callback is never called, because commits take negligible time.
         """
         ...
 
     def take_pending(self) -> PendingEntries | None:
-        """Let appends wait until `flush`, which comes without any wait in between.
+        """Suspend commits until `flush`, which the caller must call without an await in between.
 
-        Returns where until then the compiled way may put what `append` would take, and would accept; None:
-        nowhere.
+        Returns the list to which compiled code may add appends, and the next offsets; None if appends are
+        refused.
         """
         ...
 
     def flush(self) -> None:
-        """Begin to write what was gathered.
+        """Start to write the pending appends.
 
-        ``done`` of appends may be called from inside this call, where storage takes them at once.
+        If storage takes them at once, ``done`` of appends is called during this call.
         """
         ...

@@ -1,20 +1,20 @@
-"""Decide which records of a shared log count, and how long the lease of an earlier owner may last.
+"""Decide which records of a shared log are valid, and how long an earlier owner's lease may last.
 
-The rule, for every reader of a log that more than one process can write to:
+These rules apply to every reader of a log that more than one process can write to:
 
-* A *claim* opens each ownership.  Every record carries the owner epoch of its writer in a record header.
-* A record counts only if its owner epoch equals that of the last accepted claim before it.
-* A claim is accepted only if its owner epoch is higher than that of the last accepted one.
-* At the start of the log the last accepted claim may have been pruned away.  The first record then stands
-  for it, because a log is only ever pruned up to a record that counts.  A record without the header has no
-  owner epoch, which is lower than any: a log without claims (Kafka's own topic) is read as it is.
+* A *claim* begins each ownership.  Every record carries its writer's owner epoch in a record header.
+* A record is valid only if its owner epoch equals that of the last accepted claim before it.
+* A claim is accepted only if its owner epoch is higher than that of the last accepted claim.
+* The last accepted claim before the start of the log may have been pruned.  The first record then determines
+  the owner epoch, because a log is only pruned up to a valid record.  A record without the header has no
+  owner epoch, which is lower than any.  A log without claims (Kafka's own topic) is therefore read unchanged.
 
-So the writes of a fenced owner change nothing, even if no broker rejects them.
+Records of a fenced owner therefore have no effect, even if no broker rejects them.
 
-Reads are bounded by a *lease*: an owner answers from memory only for the time `lease_ms` after it sent an
-append that was committed at the expected offset.  Its claim and each *renewal* say how long that is.  A
-claimant that finds no release of the owner before it waits for the longest lease that may still last.  An
-owner appends nothing but its claim before that wait is over, so its first other record ends earlier leases.
+A *lease* limits reads: an owner serves reads from memory for `lease_ms` after it sent an append that was
+committed at the expected offset.  The claim and each *renewal* contain this duration.  If the previous owner
+wrote no release, the new owner waits for the longest lease that may still be valid.  Until then it appends
+only its claim.  Its first other record therefore proves that earlier leases have ended.
 """
 
 from struct import Struct
@@ -24,15 +24,15 @@ from protocol.record_batch import LogRecord
 
 OWNER_EPOCH_HEADER = "owner-epoch"
 
-# Record types far from those of Kafka, whose tools and loader skip them with a warning. A release says that
-# its owner answers nothing any more, so the next owner need not wait. A renewal proves that its owner still
-# owns the log. Neither has a part in the rule of which records count.
+# Record types far from those of Kafka, whose tools and loader skip them with a warning. After its release, an
+# owner serves nothing, so the next owner need not wait. A renewal proves that its owner still owns the log.
+# Releases and renewals do not affect which records are valid.
 CLAIM_TYPE = 32_000
 RELEASE_TYPE = 32_001
 RENEWAL_TYPE = 32_002
 _TYPES = (CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE)
 
-# No lease is longer. So long a claimant waits if it cannot know the lease of the owner before it.
+# Maximum lease. A new owner waits this long if it cannot know the previous owner's lease.
 LEASE_MAX_MS = 10_000
 
 NO_TOPIC_ID = bytes(16)
@@ -40,18 +40,18 @@ NO_TOPIC_ID = bytes(16)
 _KEY = Struct(">hi")
 _VERSION = Struct(">h")
 _OWNER_EPOCH = Struct(">i")
-# Version, lease in ms, topic id; the name of the owner follows. Version 0 had the name alone.
+# Version, lease in ms, topic id; then the owner's name. Version 0 had only the name.
 _CLAIM = Struct(">hi16s")
 _RENEWAL = Struct(">hi")
 
 
 def owner_epoch_headers(owner_epoch: int) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers of a record that an owner with this owner epoch writes."""
+    """Return the record headers for an owner epoch."""
     return ((OWNER_EPOCH_HEADER, _OWNER_EPOCH.pack(owner_epoch)),)
 
 
 def owner_epoch_of(record: LogRecord) -> int | None:
-    """Return the owner epoch that a record carries, or None."""
+    """Return the owner epoch in a record's headers, or None."""
     for name, value in record.headers:
         if name == OWNER_EPOCH_HEADER and value is not None and len(value) == _OWNER_EPOCH.size:
             owner_epoch: int = _OWNER_EPOCH.unpack(value)[0]
@@ -62,20 +62,20 @@ def owner_epoch_of(record: LogRecord) -> int | None:
 def encode_claim(
     state_partition: int, owner: str, lease_ms: int = LEASE_MAX_MS, topic_id: bytes = NO_TOPIC_ID
 ) -> tuple[bytes, bytes]:
-    """Return key and value of a claim; its owner epoch is in the header, as that of any record is.
+    """Return key and value of a claim; the owner epoch is in the record header, as for any record.
 
-    `owner` is a name for people.
+    `owner` is a display name.
     """
     return _KEY.pack(CLAIM_TYPE, state_partition), _CLAIM.pack(1, lease_ms, topic_id) + owner.encode()
 
 
 def encode_release(state_partition: int) -> tuple[bytes, bytes]:
-    """Return key and value of the last record of an ownership that ends in order."""
+    """Return key and value of a release, the last record of an ownership."""
     return _KEY.pack(RELEASE_TYPE, state_partition), _VERSION.pack(0)
 
 
 def encode_renewal(state_partition: int, lease_ms: int) -> tuple[bytes, bytes]:
-    """Return key and value of a record that renews the lease of an owner without anything to write."""
+    """Return key and value of a renewal, which extends the lease if there is nothing else to write."""
     return _KEY.pack(RENEWAL_TYPE, state_partition), _RENEWAL.pack(0, lease_ms)
 
 
@@ -90,7 +90,7 @@ def is_release(record: LogRecord) -> bool:
 
 
 def is_ownership_record(record: LogRecord) -> bool:
-    """True if a record is about the ownership of the log, and not about the state of share groups."""
+    """True if a record concerns the ownership of the log, not the state of share groups."""
     return _type_of_mark(record) is not None
 
 
@@ -103,7 +103,7 @@ def _type_of_mark(record: LogRecord) -> int | None:
 
 
 class ClaimValue(NamedTuple):
-    """The value of a claim: its lease, the topic it was made for, and the name of the owner."""
+    """The value of a claim: the lease, the topic, and the name of the owner."""
 
     lease_ms: int
     topic_id: bytes
@@ -111,7 +111,7 @@ class ClaimValue(NamedTuple):
 
 
 def read_claim(claim: LogRecord) -> ClaimValue:
-    """Return what a claim says; of one in another version, what is known of any."""
+    """Decode the value of a claim; unknown versions yield the name and default values."""
     value = claim.value or b""
     lease_ms, topic_id, name_at = LEASE_MAX_MS, NO_TOPIC_ID, _VERSION.size
     if len(value) >= _CLAIM.size and _VERSION.unpack_from(value)[0] == 1:
@@ -121,7 +121,7 @@ def read_claim(claim: LogRecord) -> ClaimValue:
 
 
 def owner_of(claim: LogRecord) -> str:
-    """Return the name of the owner that made a claim."""
+    """Return the name of a claim's owner."""
     return read_claim(claim).owner
 
 
@@ -134,9 +134,9 @@ def _renewed_lease_ms(renewal: LogRecord) -> int:
 class AcceptedClaim(NamedTuple):
     """An accepted claim.
 
-    `previous_epoch` is the owner epoch before it, None if there was no owner, and `previous_offset` the place
-    of that owner's claim, None if it was pruned.  `previous_lease_ms` is how long the lease of that owner may
-    last from this claim on, and `older_lease_ms` that of any owner before.
+    `previous_epoch` is the owner epoch before it, None if there was no owner.  `previous_offset` is the log
+    offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the previous owner
+    may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`.
     """
 
     owner_epoch: int
@@ -149,11 +149,11 @@ class AcceptedClaim(NamedTuple):
 
 
 class FencingFilter:
-    """The rule, applied to one state partition's records in log order from the start of its log.
+    """Applies the rules to the records of one state partition, in log order from the start of its log.
 
-    `owner_epoch` is that of the records that count at this place, None if they carry none; `claim` the last
-    accepted claim that was seen.  A reader that goes on from a place in the middle of the log gives the owner
-    epoch at that place.
+    `owner_epoch` is the epoch of valid records at this position, None if they carry none.  `claim` is the
+    last accepted claim that was read.  To start in the middle of the log, pass the owner epoch at that
+    position.
     """
 
     def __init__(self, owner_epoch: int | None = None) -> None:
@@ -162,15 +162,15 @@ class FencingFilter:
         self._begun = owner_epoch is not None
         self._headers: tuple[tuple[str, bytes | None], ...] = ()
         self._headers_epoch: int | None = None
-        # The lease of the owner at this place, 0 once it has released the log, and the longest before it.
+        # The present owner's lease, 0 after its release, and the longest lease of earlier owners.
         self._lease_ms = LEASE_MAX_MS
         self._older_lease_ms = 0
 
     def accepts(self, record: LogRecord) -> bool:
-        """Take the next record of the log; return True if it counts. An accepted claim counts."""
+        """Process the next record of the log; return True if it is valid. An accepted claim is valid."""
         first, self._begun = not self._begun, True
         if record.headers != self._headers:
-            # Nearly all records of an ownership have the same headers; looking into them is what costs.
+            # Parsing headers is expensive, and most records of an ownership have equal headers.
             self._headers = record.headers
             self._headers_epoch = owner_epoch_of(record)
         owner_epoch = self._headers_epoch
@@ -186,7 +186,7 @@ class FencingFilter:
             elif mark == RELEASE_TYPE:
                 self._lease_ms = 0
             elif not self._lease_ms:
-                # A record after a release: the release cannot be trusted.
+                # A record after a release contradicts the release, so the maximum lease applies.
                 self._lease_ms = LEASE_MAX_MS
             return True
         if owner_epoch is None or (self.owner_epoch is not None and owner_epoch <= self.owner_epoch):
@@ -197,7 +197,7 @@ class FencingFilter:
     def _accept(self, record: LogRecord, owner_epoch: int, *, first: bool) -> None:
         previous_ms, older_ms = self._lease_ms, self._older_lease_ms
         if first:
-            # What was deleted before it may have been an owner's.
+            # A deleted record before this claim may have belonged to an owner.
             previous_ms = LEASE_MAX_MS if record.offset else 0
         elif self.owner_epoch is None:
             previous_ms = 0

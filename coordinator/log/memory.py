@@ -1,7 +1,6 @@
-"""The state log in memory: the reference implementation of the port, for tests and for trying things out.
+"""The state log in memory: reference implementation of `StateLog`, for tests and trials.
 
-It keeps the same batches that the other logs store, so a test sees real bytes; it forgets them with the
-process.
+It stores the same encoded batches as the other logs. They are lost when the process ends.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class MemoryLog(UnsharedLog):
-    """Batches per state partition in lists; opening it again finds everything that was appended."""
+    """Batches in lists by state partition; a log that is reopened still has all appended records."""
 
     record_bytes_max = RECORD_BYTES_MAX
 
@@ -29,17 +28,17 @@ class MemoryLog(UnsharedLog):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def open(self) -> None:
-        """Get ready; what was appended before a close is still there."""
+        """Open the log; records appended before `close` are still available."""
         self._loop = asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Wait for the appends under way; later ones are refused."""
+        """Wait for the appends in progress; later appends are refused."""
         if self._in_flight:
             await self._idle_event.wait()
         self._loop = None
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Give every batch of the state partitions as of the first step of the iteration."""
+        """Yield every batch of the state partitions as of the first step of the iteration."""
         batches = [
             LoggedBatch(state_partition, batch)
             for state_partition in state_partitions
@@ -64,7 +63,7 @@ class MemoryLog(UnsharedLog):
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Keep the records at once and say so on the next turn of the loop."""
+        """Encode the records now; they are stored, and `done` is called, in the next loop iteration."""
         base_offset = self._end_offsets[state_partition]
         if self._loop is None:
             asyncio.get_running_loop().call_soon(done, base_offset, LogUnavailable("the log is not open"))
@@ -78,7 +77,7 @@ class MemoryLog(UnsharedLog):
     def _finish(
         self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendCallback
     ) -> None:
-        """Make an append visible, then tell its owner."""
+        """Store an append, then call `done`."""
         self._in_flight.remove(state_partition)
         if not self._in_flight:
             self._idle_event.set()
@@ -89,7 +88,7 @@ class MemoryLog(UnsharedLog):
         done(base_offset, None)
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Move the start offset up and drop the batches that lie wholly below it."""
+        """Raise the start offset, and delete the batches that are completely below it."""
         start_offset = min(before_offset, self._end_offsets[state_partition])
         if start_offset <= self._start_offsets[state_partition]:
             return
@@ -100,21 +99,21 @@ class MemoryLog(UnsharedLog):
         self._batches[state_partition] = kept
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset from which records are still there."""
+        """Return the offset of the first record that is still available."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset that the next record gets."""
+        """Return the offset of the next record."""
         return self._end_offsets[state_partition]
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
-        """Return nothing: memory is freed by ``prune`` itself."""
+        """Return an empty mapping: ``prune`` frees memory directly."""
         return {}
 
     def health(self) -> str | None:
-        """Return None while open."""
+        """Return None while the log is open."""
         return None if self._loop is not None else "The log is not open yet."
 
     def size_bytes(self) -> int:
-        """Return the bytes of all batches kept."""
+        """Return the size of all stored batches in bytes."""
         return self._size_bytes

@@ -1,4 +1,4 @@
-"""The embedded journal, the default log: `layout` has its bytes, `journal` its theory."""
+"""The embedded journal, the default log: `layout` has its format, `journal` its design."""
 
 from coordinator.log.journal.disk import Disk, RealDisk, check_free
 from coordinator.log.journal.journal import Journal

@@ -1,7 +1,7 @@
-"""Writes with a sync: the event loop goes on while the disk works.
+"""Write and sync journal data without blocking the event loop.
 
-The kernel carries out the sync by itself where it can (Linux, with the compiled module), and a thread of ours
-elsewhere.  A thread costs two more wake-ups for each commit: half as much again of what a quick disk takes.
+With the compiled module on Linux, the kernel performs the sync asynchronously; otherwise a thread does.
+A thread needs two more wake-ups for each commit, which adds half of a fast disk's commit time.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ _logger = logging.getLogger(__name__)
 
 
 class Committer(Protocol):
-    """One write at a time. All methods are for the event loop's thread."""
+    """Performs one write at a time. All methods are called on the event loop's thread."""
 
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         """Overwrite part of an open file, sync all of it, and call `done` on the event loop."""
         ...
 
     def close(self) -> None:
-        """Let go of what it has. No write may be under way."""
+        """Release all resources. No write may be in progress."""
         ...
 
 
 def new_committer() -> Committer:
-    """Return the quicker one that this system can do. Raises RuntimeError if no thread can be started."""
+    """Return the fastest available committer. Raises RuntimeError if no thread can be started."""
     if fastpath.compiled is not None:
         try:
             return KernelCommitter()
@@ -47,11 +47,11 @@ def new_committer() -> Committer:
 
 
 class KernelCommitter:
-    """The kernel syncs by itself (Linux's io_submit), and tells through an eventfd.
+    """Committer that syncs with Linux's io_submit; an eventfd signals the end of the sync.
 
-    The write itself is done at once, as those without a sync are: the system's memory takes it, in
-    microseconds as a rule (docs/operations.md tells when it does not).  Raises OSError when it is made if the
-    system cannot do this.
+    The write itself is synchronous, like writes without a sync: the page cache usually takes it in
+    microseconds (docs/operations.md describes the exceptions).  The constructor raises OSError if the system
+    does not support asynchronous fdatasync.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class KernelCommitter:
 
 
 class ThreadCommitter:
-    """One thread writes and syncs, one write after the other."""
+    """Committer with one thread that writes and syncs, one write after the other."""
 
     def __init__(self) -> None:
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -105,7 +105,7 @@ class ThreadCommitter:
                 os.fdatasync(descriptor)
             except Exception as failure:
                 error = failure
-            # The loop may be closed by now: then nobody waits any more.
+            # If the event loop is closed, nothing waits for the result.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(done, error)
 
@@ -121,7 +121,7 @@ class ThreadCommitter:
 
 
 def write_fully(descriptor: int, position: int, data: bytes) -> None:
-    """Overwrite part of an open file. Raises OSError."""
+    """Overwrite part of an open file, with repeated writes if needed. Raises OSError."""
     written = os.pwrite(descriptor, data, position)
     while written < len(data):
         step = os.pwrite(descriptor, data[written:], position + written)

@@ -1,18 +1,19 @@
-"""The disk under the journal: a folder of files, with as few promises as the journal needs.
+"""Disk interface of the journal: a folder of files with minimal guarantees.
 
-What a disk promises, and what may break:
+Guarantees and possible failures:
 
-* `write` with `sync` is durable, as a whole and with everything written to the file before, when it reports
-  no error. When it reports one, each sector of what it was to make durable may or may not be on the disk, now
-  or after a crash, and asking again tells nothing: the system may have forgotten that it never wrote them.
-* `write` without `sync` survives the process, and the machine only after a later `sync` of the same file.
-* A write that was under way when the process or the machine died may be there in part, any sectors of it.
-* `prepare` gives a file of zeros, durable with its name.
-* What fails says so with OSError as a rule, and any other exception counts as much.
-* Bytes that were durable are read back as they are, or the disk is damaged, which a checksum notices.
+* If `write` with `sync` reports no error, the write and all earlier writes to the file are durable.
+  If it reports an error, each unsynced sector may or may not be on the disk, now or after a crash.
+  A second sync proves nothing, because the system may have dropped the unwritten sectors.
+* `write` without `sync` survives a crash of the process.  It survives a crash of the machine only after a
+  later `sync` of the same file.
+* If the process or the machine dies during a write, any of the write's sectors may be on the disk.
+* `prepare` creates a file of zeros; the file and its name are durable.
+* Failures usually raise OSError; any other exception has the same meaning.
+* Durable bytes are read back unchanged, unless the disk is damaged; a checksum detects damage.
 
-`RealDisk` is the machine's; `tests/simulation/disk.py` has one that forgets, tears and fails on purpose, and
-both pass the same contract tests.
+`RealDisk` uses the file system.  `tests/simulation/disk.py` has a disk that loses and tears writes and fails
+on purpose.  Both pass the same contract tests.
 """
 
 import asyncio
@@ -29,12 +30,12 @@ from coordinator.errors import LogLocked, LogUnavailable
 from coordinator.log.journal.committer import Committer, WriteCallback, new_committer, write_fully
 
 LOCK_NAME = "lock"
-# The journal has the state of all share groups: its user writes it, its group may read it, nobody else does.
+# The journal contains the state of all share groups: its user may write, its group may read, others neither.
 FOLDER_MODE, FILE_MODE = 0o750, 0o640
-# Zeros are written in pieces of this size. The system keeps each as one in memory, and goes through all of
-# it for each commit: with 1 MiB one takes 1.2 µs longer, with a sync 12 µs of 100 (ext4, Linux 6.18).
+# Zeros are written in pieces of this size. The page cache keeps each piece as one unit, which each commit
+# scans as a whole. With 1 MiB, a commit takes 1.2 µs longer, with sync 12 µs of 100 (ext4, Linux 6.18).
 _ZEROS = bytes(1 << 16)
-# Threads for what is no commit.
+# Number of threads for all work except commits.
 _BACKGROUND_THREADS = 2
 
 
@@ -42,19 +43,19 @@ class Disk(Protocol):
     """A folder of files.  All methods are called on the event loop's thread."""
 
     def lock(self) -> None:
-        """Take the folder for this process, and make it if it is not there.
+        """Lock the folder for this process; create the folder if it is missing.
 
-        Raises LogLocked if another process has it, LogUnavailable if no thread can be started, OSError if it
-        cannot be used.
+        Raises LogLocked if another process holds the lock, LogUnavailable if no thread can be started, and
+        OSError if the folder cannot be used.
         """
         ...
 
     def unlock(self) -> None:
-        """Let go of the folder, and of every file.  No write may be under way.  Harmless without the lock."""
+        """Close all files and release the lock.  No write may be in progress.  Harmless without the lock."""
         ...
 
     def names(self) -> list[str]:
-        """Return the names of the files, the lock left out, in order."""
+        """Return the sorted names of the files without the lock file."""
         ...
 
     def size(self, name: str) -> int:
@@ -62,44 +63,44 @@ class Disk(Protocol):
         ...
 
     def describe(self, name: str) -> str:
-        """Return what a person calls the file: its path."""
+        """Return the path of a file, for messages."""
         ...
 
     async def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes; less only at the end of the file.  Raises OSError."""
+        """Return up to `size` bytes; fewer only at the end of the file.  Raises OSError."""
         ...
 
     async def prepare(self, name: str, size: int) -> None:
-        """Make a file of zeros, durable with its name, in place of any that is there; or raise OSError."""
+        """Create or replace a file with zeros; the file and its name are durable.  Raises OSError."""
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove a file, durably; it may be missing already.  Raises OSError."""
+        """Remove a file durably, if it exists.  Raises OSError."""
         ...
 
     async def sync(self, name: str) -> None:
-        """Make all of a file durable.  Raises OSError."""
+        """Make all bytes of a file durable.  Raises OSError."""
         ...
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Make a file hold exactly one sector of data, durably, while other writes go on.
+        """Make one sector of data the durable content of a file; other writes may be in progress.
 
-        The file is created if it is missing. After a crash it holds the old data or the new. Raises OSError.
+        The file is created if it is missing. After a crash it has the old data or the new. Raises OSError.
         """
         ...
 
     def put(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a file that was prepared, now and without a sync; or raise OSError.
+        """Overwrite part of a prepared file now, without a sync.  Raises OSError.
 
-        False: nothing was done, because it may take a while; `write` does it.
+        Returns False, without a write, if the write could block; the caller must then use `write`.
         """
         ...
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a file that was prepared, and make all of the file durable if `sync`.
+        """Overwrite part of a prepared file; if `sync`, make the whole file durable.
 
-        `done` is called once, on the event loop, never from within this call.  At most one write is under way
-        at a time.  Who calls waits for no sync, but the system may hold up the write itself.
+        `done` is called once, on the event loop, and never during this call.  At most one write may be in
+        progress at a time.  The caller does not wait for the sync, but the system may delay the write itself.
         """
         ...
 
@@ -107,9 +108,9 @@ class Disk(Protocol):
 def write_promptly(
     disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteCallback
 ) -> bool:
-    """Write now and return True, where that needs no waiting; or do what `Disk.write` does, and return False.
+    """Write now and return True if that cannot block; otherwise call `Disk.write` and return False.
 
-    Raises what the disk raises; then `done` is not called.
+    If the disk raises an exception, it propagates and `done` is not called.
     """
     if not sync and disk.put(name, position, data):
         return True
@@ -118,7 +119,7 @@ def write_promptly(
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
-    """Write with a sync, and wait for it.  Raises OSError."""
+    """Write, sync and wait for the result.  Raises OSError."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     disk.write(name, position, data, True, written.set_result)
     error = await written
@@ -127,9 +128,9 @@ async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> No
 
 
 def check_free(folder: Path) -> None:
-    """Raise what `RealDisk.lock` would if another process has the folder. Nothing is made or changed.
+    """Raise the errors of `RealDisk.lock` if another process has locked the folder; change nothing.
 
-    Whoever takes the folder in the same moment may be refused: there is no other way to ask.
+    A process that locks the folder during the check may fail, because the check needs the lock itself.
     """
     path = folder / LOCK_NAME
     try:
@@ -137,14 +138,14 @@ def check_free(folder: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        # Shared, so that those who only ask do not meet each other.
+        # A shared lock, so that concurrent checks do not conflict.
         _flock(path, descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
 def _flock(path: Path, descriptor: int, how: int) -> None:
-    """Take a lock at once. Raises LogLocked, with the number that its owner left there, and OSError."""
+    """Lock without blocking. Raises OSError, and LogLocked with the process id in the lock file."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except OSError as error:
@@ -155,7 +156,7 @@ def _flock(path: Path, descriptor: int, how: int) -> None:
 
 
 class RealDisk:
-    """A folder of this machine."""
+    """A folder in the file system."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -163,11 +164,11 @@ class RealDisk:
         self._opening = threading.Lock()
         self._lock_descriptor: int | None = None
         self._committer: Committer | None = None
-        # A reader does not wait while a file is being prepared.
+        # Two threads, so that reads do not wait while a file is prepared.
         self._background_pool: ThreadPoolExecutor | None = None
 
     def lock(self) -> None:
-        """Take the folder, which is made if it is not there."""
+        """Lock the folder; create it if it is missing."""
         missing = [path for path in (self._folder, *self._folder.parents) if not path.exists()]
         self._folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         for path in missing:
@@ -179,7 +180,7 @@ class RealDisk:
         except BaseException:
             os.close(descriptor)
             raise
-        # A disk that is full does not take even this much; reading goes on all the same.
+        # If the disk is full, the process id is not written; the lock is valid without it.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
@@ -199,7 +200,7 @@ class RealDisk:
             raise
 
     def unlock(self) -> None:
-        """Close everything; the lock goes last."""
+        """Close all files; release the lock last."""
         if self._committer is not None:
             self._committer.close()
             self._committer = None
@@ -214,7 +215,7 @@ class RealDisk:
             self._lock_descriptor = None
 
     def names(self) -> list[str]:
-        """Return the names of the files, the lock left out, in order."""
+        """Return the sorted names of the files without the lock file."""
         return sorted(path.name for path in self._folder.iterdir() if path.name != LOCK_NAME)
 
     def size(self, name: str) -> int:
@@ -226,7 +227,7 @@ class RealDisk:
         return str(self._folder / name)
 
     async def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes; less only at the end of the file."""
+        """Return up to `size` bytes; fewer only at the end of the file."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._background_pool, self._read, name, position, size)
 
@@ -240,15 +241,15 @@ class RealDisk:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def prepare(self, name: str, size: int) -> None:
-        """Make a file of zeros, durable with its name; one that cannot be made as a whole is removed."""
+        """Create a durable file of zeros; an incomplete file is removed."""
         await asyncio.get_running_loop().run_in_executor(self._background_pool, self._prepare, name, size)
 
     def _prepare(self, name: str, size: int) -> None:
         path = self._folder / name
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
-            # Reserved first, so that a full disk says so before its last bytes are taken from others; then
-            # written, so that a commit overwrites blocks and changes no metadata.
+            # Reserve the space first, so that a full disk fails before any byte is written. Then write zeros,
+            # so that commits overwrite allocated blocks and change no metadata.
             os.posix_fallocate(descriptor, 0, size)
             position = 0
             while position < size:
@@ -262,7 +263,7 @@ class RealDisk:
         _sync_folder(self._folder)
 
     async def remove(self, name: str) -> None:
-        """Remove a file, durably."""
+        """Remove a file durably."""
         descriptor = self._descriptors.pop(name, None)
         await asyncio.get_running_loop().run_in_executor(
             self._background_pool, self._remove, name, descriptor
@@ -275,14 +276,14 @@ class RealDisk:
         _sync_folder(self._folder)
 
     async def sync(self, name: str) -> None:
-        """Make all of a file durable."""
+        """Make all bytes of a file durable."""
         await asyncio.get_running_loop().run_in_executor(self._background_pool, self._sync, name)
 
     def _sync(self, name: str) -> None:
         os.fdatasync(self._descriptor(name))
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Make a file hold exactly one sector of data, durably."""
+        """Make one sector of data the durable content of a file."""
         await asyncio.get_running_loop().run_in_executor(self._background_pool, self._replace, name, data)
 
     def _replace(self, name: str, data: bytes) -> None:
@@ -298,12 +299,12 @@ class RealDisk:
             _sync_folder(self._folder)
 
     def put(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a file: the system's memory takes it in microseconds."""
+        """Overwrite part of a file and return True; the page cache takes the bytes in microseconds."""
         write_fully(self._descriptor(name), position, data)
         return True
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a file, and make all of the file durable if `sync`."""
+        """Overwrite part of a file; if `sync`, make the whole file durable."""
         try:
             descriptor = self._descriptor(name)
             if not sync:
@@ -318,11 +319,11 @@ class RealDisk:
             asyncio.get_running_loop().call_soon(done, None)
 
     def _descriptor(self, name: str) -> int:
-        """Return the open file; it stays open until it is removed."""
+        """Return the descriptor of a file, which stays open until the file is removed."""
         descriptor = self._descriptors.get(name)
         if descriptor is not None:
             return descriptor
-        # From here on another thread may be about the same.
+        # Another thread may open the same file.
         with self._opening:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
@@ -334,8 +335,8 @@ class RealDisk:
 def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
     """Start all threads of a new pool. Raises RuntimeError if one cannot be started.
 
-    What is given to a pool that has to start one for it, and cannot, fails at once and is carried out all the
-    same, by another thread: a file would be made or removed when it is in use by then.
+    If a pool cannot start a thread for a submitted task, `submit` raises, but another thread may still run
+    the task later. A file could then be created or removed while it is in use.
     """
     all_started = threading.Barrier(count)
     try:
@@ -347,7 +348,7 @@ def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the file names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,8 @@
-"""How a dumped batch is printed: as `kafka-dump-log.sh --share-group-state-decoder` does, or as JSON.
+"""Format dumped batches as JSON, or like `kafka-dump-log.sh --share-group-state-decoder`.
 
-The lines are those of Kafka 4's tool, so that whatever reads them reads ours; where a batch stands in the
-journal comes behind them.  Source: DumpLogSegments of Kafka 4.4, `printBatchLevel` and the share group state
-parser; the JSON shape of a record is that of ShareGroupStateMessageFormatter.
+The lines are those of Kafka 4's tool, so scripts for that tool can parse them.  The position in the journal
+follows at the end of the line.  Source: DumpLogSegments of Kafka 4.4, `printBatchLevel` and the share group
+state parser; JSON records have the structure of ShareGroupStateMessageFormatter.
 """
 
 import json
@@ -28,19 +28,19 @@ _OPTIONAL_EMPTY = "OptionalLong.empty"
 
 
 def kafka_lines(dumped: DumpedBatch) -> Iterator[str]:
-    """Yield the line of a batch and those of its records, as Kafka's tool prints them."""
+    """Yield the line of a batch and the lines of its records, as Kafka's tool prints them."""
     yield f"{batch_line(dumped.batch, dumped.position)} {position_text(dumped)}"
     for index, record in enumerate(dumped.batch.records):
         yield record_line(record, dumped.batch.base_sequence + index if _has_sequence(dumped.batch) else -1)
 
 
 def position_text(dumped: DumpedBatch) -> str:
-    """Say where in the journal a batch stands, in the manner of the rest of its line."""
+    """Return the position of a batch in the journal, in the format of the rest of its line."""
     return f"statePartition: {dumped.state_partition} commit: {dumped.commit} file: {dumped.file}"
 
 
 def batch_line(batch: RecordBatch, position: int) -> str:
-    """Return what the tool says about a batch."""
+    """Return the line that Kafka's tool prints for a batch."""
     count = len(batch.records)
     last_sequence = (
         batch.base_sequence + batch.last_offset - batch.base_offset if _has_sequence(batch) else -1
@@ -71,7 +71,7 @@ def batch_line(batch: RecordBatch, position: int) -> str:
 
 
 def record_line(record: LogRecord, sequence: int) -> str:
-    """Return what the tool says about a record."""
+    """Return the line that Kafka's tool prints for a record."""
     headers = ",".join(name for name, _ in record.headers)
     return (
         f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {_size(record.key)} "
@@ -80,7 +80,7 @@ def record_line(record: LogRecord, sequence: int) -> str:
 
 
 def record_objects(dumped: DumpedBatch) -> Iterator[dict[str, Any]]:
-    """Yield the records of a batch as objects: ours around, Kafka's in `key` and `value`."""
+    """Yield the records of a batch as JSON objects; `key` and `value` have Kafka's structure."""
     for record in dumped.batch.records:
         shown: dict[str, Any] = {
             "file": dumped.file,
@@ -110,13 +110,13 @@ def record_objects(dumped: DumpedBatch) -> Iterator[dict[str, Any]]:
 
 
 def key_data(record: StateRecord) -> dict[str, Any]:
-    """Return a key as Kafka's tools name its fields."""
+    """Return a key with the field names of Kafka's tools."""
     group_id, topic_id, partition = record.key
     return {"groupId": group_id, "topicId": topic_id_text(topic_id), "partition": partition}
 
 
 def value_data(value: ShareSnapshotValue | ShareUpdateValue) -> dict[str, Any]:
-    """Return a snapshot or an update as Kafka's tools name its fields; what has its default is left out."""
+    """Return a snapshot or an update with the field names of Kafka's tools, without default values."""
     data: dict[str, Any] = {"snapshotEpoch": value.snapshot_epoch}
     if isinstance(value, ShareSnapshotValue):
         data["stateEpoch"] = value.state_epoch
@@ -127,7 +127,7 @@ def value_data(value: ShareSnapshotValue | ShareUpdateValue) -> dict[str, Any]:
     if isinstance(value, ShareSnapshotValue):
         data["createTimestamp"] = value.create_timestamp
         data["writeTimestamp"] = value.write_timestamp
-        # Of our own, in a tag that Kafka does not know.
+        # A tagged field of this project, which Kafka ignores.
         if value.leader_epoch_max != -1:
             data["leaderEpochMax"] = value.leader_epoch_max
     data["stateBatches"] = [
@@ -143,7 +143,7 @@ def value_data(value: ShareSnapshotValue | ShareUpdateValue) -> dict[str, Any]:
 
 
 def _decoded(record: LogRecord) -> str:
-    """Return the key and the payload of a line; Kafka's texts where they cannot be told."""
+    """Return the key and the payload of a line; if they cannot be decoded, Kafka's error text."""
     try:
         decoded = decode_record(record.key, record.value)
     except DecodeError as error:

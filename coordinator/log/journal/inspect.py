@@ -1,8 +1,8 @@
-"""Looking at a journal from outside: whether it is whole, what it holds, and every batch in it.
+"""Inspect a journal offline: verify it, report its contents, and decode its batches.
 
-Nothing is locked and nothing is changed, so a journal may be looked at while a coordinator writes to it.  A
-bad place is believed only when it is found twice in a row: what was half written at the first look is whole
-at the second.
+Inspection neither locks nor changes anything, so a coordinator may write to the journal meanwhile.  An
+invalid place is reported only if two consecutive passes find it, because the first pass may have met an
+unfinished write.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from protocol.errors import DecodeError
 from protocol.record_batch import RecordBatch, decode_batches
 
 ATTEMPTS_MAX = 6
-# A look that met a segment which a coordinator removed meanwhile says nothing, and does not count as one.
+# If a coordinator removes a segment during a pass, the pass is repeated and not counted.
 REMOVALS_MAX = 100
 
 
 class SegmentReport(NamedTuple):
-    """One segment as far as it counts: `used_bytes` of `size_bytes`, commits `first_commit` and up."""
+    """The valid part of one segment: `used_bytes` of `size_bytes`, commits `first_commit` and up."""
 
     file: str
     number: int
@@ -37,7 +37,7 @@ class SegmentReport(NamedTuple):
 
 
 class TornTail(NamedTuple):
-    """Where a write broke off. `lost_commits` stand behind it and do not count (`journal.sync=os` only)."""
+    """Position of an incomplete write. `lost_commits` after it are ignored (`journal.sync=os` only)."""
 
     file: str
     position: int
@@ -45,12 +45,11 @@ class TornTail(NamedTuple):
 
 
 class JournalReport(NamedTuple):
-    """What a journal holds, up to the damage if there is any.
+    """Contents of a journal, up to the first damage if there is any.
 
-    `start_offsets` and `end_offsets` are log offsets by state partition.  `unused_files` are those that the
-    next start removes or goes on with; none of their records count.  `recovery_point` is the last commit that
-    is recorded as durable.  A journal `is_changing` was written to so fast that the end of it could not be
-    seen at rest.
+    `start_offsets` and `end_offsets` are log offsets by state partition.  `unused_files` are files that the
+    next start removes or reuses; their records are ignored.  `recovery_point` is the last commit recorded as
+    durable. `is_changing` is true if a coordinator kept writing, so that no two passes saw the same end.
     """
 
     folder: str
@@ -66,7 +65,7 @@ class JournalReport(NamedTuple):
 
 
 class DumpedBatch(NamedTuple):
-    """A record batch and where it stands: the position of its first byte in the file, and its commit."""
+    """A record batch with its commit and the position of its first byte in the file."""
 
     file: str
     position: int
@@ -76,22 +75,22 @@ class DumpedBatch(NamedTuple):
 
 
 def verify(folder: Path) -> JournalReport:
-    """Read a whole journal as the next start would, every record of it, and report.
+    """Read a whole journal as the next start would, decode every record, and return a report.
 
-    Damage is in the report, not raised.  Raises OSError if the folder or a file cannot be read.
+    Damage is part of the report.  Raises OSError if the folder or a file cannot be read.
     """
     return asyncio.run(inspect_journal(RealDisk(folder)))
 
 
 def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> Iterator[DumpedBatch]:
-    """Give every batch that counts, of all state partitions or of some, in the order of the log.
+    """Yield all valid batches of all state partitions, or of the given ones, in log order.
 
     Raises LogDamaged at the end if the journal is damaged, and OSError if it cannot be read.
     """
     report = verify(folder)
     for segment in report.segments:
         path = folder / segment.file
-        # What a coordinator removes meanwhile, nobody needs any more.
+        # A segment that the coordinator removed meanwhile has no needed records.
         with suppress(FileNotFoundError):
             data = memoryview(path.read_bytes())
             first_position = layout.first_position(report.state_partitions)
@@ -103,10 +102,10 @@ def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> It
 
 
 async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalReport:
-    """Look at a journal until it is seen at rest, or has been in motion for long enough.
+    """Inspect a journal until two passes agree, or report it as changing after the last attempt.
 
-    Counting records takes decoding them, which is most of what looking costs. Raises FileNotFoundError where
-    segments are removed faster than they can be looked at.
+    `count_records` decodes all records, which dominates the cost. Raises FileNotFoundError if segments are
+    removed during each pass.
     """
     bad_place: object = None
     for looks_left in reversed(range(ATTEMPTS_MAX)):
@@ -122,7 +121,7 @@ async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalR
 
 
 class _Inspection:
-    """One walk, and the records that it counted."""
+    """Results of one pass, with the number of records by file."""
 
     def __init__(self, disk: Disk, count_records: bool) -> None:
         self._describe = disk.describe
@@ -187,7 +186,7 @@ async def _inspect_once(disk: Disk, count_records: bool) -> tuple[_Inspection, L
 
 
 async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:
-    """Walk the segments before a file that is bad from byte 0 on and so kept the walk from starting."""
+    """Scan the segments before a file whose damage at byte 0 prevented the scan."""
     good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
     walk.scan = Scan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
     with suppress(LogDamaged):
@@ -198,7 +197,7 @@ async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged)
 def _decode_batches(
     file: str, frame: layout.Frame, state_partitions: Collection[int] | None
 ) -> Iterator[DumpedBatch]:
-    """Decode the batches of a commit. Raises DecodeError, which no commit with a valid checksum should."""
+    """Decode the batches of a commit. Raises DecodeError, which indicates damage despite a valid checksum."""
     position = frame.begin + layout.HEAD_BYTES
     for state_partition, batch in layout.decode_entries(frame):
         position += layout.ENTRY_HEAD_BYTES

@@ -41,10 +41,10 @@ _logger = logging.getLogger(__name__)
 
 
 class Journal(UnsharedLog):
-    """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the promises.
+    """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the guarantees.
 
-    `sync` is "always": `done` without error means that the records are on the disk; or "os": they survive the
-    death of the process, and a crash of the machine may lose the last of them.
+    With `sync` "always", records are durable on the disk when `done` is called without an error. With "os",
+    they survive a crash of the process, but a crash of the machine may lose the most recent records.
     """
 
     record_bytes_max = RECORD_BYTES_MAX
@@ -69,7 +69,7 @@ class Journal(UnsharedLog):
         self._oldest = self._oldest_recorded = 1  # The oldest needed segment, and the one that a frame names.
         self._codec = append_codec()
         self._pending: list[Append] = []
-        # So many of the pending appends may also stand in the stretch that was given up.
+        # Number of pending appends that may also be stored in the abandoned stretch.
         self._unconfirmed = 0
         self._failures = 0
         self._commit_is_scheduled = self._gathering = self.committing = False
@@ -82,10 +82,10 @@ class Journal(UnsharedLog):
         self._idle_event = asyncio.Event()
         self._is_open = False
 
-    # Life.
+    # Open and close.
 
     async def open(self) -> None:
-        """Take the folder, recover what is there, and get ready to append."""
+        """Lock the folder, recover its contents, and prepare for appends."""
         try:
             self._disk.lock()
         except OSError as error:
@@ -112,7 +112,7 @@ class Journal(UnsharedLog):
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments, found.recorded_commit)
         await self._recovery_point.record()
         if self._abandoned_stretches:
-            # Behind a torn tail nothing is written: what is left of it could be taken for damage later.
+            # A torn tail is not overwritten, because its remaining bytes could later be reported as damage.
             try:
                 await self._begin_segment(0)
             except Exception as error:
@@ -121,7 +121,7 @@ class Journal(UnsharedLog):
                 self._refuse("no new segment can be made", error)
 
     async def close(self) -> None:
-        """Finish the commit under way and what waits for it, then let go of the folder."""
+        """Complete the commit in progress and all pending appends, then release the folder."""
         if not self._is_open:
             return
         self._is_open = False
@@ -137,7 +137,7 @@ class Journal(UnsharedLog):
         self._failure = "the journal is not open"
 
     async def _write_end_frame(self) -> None:
-        """Make the last segment durable, and name in a last frame the segments that may go."""
+        """Make the last segment durable, and write a last frame with the oldest needed segment."""
         segment = self._segments.segment_with_space(layout.frame_bytes(0), has_entries=False)
         if segment is None or self._abandoned_stretches:
             return
@@ -178,30 +178,30 @@ class Journal(UnsharedLog):
             self._schedule_commit()
 
     def set_commit_callback(self, over: Callable[[], None]) -> bool:
-        """Have `over` called after each commit, if commits wait for the disk."""
+        """Set a callback for the end of each commit; return False if commits do not wait for the disk."""
         self._commit_callback = over if self._sync_mode == "always" else self._commit_callback
         return self._sync_mode == "always"
 
     def take_pending(self) -> PendingEntries | None:
-        """Let appends wait until `flush`."""
+        """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
         self._gathering = True
         return None if self._failure is not None or not self._is_open else (self._pending, self._end_offsets)
 
     def flush(self) -> None:
-        """Commit what was gathered, unless a commit is under way: it travels with the next one."""
+        """Commit the pending appends; if a commit is in progress, they are part of the next commit."""
         self._gathering = False
         if self._pending and not self._commit_is_scheduled:
             self._commit()
 
     def _schedule_commit(self) -> None:
-        """Commit on the next turn of the loop: what is appended until then travels along."""
+        """Commit in the next iteration of the event loop, together with appends made until then."""
         self._commit_is_scheduled = True
         asyncio.get_running_loop().call_soon(self._commit)
 
     def _commit(self) -> None:
-        """Write everything that waits as one frame, unless a commit or a new segment is under way.
+        """Write all pending appends as one frame, unless a commit or a new segment is in progress.
 
-        In trouble nothing waits; but a frame that lets older segments go may be what ends the trouble.
+        While appends are refused, none are pending. A frame without entries may still free old segments.
         """
         self._commit_is_scheduled = False
         if self.committing or self._rolling is not None:
@@ -248,7 +248,7 @@ class Journal(UnsharedLog):
     def _committed(
         self, segment: Segment, group: list[Append], size_bytes: int, oldest: int, sync: bool
     ) -> None:
-        """Move the end, begin the next commit so that the disk does not wait for answers, and answer."""
+        """Advance the end, start the next commit at once to keep the disk busy, and complete the appends."""
         segment.end += size_bytes
         segment.last_commit = self._next_commit
         segment.durable = sync
@@ -266,10 +266,10 @@ class Journal(UnsharedLog):
         self._recovery_point.commit_done()
         self._segments.prepare_spare()
 
-    # Trouble.
+    # Failures.
 
     def _failed(self, group: list[Append], error: Exception) -> None:
-        """Give the stretch up and write the records elsewhere; if that was tried before, refuse them."""
+        """Abandon the stretch and write the records to a new segment; after a second failure, refuse them."""
         self._abandoned_stretches = True
         self._pending[:0] = group
         self._unconfirmed = len(group)
@@ -283,7 +283,7 @@ class Journal(UnsharedLog):
             self._roll(0)
 
     def _refuse(self, what: str, error: Exception) -> None:
-        """Take no appends until a new segment is begun; tell those that wait what is known of them."""
+        """Refuse appends until a new segment begins; fail the pending appends."""
         trouble = f"the journal takes no writes: {what}: {reason(error)}"
         if self._failure != trouble:
             log_failure(_logger, logging.ERROR, f"the journal takes no writes: {what}", error)
@@ -295,13 +295,13 @@ class Journal(UnsharedLog):
 
     def _probe_disk(self) -> None:
         if self.committing:
-            # A new segment says where this one ends, which the commit is about to move.
+            # A new segment's header names the end of this one, which the commit in progress changes.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
             self._roll(0)
 
     def _roll(self, frame_bytes: int) -> None:
-        """Go on in a new segment, with room for a frame of this size at least."""
+        """Continue in a new segment with space for a frame of at least this size."""
         self._rolling = asyncio.get_running_loop().create_task(self._extend(frame_bytes), name="journal roll")
 
     async def _extend(self, frame_bytes: int) -> None:
@@ -319,9 +319,9 @@ class Journal(UnsharedLog):
         self._commit()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment that says where the one before it ends, and so settles what was in doubt there."""
+        """Begin a segment whose header names the end of the previous one and so decides doubtful commits."""
         before = self._segments.current
-        # The header is durable at once, but in `os` mode what was written anew before it may not be.
+        # The header is durable at once, but in `os` mode the rewritten records before it may not be.
         may_tell = before is None or before.durable
         oldest = self._oldest if may_tell and self._needs_progress() else self._oldest_recorded
         header = layout.SegmentHeader(
@@ -346,7 +346,7 @@ class Journal(UnsharedLog):
     # Reading.
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Give the batches of the state partitions, in one pass over the segments whatever their number."""
+        """Yield the batches of the state partitions in one pass over the segments."""
         stretches = [(segment.number, segment.end) for segment in self._segments.used]
         first_position = layout.first_position(self._state_partitions)
         self._segments.begin_reading()
@@ -359,7 +359,7 @@ class Journal(UnsharedLog):
     # Pruning.
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Declare records not needed; the oldest segments go when none of their records is."""
+        """Declare records redundant; the oldest segments without needed records are removed."""
         before_offset = min(before_offset, self._end_offsets[state_partition])
         if before_offset <= self._start_offsets[state_partition]:
             return
@@ -369,32 +369,32 @@ class Journal(UnsharedLog):
             self._schedule_commit()
 
     def _needs_progress(self) -> bool:
-        """Say whether a frame should tell that older segments may go.
+        """Return whether a frame should name a newer oldest segment.
 
-        It must be durable with all before it, or a crash could leave neither the frame nor the files.
+        All records before that frame must be durable first, or a crash could lose both frame and files.
         """
         return self._oldest > self._oldest_recorded and (
             self._sync_mode == "always" or self._segments.retired_are_durable()
         )
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
-        """Return what must be written anew for the oldest segment to go, if the journal is too big."""
+        """Return the prune offsets that would free the oldest segment, if the journal is too big."""
         return self._segments.pinned(self._start_offsets, live_bytes)
 
-    # Figures.
+    # Status.
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset from which records are still promised."""
+        """Return the offset of the first record that is still guaranteed."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset that the next record gets."""
+        """Return the offset of the next record."""
         return self._end_offsets[state_partition]
 
     def health(self) -> str | None:
-        """Return None, or why no write can succeed now."""
+        """Return None, or the reason why writes fail now."""
         return self._failure
 
     def size_bytes(self) -> int:
-        """Return the bytes of all files, in use or not."""
+        """Return the size of all files in bytes, including unused ones."""
         return self._segments.size_bytes()

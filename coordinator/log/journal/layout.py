@@ -1,4 +1,4 @@
-"""The bytes of the journal: segment headers, commit frames, and the entries in them. Pure.
+"""The format of the journal: segment headers, commit frames, and their entries. Pure.
 
 ::
 
@@ -11,22 +11,22 @@
               CRC-32C of the entries, CRC-32C of the head
     entry     state partition, length, a Kafka record batch v2 (which has a CRC-32C of its own)
 
-    recovery-point   magic, segment number, last durable commit, CRC-32C; a file of its own, one sector
+    recovery-point   magic, segment number, last durable commit, CRC-32C; a separate file of one sector
 
-All integers are big-endian.  One frame is one group commit: it counts as a whole or not at all.  Commit
-numbers have no gaps.  What lets a reader tell a torn tail from damage is written before it is needed: every
-frame and header names the last commit that was durable when it was made, so a broken frame that a later one
-calls durable is damage, and one that none does was never answered.  The last commits have no later frame, so
-the recovery point names them as soon as the journal is idle.  Beyond the recovery point the zeros decide: the
-file is zeroed before use and a disk writes sectors, so a torn frame shows a sector of zeros or ends in zeros,
-and a complete one never does (the end mark, and offsets that are stored plus one, see to that).
+All integers are big-endian.  One frame is one group commit and is valid as a whole or not at all.  Commit
+numbers have no gaps.  Three facts distinguish a torn tail from damage.  First, each frame and header names
+the last commit that was durable when it was written.  If a later frame names a broken frame as durable, the
+frame is damaged; otherwise it was never acknowledged.  Second, the last commits have no later frame, so the
+recovery point names them when the journal goes idle.  Third, beyond the recovery point, zeros decide.  A
+file is zeroed before use, and a disk writes whole sectors.  A torn frame therefore has a sector of zeros or
+ends in zeros.  A complete frame does not, because of its end mark and because offsets are stored plus one.
 
-A file has its size before it is used, and behind its last entries some of it is always left.  So one that
-ends sooner lost its end later, to a copy that broke off for instance; no crash makes one.
+A file has its full size before use, and some space after its last entries always stays unused.  A shorter
+file was truncated later, for example by an incomplete copy; a crash cannot cause this.
 
-A header says where the segment before ends: what lies behind that was given up, a commit whose outcome was
-unknown, and never counts again.  The head's CRC covers the segment and the position too, so no bytes that
-were copied or that a client sent can pass for a frame.
+A header names the end of the previous segment.  Bytes after that end belong to a commit with an unknown
+outcome and are ignored from then on.  The CRC of a head also covers the segment number and the position.
+Copied bytes, or bytes that a client sent, can therefore not be taken for a frame.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,12 +41,12 @@ from coordinator.log.base import LoggedBatch
 FORMAT_VERSION = 1
 SYNC_MODES = ("always", "os")
 
-# What a disk writes as a whole or not at all.
+# A disk writes this many bytes as a whole or not at all.
 SECTOR_BYTES = 512
-# Frames begin at multiples of this: a head never lies across two sectors.
+# Frames begin at multiples of this size, so a head never spans two sectors.
 ALIGN_BYTES = 64
-# The end of each segment is kept for frames without entries: they say which files may go even when the disk
-# is full.
+# Space at the end of each segment for frames without entries. They name removable segments even if the
+# disk is full.
 RESERVE_BYTES = 16 * ALIGN_BYTES
 
 _HEADER_MAGIC = b"shcoseg\n"
@@ -59,7 +59,7 @@ _RECOVERY_POINT_MAGIC = b"shcorpt\x01"
 _RECOVERY_POINT = Struct(">8sQQ")
 
 _FRAME_MAGIC = b"\xf5shc"
-# The head without its CRC; the CRC starts from the segment's number and the position.
+# The head without its CRC; the CRC is seeded with the segment number and the position.
 _HEAD = Struct(">4sIQQQI")
 _PLACE = Struct(">QQ")
 _END_MARK = b"end\n"
@@ -71,10 +71,10 @@ STATE_PARTITIONS_MAX = 1 << 16
 
 
 class SegmentHeader(NamedTuple):
-    """What the head of a segment says. `previous_end` is a position in the file of the segment before.
+    """The header of a segment. `previous_end` is a position in the file of the previous segment.
 
-    `end_offsets` are those of all state partitions when the segment was begun; `durable` is the last commit
-    that was durable then, `oldest` the first segment that was still needed.
+    All values are those at the beginning of the segment: `end_offsets` of all state partitions, the last
+    durable commit (`durable`), and the oldest needed segment (`oldest`).
     """
 
     number: int
@@ -87,14 +87,14 @@ class SegmentHeader(NamedTuple):
 
 
 class RecoveryPoint(NamedTuple):
-    """The last commit that is known to be durable, and the segment that holds it."""
+    """The last commit that is known to be durable, and the segment that contains it."""
 
     segment: int
     commit: int
 
 
 class Frame(NamedTuple):
-    """One valid group commit. `begin` and `end` are positions in the data it was found in."""
+    """One valid group commit. `begin` and `end` are positions in the decoded data."""
 
     begin: int
     end: int
@@ -105,12 +105,12 @@ class Frame(NamedTuple):
 
 
 def aligned(position: int, align_bytes: int = ALIGN_BYTES) -> int:
-    """Return the first multiple of `align_bytes` that is not below the position."""
+    """Return the first multiple of `align_bytes` at or above a position."""
     return -(-position // align_bytes) * align_bytes
 
 
 def first_position(state_partitions: int) -> int:
-    """Return where the first frame of a segment begins."""
+    """Return the position of the first frame of a segment."""
     return aligned(header_bytes(state_partitions), SECTOR_BYTES)
 
 
@@ -120,7 +120,7 @@ def header_bytes(state_partitions: int) -> int:
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """Return the bytes of a segment header."""
+    """Encode a segment header."""
     head = _HEADER.pack(
         _HEADER_MAGIC,
         FORMAT_VERSION,
@@ -137,15 +137,15 @@ def encode_header(header: SegmentHeader) -> bytes:
 
 
 def decode_header(data: bytes) -> SegmentHeader | None:
-    """Read a segment header from the beginning of a file; None if there is no valid one.
+    """Decode the segment header at the beginning of a file; return None if it is not valid.
 
-    Raises ValueError with a sentence when the header belongs to a format that this release does not know.
+    Raises ValueError with a message if this release does not support the format version.
     """
     if len(data) < _HEADER.size or data[:8] != _HEADER_MAGIC:
         return None
     _, version, sync, number, previous_end, first_commit, durable, oldest, count = _HEADER.unpack_from(data)
     if version == 0:
-        # There is no format 0: the write of the header broke off in front of the version.
+        # Format version 0 does not exist: the write of the header was interrupted before the version.
         return None
     if version != FORMAT_VERSION:
         raise ValueError(f"it has journal format {version}, and this release reads format {FORMAT_VERSION}")
@@ -157,13 +157,13 @@ def decode_header(data: bytes) -> SegmentHeader | None:
 
 
 def encode_recovery_point(point: RecoveryPoint) -> bytes:
-    """Return the bytes of the recovery point's file: one sector, which a disk writes as a whole or not."""
+    """Encode the recovery point's file: one sector, which a disk writes as a whole or not at all."""
     body = _RECOVERY_POINT.pack(_RECOVERY_POINT_MAGIC, *point)
     return (body + _CRC.pack(crc32c(body))).ljust(SECTOR_BYTES, b"\0")
 
 
 def decode_recovery_point(data: bytes) -> RecoveryPoint | None:
-    """Read the recovery point; None if its file is damaged, or was created and not yet written."""
+    """Decode the recovery point; return None if its file is damaged or was created but not written."""
     body = data[: _RECOVERY_POINT.size]
     if len(data) < SECTOR_BYTES or not body.startswith(_RECOVERY_POINT_MAGIC):
         return None
@@ -173,19 +173,19 @@ def decode_recovery_point(data: bytes) -> RecoveryPoint | None:
 
 
 def encode_entry_head(state_partition: int, batch_bytes: int) -> bytes:
-    """Return what stands before a record batch in a frame."""
+    """Encode the part of an entry before its record batch."""
     return _ENTRY.pack(state_partition, batch_bytes)
 
 
 def frame_bytes(entries_bytes: int) -> int:
-    """Return what a frame with so many bytes of entries takes in a segment."""
+    """Return the size in a segment of a frame with `entries_bytes` bytes of entries."""
     return aligned(HEAD_BYTES + entries_bytes + len(_END_MARK))
 
 
 def encode_frame(
     segment: int, position: int, commit: int, durable: int, oldest: int, parts: Sequence[bytes]
 ) -> bytes:
-    """Return a frame for a place in a segment; `parts` put together are its entries."""
+    """Encode a frame for a position in a segment; the concatenated `parts` are its entries."""
     entries = b"".join(parts)
     head = _HEAD.pack(_FRAME_MAGIC, len(entries), commit, durable, oldest, crc32c(entries))
     head_crc = _CRC.pack(crc32c(head, crc32c(_PLACE.pack(segment, position))))
@@ -194,7 +194,7 @@ def encode_frame(
 
 
 class FrameHead(NamedTuple):
-    """A head whose CRC is right; the entries behind it have not been looked at."""
+    """A head with a valid CRC; its entries are not validated."""
 
     length: int
     commit: int
@@ -227,7 +227,7 @@ def decode_frame_at(data: memoryview, at: int, segment: int, position: int) -> F
 
 
 def decode_entries(frame: Frame) -> Iterator[LoggedBatch]:
-    """Yield the entries of a valid frame. Raises ValueError if their lengths do not add up."""
+    """Yield the entries of a valid frame. Raises ValueError if their lengths are inconsistent."""
     entries = bytes(frame.entries)
     at, end = 0, len(entries)
     while at < end:
@@ -242,10 +242,10 @@ def decode_entries(frame: Frame) -> Iterator[LoggedBatch]:
 
 
 def minimum_file_bytes(data: memoryview, last_end: int, segment: int) -> int:
-    """Return the size that the file of a segment has at least, after what was written into it.
+    """Return the least size that the file of a segment can have, according to its frames.
 
-    `last_end` is the end of a valid frame with entries, or where the first one begins.  Every frame with
-    entries, also one of which only the head is there, was put where it leaves the reserve behind it.
+    `last_end` is the end of the last valid frame with entries, or the position of the first frame.  A frame
+    with entries, even if only its head is valid, was placed so that the reserve after it stays free.
     """
     needed = last_end + RESERVE_BYTES
     for position, head in later_heads(data, last_end - 1, segment):
@@ -255,7 +255,7 @@ def minimum_file_bytes(data: memoryview, last_end: int, segment: int) -> int:
 
 
 def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple[int, FrameHead]]:
-    """Yield the valid heads behind a position of a segment, whatever lies between them."""
+    """Yield the valid heads after a position of a segment, whatever bytes are between them."""
     raw = bytes(data)
     found = raw.find(_FRAME_MAGIC, position + 1)
     while found != -1:
@@ -266,22 +266,23 @@ def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple
 
 
 def is_torn(data: memoryview, position: int, segment: int) -> bool:
-    """Say whether the invalid frame at a position of a segment can be a write that did not finish.
+    """Return whether the invalid frame at a position can be an interrupted write.
 
-    It can if a part of it is still as the file was before: zeros.  Anything else was written as a whole once.
+    This is the case if part of it still consists of zeros, as before the write.  Otherwise it was once
+    written completely.
     """
     head = decode_head_at(data, position, segment, position)
     if head is None:
-        # A head lies in one sector.  It is not there at all, or the write broke off inside it.
+        # A head is within one sector.  Either it is missing, or the write was interrupted inside it.
         return not any(data[position : position + HEAD_BYTES]) or is_zero(data[position + HEAD_BYTES :])
     end = position + HEAD_BYTES + head.length + len(_END_MARK)
     return end > len(data) or has_zero_sector(data, position, end)
 
 
 def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
-    """Say whether a stretch of a file has a sector of zeros, or zeros at its end.
+    """Return whether a range of a file has a sector of zeros or ends in a zero byte.
 
-    A stretch that was written never does: what we write ends in a byte that is not zero.
+    A completely written range does not, because its last byte is not zero.
     """
     if end > len(data) or not data[end - 1]:
         return True
@@ -290,5 +291,5 @@ def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
 
 
 def is_zero(data: memoryview) -> bool:
-    """Say whether all bytes are zero."""
+    """Return whether all bytes are zero."""
     return not any(data) if len(data) < 64 else bytes(data).count(0) == len(data)

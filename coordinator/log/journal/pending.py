@@ -1,4 +1,4 @@
-"""Appends that wait for a commit."""
+"""Appends that are queued for a commit."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from coordinator.log.base import AppendCallback
 from coordinator.log.journal import layout
 from protocol.record_batch import encode_batch
 
-# What one commit takes at the most; the rest waits for the next one.
+# Maximum size of the entries of one commit; the other appends stay queued for the next one.
 COMMIT_BYTES_MAX = 8 << 20
 
 
 class Append:
-    """One append: `entry` goes into a frame as it is."""
+    """One append; `entry` is its encoded entry in a frame."""
 
     __slots__ = ("base_offset", "done", "end_offset", "entry", "state_partition")
 
@@ -36,7 +36,7 @@ class Append:
 
 
 def tell(append: Append, error: LogError | None) -> None:
-    """Call `done`; what goes wrong in there is not the next append's fault."""
+    """Call `done`; an exception in it is reported and does not affect the next append."""
     try:
         append.done(append.base_offset, error)
     except Exception as failure:
@@ -46,13 +46,13 @@ def tell(append: Append, error: LogError | None) -> None:
 
 
 def complete_appends(group: Sequence[Append]) -> None:
-    """Tell those who appended that it is there."""
+    """Report success to all appends of a commit."""
     for append in group:
         tell(append, None)
 
 
 def take_frame_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
-    """Return the entries of the next frame, which are those of the first appends, and its size in bytes."""
+    """Return the entries of the next frame, from the first appends, and the size of the frame in bytes."""
     entries: list[bytes] = []
     entries_bytes = 0
     for append in pending:
@@ -65,14 +65,14 @@ def take_frame_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:
 
 
 def advance_end_offsets(group: Sequence[Append], ends: list[int], last_offsets: dict[int, int]) -> None:
-    """Note by state partition where it ends when a group of appends is there, and its last offset."""
+    """Update the end offsets and last offsets of the state partitions after a group is committed."""
     for append in group:
         ends[append.state_partition] = append.end_offset
         last_offsets[append.state_partition] = append.end_offset - 1
 
 
 class AppendCodec(NamedTuple):
-    """How appends are dealt with: in Python, or compiled (`coordinator.fastpath`), with the same outcome."""
+    """The functions for appends, in Python or compiled (`coordinator.fastpath`), with equal results."""
 
     append: Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], AppendCallback], Append]
     take_frame_entries: Callable[[Sequence[Append]], tuple[list[bytes], int]]
@@ -82,7 +82,7 @@ class AppendCodec(NamedTuple):
 
 
 def append_codec() -> AppendCodec:
-    """Return the way that there is."""
+    """Return the compiled codec if the module is available, else the Python codec."""
     compiled = fastpath.compiled
     if compiled is None:
         return AppendCodec(

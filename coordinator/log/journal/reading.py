@@ -1,7 +1,7 @@
-"""Reading: one sequential pass over the segments, whatever the number of state partitions that are asked for.
+"""Read batches in one sequential pass over the segments, for any number of state partitions.
 
-Bytes are read off the event loop and taken apart on it, in slices small enough that nobody waits long behind
-one: on another thread the same work would hold the interpreter for longer.
+A thread reads the bytes; the event loop decodes them in small chunks, so no chunk delays other callbacks for
+long.  Decoding on another thread would hold the interpreter lock for longer.
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -12,16 +12,16 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.scan import ADVICE, segment_name
 
-# Taken apart in about a millisecond.
+# A chunk of this size takes about a millisecond to decode.
 READ_CHUNK_BYTES = 256 << 10
 
 
 async def read_stretches(
     disk: Disk, stretches: Sequence[tuple[int, int]], first_position: int, state_partitions: Collection[int]
 ) -> AsyncIterator[list[LoggedBatch]]:
-    """Give the batches of the state partitions, in chunks; a stretch is a segment's number and valid end.
+    """Yield the batches of the state partitions in chunks; a stretch is a segment's number and valid end.
 
-    Raises LogDamaged for a frame that is not valid any more, LogUnavailable if the disk cannot read.
+    Raises LogDamaged for a frame that is no longer valid, and LogUnavailable if the disk cannot be read.
     """
     wanted = frozenset(state_partitions)
     for number, end in stretches:
@@ -47,7 +47,7 @@ async def read_stretches(
 
 
 async def _read_frames(disk: Disk, number: int, position: int, end: int) -> memoryview:
-    """Read one chunk, or as much more as the first frame in it needs."""
+    """Read one chunk; if its first frame is longer, read the whole frame."""
     name = segment_name(number)
     data = memoryview(await disk.read(name, position, min(READ_CHUNK_BYTES, end - position)))
     head = layout.decode_head_at(data, 0, number, position)

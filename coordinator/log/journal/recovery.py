@@ -1,9 +1,9 @@
-"""Recovery: what a folder of segments amounts to, and where the journal may go on.
+"""Recover a journal: determine which commits are valid, and where the journal may continue.
 
-What is read here is served to clients, so it is made durable first: a process that was killed between a write
-and its sync leaves commits that only the system's memory holds, and after a sync that failed even that memory
-says nothing about the disk.  So the last commit is written once more, and every file is synced, before
-anything is served.
+Recovered records are served to clients, so they must be durable first.  If a process dies between a write and
+its sync, its commits may exist only in the page cache.  After a failed sync, even the page cache proves
+nothing about the disk.  Recovery therefore rewrites the last commit and syncs every file before anything is
+served.
 """
 
 import logging
@@ -18,10 +18,10 @@ _logger = logging.getLogger(__name__)
 
 
 class RecoveredJournal(NamedTuple):
-    """What was found.
+    """Result of a recovery.
 
-    `can_go_on` is False if the last segment must not be written to any more. `recorded_commit` is the commit
-    that the recovery point names, 0 if there is none.
+    `can_go_on` is False if nothing more may be written to the last segment. `recorded_commit` is the commit
+    in the recovery point, 0 if there is none.
     """
 
     segments: list[Segment]
@@ -34,7 +34,7 @@ class RecoveredJournal(NamedTuple):
 
 
 async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
-    """Read all segments, check every commit, find the end, and remove what does not count.
+    """Read all segments, verify each commit, find the end, and remove the files that are not needed.
 
     Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
     partitions, OSError if it cannot be read or made durable.
@@ -43,7 +43,7 @@ async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
     await walk.run()
     scan, begun, tail = walk.scan, walk.begun, walk.tail
     if tail is None:
-        # Not even the first segment was begun.
+        # Not even the first segment has a valid header.
         for name in reversed(walk.headerless):
             await disk.remove(name)
         return RecoveredJournal([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
@@ -51,7 +51,7 @@ async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
     await _make_durable(disk, scan, begun[len(scan.segments) - 1].header)
     first = next(place for place, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
     unneeded = [segment.name for segment in scan.segments[:first]]
-    # From the ends inwards, so that a crash in between leaves no gap.
+    # Remove files from both ends inwards, so that a crash during removal leaves no gap.
     for name in (*walk.dropped, *unneeded, *reversed(walk.headerless), *reversed(walk.cut_off)):
         await disk.remove(name)
     return RecoveredJournal(
@@ -66,7 +66,7 @@ async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
 
 
 async def _make_durable(disk: Disk, scan: Scan, last_header: layout.SegmentHeader) -> None:
-    """Write the last header and the last commit again, and sync every segment."""
+    """Rewrite the last header and the last commit, and sync every segment."""
     last = scan.segments[-1]
     await write_durably(disk, last.name, 0, layout.encode_header(last_header))
     if scan.last_frame is not None and scan.last_frame[0] == last.name:

@@ -1,8 +1,8 @@
-"""Record the last durable commit in a file of its own when the journal goes idle.
+"""Record the last durable commit in a separate file when the journal goes idle.
 
-A frame names the commits before it, so damage to them is noticed; the last commits have no frame after them.
-The recovery point names these.  It is written once after each burst of commits, beside the commits, so a busy
-journal never waits for it.
+A frame names the last durable commit before it, which reveals damage to that commit.  The last commits have
+no later frame, so the recovery point names them.  It is written once after each burst of commits,
+concurrently with commits, so a busy journal never waits for it.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from coordinator.log.journal.segments import Segments
 
 _logger = logging.getLogger(__name__)
 
-# When the last durable commit stays the same for so long, it is recorded. Damage to a commit is noticed twice
-# this time after its acknowledgement at the latest.
+# The last durable commit is recorded when it has not changed for this time. Damage to a commit is detectable
+# at most twice this time after its acknowledgement.
 IDLE_S = 0.025
-# After a failure, the recovery point is written again after this time.
+# Delay before the recovery point is written again after a failure.
 RETRY_S = 1.0
 
 
 class RecoveryPointRecorder:
-    """Write the recovery point of one open journal."""
+    """Writes the recovery point of one open journal."""
 
     def __init__(self, disk: Disk, segments: Segments, recorded_commit: int = 0) -> None:
-        """Prepare; `recorded_commit` is the commit that the file names already."""
+        """Create a recorder; `recorded_commit` is the commit in the existing file."""
         self._disk = disk
         self._segments = segments
         self._recorded_commit = recorded_commit
@@ -35,12 +35,12 @@ class RecoveryPointRecorder:
         self._failed = False
 
     def commit_done(self) -> None:
-        """Note that a commit is over. Called for each commit; starts one timer for all commits of a burst."""
+        """Handle the end of a commit; the first commit of a burst starts a timer."""
         if self._timer is None:
             self._start_timer()
 
     async def record(self) -> None:
-        """Write the recovery point now, if the file does not name it yet. A failure is logged."""
+        """Write the recovery point now if the file names an older commit. A failure is logged."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await self._write()

@@ -1,19 +1,18 @@
-"""The walk over a journal's segments: which commits count, and what a place that is not valid means. Pure.
+"""Scan a journal's segments: which commits are valid, and what an invalid place means. Pure.
 
-Recovery and the offline tools walk alike; they differ in how they read files.  The rule for the place where
-the valid frames of a segment end:
+Recovery and the offline tools use the same scan; only their file access differs.  At the place where the
+valid frames of a segment end, these rules apply:
 
-* the successor's header says where the segment ends, and the walk got there: fine;
-* the file ends sooner than the journal leaves one: it was cut short later, which is damage;
-* the recovery point, a later frame or a later header calls the commit that is missing here durable: damage;
-* nothing does, and the place looks like a write that did not finish: the tail is torn, and the journal ends
-  here;
-* nothing does, but the frame was once written as a whole: damage, because it may have been answered.
+* If the successor's header names this place as the end of the segment, the segment is intact.
+* If the file is shorter than the journal ever leaves a file, it was truncated later: damage.
+* If the recovery point, a later frame or a later header names the missing commit as durable: damage.
+* Otherwise, if the place looks like an interrupted write, the tail is torn and the journal ends here.
+* Otherwise the frame was once written completely: damage, because it may have been acknowledged.
 
-With sync mode `os` nobody promised that frames reach the disk in order, so the journal may end before its
-last segment; what lies behind is as lost as if it had never been written.
+In sync mode `os`, frames may reach the disk in any order, so the journal may end before its last segment.
+Later frames are then lost, as if they had never been written.
 
-Files are made in the order of their numbers, one ahead of its use: a gap shows that a file is missing.
+Files are created in the order of their numbers, one segment ahead: a gap means that a file is missing.
 """
 
 import re
@@ -30,7 +29,7 @@ from protocol.record_batch import next_offset_at
 SUFFIX = ".journal"
 _NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
 
-# Zeros follow where it is cut, or it would be a file that was cut short.
+# Zeros must follow the cut; otherwise the file counts as truncated.
 _GIVE_UP = (
     "giving up every record from that byte on, cut the file there and let zeros follow (truncate -s BYTE "
     "FILE; truncate -s +1M FILE), and remove the files after it and the file recovery-point; "
@@ -45,18 +44,18 @@ ADVICE_MISSING = (
 
 
 class Segment(msgspec.Struct):
-    """One file of the journal that was begun. `end` is the position behind its last valid frame."""
+    """One file of the journal with a header. `end` is the position after its last valid frame."""
 
     number: int
     size_bytes: int
     end: int
-    # Log offset of the last record in it, by state partition.
+    # Log offset of the last record in this segment, by state partition.
     last_offsets: dict[int, int]
-    # The last commit in it, or the one before it if it has none.
+    # The last commit in this segment; if it has none, the last commit before it.
     last_commit: int
-    # Whether all its bytes are known to be durable; only `os` mode ever has False before the last segment.
+    # Whether all bytes are known to be durable; before the last segment, only `os` mode has False.
     durable: bool = False
-    # That of its file, which each commit asks for.
+    # The file name, cached because each commit uses it.
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -71,7 +70,7 @@ class SegmentWithHeader(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """Where the journal ends. `is_clean` if only zeros follow; `lost_commits` are later ones of `os` mode."""
+    """The end of the journal. `is_clean`: only zeros follow; `lost_commits`: later commits (`os` mode)."""
 
     name: str
     position: int
@@ -80,7 +79,7 @@ class Tail(NamedTuple):
 
 
 class LaterFrame(NamedTuple):
-    """A header or frame's head written after some place; `durable` is the last durable commit then."""
+    """A header or a frame's head after some position; `durable` was the last durable commit then."""
 
     name: str
     position: int
@@ -92,20 +91,20 @@ Visit = Callable[[str, layout.Frame], None]
 
 
 def segment_name(number: int) -> str:
-    """Return the name of a segment's file; names sort by number."""
+    """Return the file name of a segment; names sort by segment number."""
     return f"{number:020d}{SUFFIX}"
 
 
 def segment_number(name: str) -> int | None:
-    """Return the number of the segment that a file is called after; None for a file that is not ours."""
+    """Return the segment number in a file name, or None if the name is not that of a segment."""
     return int(name.removesuffix(SUFFIX)) if _NAME.fullmatch(name) else None
 
 
 def read_header(path: str, data: bytes, state_partitions: int | None) -> layout.SegmentHeader | None:
-    """Read a segment's header; None if it has no valid one.
+    """Decode the header of a segment; return None if it is not valid.
 
-    Raises LogDamaged for a format to come, and ConfigError if the segment is for another number of state
-    partitions than asked for.
+    Raises LogDamaged for a newer format version, and ConfigError if the segment has another number of state
+    partitions than `state_partitions`.
     """
     try:
         header = layout.decode_header(data)
@@ -123,10 +122,10 @@ def read_header(path: str, data: bytes, state_partitions: int | None) -> layout.
 def check_headerless_file(
     name: str, data: memoryview, last_number: int, state_partitions: int, describe: Callable[[str], str]
 ) -> None:
-    """Refuse a file without a valid header that must have had one; what is prepared for later holds zeros.
+    """Refuse a file that has lost its header; a file prepared for later use contains zeros.
 
-    `last_number` is that of the last segment with a valid header, 0 if there is none.  A header that was
-    being written when the machine died is no loss: nothing was committed behind it yet.
+    `last_number` is the number of the last segment with a valid header, 0 if there is none.  An interrupted
+    write of a header loses nothing, because no commit follows it yet.
     """
     number = segment_number(name)
     assert number is not None, "only files of the journal are looked at"
@@ -137,7 +136,7 @@ def check_headerless_file(
         missing = describe(segment_name(number - 1))
         raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
     if len(data) < layout.minimum_file_bytes(data, layout.first_position(state_partitions), number):
-        # Where the making of a file broke off there are only zeros.
+        # An interrupted creation of a file leaves only zeros.
         if not layout.is_zero(data):
             raise _cut_short(path, 0, len(data))
         return
@@ -152,11 +151,11 @@ def _cut_short(path: str, position: int, size_bytes: int) -> LogDamaged:
 
 
 class Scan:
-    """One walk over the segments that were begun, oldest first.
+    """One pass over the segments with headers, oldest first.
 
-    Call `segment` for each in turn; where it returns False, call `tail` and stop.  Without segments, call
-    `check_recovery_point`.  `describe` makes a path of a file's name.  The results are the attributes.  All
-    methods raise LogDamaged.
+    Call `segment` for each in order; when it returns False, call `tail` and stop.  Without segments, call
+    `check_recovery_point`.  `describe` returns the path for a file name.  The attributes are the results.
+    All methods raise LogDamaged.
     """
 
     def __init__(
@@ -177,11 +176,11 @@ class Scan:
         self.oldest = first.oldest if first else 1
         # Where the last frame with entries of the last walked segment ends.
         self._entries_end = 0
-        # Name, begin and end of the last frame that counts.
+        # End of the last frame with entries in the last scanned segment.
         self.last_frame: tuple[str, int, int] | None = None
 
     def segment(self, data: memoryview, visit: Visit | None = None) -> bool:
-        """Walk the next segment; True if it is intact up to where its successor says that it ends."""
+        """Scan the next segment; return True if it is intact up to the end that its successor names."""
         place = len(self.segments)
         name, header = self._begun[place]
         successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
@@ -201,9 +200,9 @@ class Scan:
         return successor is not None and position == limit
 
     def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> Tail:
-        """Accept the place where the valid frames of the last walked segment end, or refuse it.
+        """Accept or refuse the place where the valid frames of the last scanned segment end.
 
-        `data` is that segment; `later` are the witnesses of all segments after it.
+        `data` is that segment; `later` are the later frames and headers in all segments after it.
         """
         name, header = self._begun[len(self.segments) - 1]
         position = self.segments[-1].end
@@ -229,7 +228,7 @@ class Scan:
         return Tail(name, position, False, lost_commits)
 
     def check_recovery_point(self) -> None:
-        """Refuse a journal that ends before its last durable commit. To be called after all segments."""
+        """Refuse a journal that ends before its last durable commit. Call it after all segments."""
         point = self._recovery_point
         if point is None or point.commit < self.next_commit:
             return
@@ -247,13 +246,13 @@ class Scan:
         )
 
     def check_oldest(self) -> None:
-        """Refuse a journal whose oldest segments are gone though they were needed."""
+        """Refuse a journal whose oldest needed segments are missing."""
         if self._begun and self._begun[0].header.number > self.oldest:
             missing = self._describe(segment_name(self.oldest))
             raise LogDamaged(missing, 0, "the file is missing", ADVICE_MISSING)
 
     def _check_follows(self, name: str, header: layout.SegmentHeader) -> None:
-        """Refuse a segment that does not go on where the one before it ended."""
+        """Refuse a segment that does not continue at the end of the previous one."""
         if segment_name(header.number) != name:
             raise self._damaged(name, 0, f"its header has segment number {header.number}")
         if not self.segments:
@@ -288,7 +287,7 @@ class Scan:
 
 
 def frames(data: memoryview, segment: int, position: int, limit: int, commit: int) -> Iterator[layout.Frame]:
-    """Yield the valid frames from a position on, numbered from `commit` up without a gap."""
+    """Yield the valid frames from a position on; their commits are consecutive from `commit`."""
     while position < limit:
         frame = layout.decode_frame_at(data, position, segment, position)
         if frame is None or frame.commit != commit or frame.end > limit:
@@ -301,7 +300,7 @@ def frames(data: memoryview, segment: int, position: int, limit: int, commit: in
 def find_later_frames(
     name: str, header: layout.SegmentHeader, data: memoryview, position: int
 ) -> Iterator[LaterFrame]:
-    """Yield what is behind a position of a segment, its header too if the position is 0."""
+    """Yield the heads after a position of a segment; from position 0, yield the header first."""
     if position == 0:
         yield LaterFrame(name, 0, header.first_commit, header.durable)
     for where, head in layout.later_heads(data, position, header.number):

@@ -1,8 +1,8 @@
-"""The segments in use, the spare one that waits, and those on their way out.
+"""The segments in use, the spare segment, and the segments to be removed.
 
-A segment becomes the current one when its header is durable, and from then on decides where the one before it
-ends. Files are made and removed in the background; what fails there is tried again when it is needed, and
-then counts.
+A segment becomes current when its header is durable; the header then names the end of the previous segment.
+Files are created and removed in the background. If that fails, it is retried when the file is needed, and an
+error then fails the operation.
 """
 
 import asyncio
@@ -18,23 +18,22 @@ from coordinator.log.journal.scan import Segment, segment_name
 
 _logger = logging.getLogger(__name__)
 
-# The journal wants to hold at most as much as this many segments, or this many times the live state, if that
-# is more.
+# The target size of the journal: this many segments, or this multiple of the live state if that is more.
 SEGMENTS_MIN = 4
 LIVE_BYTES_FACTOR = 3
-# A spare that could not be made is not tried again sooner than this, unless a commit needs it.
+# Minimum time between attempts to create a spare segment, unless a commit needs it.
 SPARE_RETRY_S = 1.0
 
 
 class Segments:
-    """The files of an open journal, oldest first; held by one `Journal`."""
+    """The files of an open journal, oldest first; owned by one `Journal`."""
 
     def __init__(self, disk: Disk, segment_bytes: int, used: list[Segment]) -> None:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._spare: str | None = None
-        # True while a header may be there that names the end of the current one: what is written behind that
-        # does not count.
+        # True while a header that names the end of the current segment may exist. Bytes written after that
+        # end would be ignored.
         self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
@@ -52,7 +51,7 @@ class Segments:
         return self.used[-1] if self.used else None
 
     def last_durable(self) -> layout.RecoveryPoint:
-        """Return the last commit that is known to be durable, and the segment that holds it."""
+        """Return the last commit that is known to be durable, and the segment that contains it."""
         number = 0
         for segment in reversed(self.used):
             if number and segment.last_commit < self.durable_commit:
@@ -61,36 +60,36 @@ class Segments:
         return layout.RecoveryPoint(number, self.durable_commit)
 
     def size_bytes(self) -> int:
-        """Return what all files take, the spare one included."""
+        """Return the size of all files in bytes, including the spare segment."""
         used_bytes = sum(segment.size_bytes for segment in (*self._pending_removal, *self.used))
         return used_bytes + (self._segment_bytes if self._spare is not None else 0)
 
     def segment_with_space(self, frame_bytes: int, *, has_entries: bool) -> Segment | None:
-        """Return the current segment if a frame goes into it."""
+        """Return the current segment if it has space for a frame, else None."""
         segment, reserve_bytes = self.current, layout.RESERVE_BYTES if has_entries else 0
         if segment is None or self._is_ended:
             return None
         return segment if segment.end + frame_bytes + reserve_bytes <= segment.size_bytes else None
 
     async def begin(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
-        """Make the segment that `header` describes the current one, with room for a frame of this size.
+        """Make the segment of `header` the current one, with space for a frame of `frame_bytes`.
 
-        Raises what the disk raises; then the one before it stays the current one.
+        Exceptions of the disk propagate; the previous segment then stays current.
         """
         if self._preparing is not None:
             await asyncio.wait({self._preparing})
         name = segment_name(header.number)
         first_position = layout.first_position(len(header.end_offsets))
         size_bytes = max(self._segment_bytes, first_position + frame_bytes + layout.RESERVE_BYTES)
-        # A file that is to be made anew, and cannot be, is gone.
+        # If the file must be created again and that fails, the spare segment no longer exists.
         spare, self._spare = self._spare, None
         if spare != name or size_bytes > self._segment_bytes:
             await self._disk.prepare(name, size_bytes)
         try:
             await write_durably(self._disk, name, 0, layout.encode_header(header))
         except Exception:
-            # Its header may or may not be there.  Either is true as long as nothing is written behind the end
-            # that it names.
+            # The header may or may not be on the disk. Both are consistent as long as nothing is written
+            # after the end that it names.
             self._is_ended = True
             with suppress(Exception):
                 await self._disk.remove(name)
@@ -102,7 +101,7 @@ class Segments:
         )
 
     def prepare_spare(self) -> None:
-        """See to it that the next segment's file is made ahead of its use."""
+        """Start creating the next segment's file in the background, unless it exists already."""
         if self._spare is not None or _is_running(self._preparing):
             return
         if asyncio.get_running_loop().time() < self._retry_s:
@@ -119,14 +118,14 @@ class Segments:
             )
             self._retry_s = asyncio.get_running_loop().time() + SPARE_RETRY_S
 
-    # What is needed of them. `starts` is the offset from which each state partition's records are.
+    # Needed segments. `starts` has the start offset of each state partition.
 
     def first_needed(self, starts: Sequence[int]) -> Segment:
-        """Return the oldest segment with a record that is needed, or the current one."""
+        """Return the oldest segment with a needed record, or the current segment."""
         return next((segment for segment in self.used if _blocking_ends(segment, starts)), self.used[-1])
 
     def pinned(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
-        """Return how far the starts must move for the oldest segment to go, if all take too much."""
+        """Return the start offsets that would free the oldest segment, if the journal is too big."""
         if not self.used:
             return {}
         first = self.first_needed(starts)
@@ -136,10 +135,10 @@ class Segments:
             return {}
         return _blocking_ends(first, starts)
 
-    # Dropping.
+    # Removal.
 
     def drop_below(self, oldest: int) -> None:
-        """Remove the segments before `oldest`, which a durable frame calls not needed."""
+        """Remove the segments before `oldest`; a durable frame must have named them as not needed."""
         while self.used[0].number < oldest:
             self._pending_removal.append(self.used.pop(0))
         self._schedule_removal()
@@ -149,7 +148,8 @@ class Segments:
             self._dropping = _start_task(self._remove_files(), "journal drop")
 
     async def _remove_files(self) -> None:
-        # A reader that has begun still wants what was there when it began.  The oldest goes first: no gaps.
+        # A reader needs the files that existed when it began. The oldest file is removed first, to leave no
+        # gap.
         while self._pending_removal and not self._readers:
             try:
                 await self._disk.remove(self._pending_removal[0].name)
@@ -160,18 +160,18 @@ class Segments:
             del self._pending_removal[0]
 
     def begin_reading(self) -> None:
-        """Keep all segments until `end_reading`."""
+        """Keep the files of all segments until `end_reading`."""
         self._readers += 1
 
     def end_reading(self) -> None:
-        """Let go of what was kept for a reader."""
+        """Allow the removal of segments that were kept for a reader."""
         self._readers -= 1
         self._schedule_removal()
 
-    # What `os` mode wrote and did not sync.
+    # Segments written without a sync in `os` mode.
 
     def sync_retired(self) -> None:
-        """Make all segments but the current one durable, in the background."""
+        """Sync all segments except the current one in the background."""
         if not _is_running(self._syncing):
             self._syncing = _start_task(self._sync_retired(), "journal sync")
 
@@ -180,27 +180,26 @@ class Segments:
             try:
                 await self._disk.sync(retired[0].name)
             except Exception as error:
-                # It is tried again with the next segment.  If the system has forgotten by then what it did
-                # not write, a crash of the machine shows that as damage, and not as records that are silently
-                # missing.
+                # The sync is retried with the next segment.  If the system has dropped the unwritten sectors
+                # by then, a crash of the machine shows up as damage, not as silently missing records.
                 log_failure(_logger, logging.ERROR, "a full segment of the journal cannot be synced", error)
                 return
             retired[0].durable = True
             self.durable_commit = max(self.durable_commit, retired[0].last_commit)
 
     def retired_are_durable(self) -> bool:
-        """Say whether all segments but the current one are durable."""
+        """Return whether all segments except the current one are durable."""
         return all(segment.durable for segment in self.used[:-1])
 
     async def wait_for_background_tasks(self) -> None:
-        """Wait for what runs in the background."""
+        """Wait for all background tasks."""
         for task in (self._preparing, self._dropping, self._syncing):
             if task is not None:
                 await asyncio.wait({task})
 
 
 def _blocking_ends(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
-    """Return the end in this segment of each state partition that still needs records of it."""
+    """Return, for each state partition that needs records of this segment, its end offset in the segment."""
     return {
         state_partition: last_offset + 1
         for state_partition, last_offset in segment.last_offsets.items()

@@ -1,7 +1,6 @@
-"""The walk through a folder of segments: it reads all of them, judges, and changes nothing.
+"""Read and validate all segments of a folder without changing anything.
 
-Recovery starts with it, and the offline tools are nothing else, so both always agree about what a journal
-holds.
+Recovery and the offline tools both use this walk, so they always agree about the contents of a journal.
 """
 
 import asyncio
@@ -25,19 +24,19 @@ _logger = logging.getLogger(__name__)
 
 
 class SegmentWalk:
-    """One walk. The attributes are the results; after an exception they tell how far it came."""
+    """One pass over a folder. The attributes are the results; after an exception they are partial."""
 
     def __init__(self, disk: Disk, state_partitions: int | None, visit: Visit | None = None) -> None:
-        """Prepare to walk; None takes the number of state partitions from the journal itself.
+        """Create a walk; if `state_partitions` is None, the journal's own number is used.
 
-        `visit` is called with each commit that counts, on some thread.
+        `visit` is called with each valid commit, on any thread.
         """
         self._disk = disk
         self.visit = visit
         self.state_partitions = state_partitions
         # Segments with a valid header, oldest first.
         self.begun: list[SegmentWithHeader] = []
-        # Files that were being removed, that were made and not begun, and that lie behind the end.
+        # Files that were to be removed, files without a valid header, and segments after the journal's end.
         self.dropped: list[str] = []
         self.headerless: list[str] = []
         self.cut_off: list[str] = []
@@ -46,7 +45,7 @@ class SegmentWalk:
         self.recovery_point: layout.RecoveryPoint | None = None
 
     async def run(self) -> None:
-        """Read everything.
+        """Read and validate all files.
 
         Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
         partitions, OSError if it cannot be read.
@@ -56,7 +55,7 @@ class SegmentWalk:
         try:
             await self._check_headerless_files()
         finally:
-            # Removing these was under way when the process died: nobody needs them, whatever is in them.
+            # The process died while it removed these segments. They are not needed, whatever they contain.
             oldest = self.begun[-1].header.oldest if self.begun else 0
             self.dropped = [name for name, header in self.begun if header.number < oldest]
             del self.begun[: len(self.dropped)]
