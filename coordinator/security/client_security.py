@@ -1,4 +1,4 @@
-"""Make the security settings of outgoing connections to brokers and to other coordinators."""
+"""Create the security settings of outgoing connections to brokers and to other coordinators."""
 
 from coordinator.client import ClientSecurity
 from coordinator.config import Config
@@ -21,7 +21,7 @@ def make_client_security(config: Config) -> ClientSecurity:
 
 
 def make_peer_security(config: Config) -> ClientSecurity:
-    """Return the settings for connections to other coordinators: this coordinator's own certificate."""
+    """Return the settings for connections to other coordinators; they use the listener's certificate."""
     return ClientSecurity(
         protocol=config.listen_security_protocol,
         mechanism=config.forwarding_sasl_mechanism,

@@ -1,7 +1,7 @@
 """Load the public keys that verify tokens: a JSON Web Key Set (RFC 7517) from a file or a URL.
 
-A file is read again when it changes.  A URL is fetched periodically, and once more when a token names an
-unknown key.  If it does not answer, the last valid set stays in use.
+A file is reloaded when it changes.  A URL is fetched periodically, and once more if a token has an unknown
+key id.  If a fetch fails, the last valid set stays in use.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ RETRY_INTERVAL_S = 10.0
 
 
 class KeySet:
-    """Keys by their id. Only asymmetric keys, so that a verifier cannot sign tokens."""
+    """Keys by key id. Only asymmetric keys are accepted, so that a verifier cannot sign tokens."""
 
     def __init__(self, keys: list[jwt.PyJWK]) -> None:
         self._keys = keys
 
     @classmethod
     def parse(cls, text: bytes) -> "KeySet":
-        """Parse a set, ignoring keys of other kinds and uses. Raises ValueError with a sentence."""
+        """Parse a key set; keys of other types and uses are ignored. Raises ValueError with a message."""
         try:
             found = json.loads(text)
         except ValueError as error:
@@ -51,7 +51,7 @@ class KeySet:
         return cls(keys)
 
     def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if the token names none."""
+        """Return the keys with a key id; for None, return all keys."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
 
@@ -59,11 +59,11 @@ class KeySource(Protocol):
     """Source of verification keys."""
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if the token names none."""
+        """Return the keys with a key id; for None, return all keys."""
         ...
 
     def has(self, key_id: str | None) -> bool:
-        """Return whether a key with this id is in the set now."""
+        """Return whether the current set has a key with this id."""
         ...
 
     async def watch(self, interval_s: float) -> None:
@@ -82,11 +82,11 @@ class FileKeySource(ReloadingFiles):
         self._load()
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all if the token names none."""
+        """Return the keys with a key id; for None, return all keys."""
         return self._set.matching(key_id)
 
     def has(self, key_id: str | None) -> bool:
-        """Return whether a key with this id is in the set now."""
+        """Return whether the current set has a key with this id."""
         return bool(self._set.matching(key_id))
 
     def _load(self) -> None:
@@ -100,7 +100,7 @@ class FileKeySource(ReloadingFiles):
 
 
 class UrlKeySource:
-    """The keys at a URL; none until its first successful response."""
+    """The keys at a URL; empty until the first successful fetch."""
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
         self._url = url
@@ -111,7 +111,7 @@ class UrlKeySource:
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with an id, or all. If none match, fetch the URL, with a rate limit."""
+        """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
         found = self._set.matching(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
             await self._refresh()
@@ -119,11 +119,11 @@ class UrlKeySource:
         return found
 
     def has(self, key_id: str | None) -> bool:
-        """Return whether a key with this id is in the set now."""
+        """Return whether the current set has a key with this id."""
         return bool(self._set.matching(key_id))
 
     async def watch(self, interval_s: float) -> None:
-        """Fetch now and then periodically, sooner after a failure, until cancelled."""
+        """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
             if not self._set.matching(None) or self._age_s() >= self._refresh_s:
                 await self._refresh()
@@ -154,10 +154,10 @@ class UrlKeySource:
 
 
 def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
-    """Return the key source of a location: http(s)://..., file://..., or a file. Raises ConfigError.
+    """Return the key source of a location: http(s)://..., file://..., or a path. Raises ConfigError.
 
-    `ca_file` has the trusted authorities for an https location, instead of the system's. It is read at each
-    fetch.
+    `ca_file` has the trusted authorities for an https location; without it, the system's are used. It is read
+    at each fetch.
     """
     parts = urlsplit(location)
     if parts.scheme in ("http", "https"):

@@ -13,7 +13,7 @@ _PARTS = 3
 
 
 def validity_of(users: Users, name: str) -> Callable[[], bool]:
-    """Return a function that tells whether the login of a user is still valid."""
+    """Return a function that returns whether a user's login is still valid."""
     user = users.find(name)
     return partial(users.is_unchanged, name, user) if user is not None else lambda: False
 
@@ -36,7 +36,7 @@ class PlainExchange:
         return SaslStep(b"", Identity(name), is_valid=validity_of(self._users, name))
 
     async def _matches(self, name: str, password: str) -> bool:
-        # Deriving keys takes milliseconds and clients can request it often, so it runs on a thread.
+        # Deriving keys takes milliseconds, and clients can request it often, so it runs on a thread.
         return await asyncio.to_thread(self._users.matches, name, password)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 ANONYMOUS = "User:ANONYMOUS"
 
-# Java prints these attributes by name (RFC 2253), and others as OID and hexadecimal DER.
+# Java prints these attributes by name (RFC 2253), and all others as OID and hexadecimal DER.
 _KEYWORDS = {
     "commonName": "CN",
     "countryName": "C",
@@ -25,7 +25,7 @@ _KEYWORDS = {
     "userId": "UID",
 }
 # The DER string types of some attributes (RFC 5280, OpenSSL), by OpenSSL's names; other attributes are UTF-8.
-# `getpeercert` does not return the type that a certificate really has.
+# `getpeercert` does not return the type in the certificate.
 _NUMERIC, _PRINTABLE, _IA5, _UTF8 = 0x12, 0x13, 0x16, 0x0C
 _STRING_TAGS = {
     "INN": _NUMERIC,
@@ -45,7 +45,7 @@ _REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
 
 
 class UnmappedCertificate(Exception):
-    """No mapping rule matches the subject of a certificate; the text is the subject."""
+    """No mapping rule matches the subject of a certificate; the exception text is the subject."""
 
 
 class _Rule(NamedTuple):
@@ -66,7 +66,8 @@ class _Rule(NamedTuple):
             if reference[1] is not None:
                 return reference[1]
             digits = reference[2]
-            # As in Java: the longest number that is a group of the pattern; further digits are text.
+            # As in Java, the reference is the longest number that is a group of the pattern; other digits are
+            # text.
             for end in range(len(digits), 0, -1):
                 if int(digits[:end]) <= match.re.groups:
                     return (match[int(digits[:end])] or "") + digits[end:]
@@ -76,14 +77,14 @@ class _Rule(NamedTuple):
 
 
 class MappingRules:
-    """Kafka's ssl.principal.mapping.rules: the first matching rule makes the principal of a certificate."""
+    """Kafka's ssl.principal.mapping.rules: the first matching rule yields the principal."""
 
     def __init__(self, rules: tuple[_Rule, ...]) -> None:
         self._rules = rules
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse rules; an empty text is DEFAULT. Raises ValueError with a sentence."""
+        """Parse rules; an empty text means DEFAULT. Raises ValueError with a message."""
         rules: list[_Rule] = []
         at = 0
         while at < len(text):
@@ -98,7 +99,7 @@ class MappingRules:
         return cls(tuple(rules) or (_Rule(None, "", ""),))
 
     def apply(self, distinguished_name: str) -> str:
-        """Return the name for the subject of a certificate. Raises UnmappedCertificate if no rule matches."""
+        """Return the principal name of a subject. Raises UnmappedCertificate if no rule matches."""
         for rule in self._rules:
             name = rule.apply(distinguished_name)
             if name is not None:
@@ -107,14 +108,14 @@ class MappingRules:
 
 
 class AllowedPrincipals:
-    """The allowed principals, in the format of Kafka's super.users. An empty list allows no principal."""
+    """The allowed principals, in the format of Kafka's super.users. An empty list allows none."""
 
     def __init__(self, principals: frozenset[str]) -> None:
         self._principals = principals
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `User:a;User:b`. Raises ValueError with a sentence."""
+        """Parse `User:a;User:b`. Raises ValueError with a message."""
         principals = [entry.strip() for entry in text.split(";") if entry.strip()]
         for principal in principals:
             kind, colon, name = principal.partition(":")
@@ -131,9 +132,9 @@ class AllowedPrincipals:
 
 
 def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: MappingRules) -> str:
-    """Return the principal of a client's certificate, as `ssl.SSLObject.getpeercert()` returns it.
+    """Return the principal of a client's certificate, given the result of `ssl.SSLObject.getpeercert()`.
 
-    None or an empty mapping means no certificate: `User:ANONYMOUS`. Raises UnmappedCertificate.
+    For None or an empty mapping (no certificate), return `User:ANONYMOUS`. Raises UnmappedCertificate.
     """
     if not peer_certificate:
         return ANONYMOUS
@@ -162,7 +163,7 @@ def _format_attribute(name: str, value: str) -> str:
 
 
 def _oid(name: str) -> str:
-    """Return the OID of an attribute for OpenSSL's name, which is the OID itself for unknown attributes."""
+    """Return the OID of an attribute. OpenSSL's name of an unknown attribute is its OID."""
     try:
         # OpenSSL's own table of names; the ssl module has no public function for it.
         return ssl._ASN1Object.fromname(name).oid

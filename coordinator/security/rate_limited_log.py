@@ -14,14 +14,14 @@ SENTENCES_MAX = 100
 
 
 class RateLimitedLog:
-    """Log a message at once, then again after an interval with the number of suppressed repetitions."""
+    """Logs each message at once, and after an interval again with the number of suppressed repetitions."""
 
     def __init__(self) -> None:
         self._logged_s: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
 
     def warn(self, sentence: str, **facts: object) -> None:
-        """Log a warning with a rate limit. The facts are logged as they are: pass no secrets."""
+        """Log a warning with a rate limit. The facts are logged unchanged and must contain no secrets."""
         now_s = seconds_since_boot()
         if now_s - self._logged_s.get(sentence, -INTERVAL_S) < INTERVAL_S:
             self._suppressed[sentence] = self._suppressed.get(sentence, 0) + 1
@@ -36,7 +36,7 @@ class RateLimitedLog:
 
 
 def _cut(fact: Any) -> Any:
-    """Return a value, with long text shortened."""
+    """Return a value; long text is shortened."""
     if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
         return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"
     return fact

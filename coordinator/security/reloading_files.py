@@ -26,14 +26,14 @@ class ReloadingFiles:
         self._last_error = ""
 
     def _load(self) -> None:
-        """Read the files. Raises ConfigError without changing anything if they are invalid."""
+        """Read the files. If they are invalid, raise ConfigError and change nothing."""
         raise NotImplementedError
 
     def reload_if_changed(self) -> bool:
         """Reload the files if they have changed; return True if the new content is valid and in use.
 
-        Invalid files change nothing, and the error is logged. May be called on any thread, but not
-        concurrently.
+        If the files are invalid, nothing changes and the error is logged. May be called on any thread, but
+        not concurrently.
         """
         looks = self._read_signatures()
         if looks == self._signatures:
@@ -66,7 +66,7 @@ class ReloadingFiles:
 
 
 def _file_signature(path: str) -> tuple[int, ...] | None:
-    """Return a value that changes with the file or a symbolic link to it; None if the file is missing."""
+    """Return a value that changes with the file or with a symbolic link to it; None for a missing file."""
     try:
         found = os.stat(path)
     except OSError:

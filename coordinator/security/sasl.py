@@ -1,7 +1,7 @@
 """The server side of SASL: exchanges, steps and identities.
 
-A mechanism makes one exchange for each authentication.  The exchange processes the client's tokens one by one
-until the client is authenticated.  This module is independent of Kafka's frames.
+A mechanism creates one exchange for each authentication.  The exchange processes the client's tokens one by
+one until the client is authenticated.  This module is independent of Kafka's frames.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,26 @@ OAUTHBEARER = "OAUTHBEARER"
 
 
 class AuthenticationFailed(Exception):
-    """The authentication failed; the text is sent to the client, so it reveals nothing secret."""
+    """Authentication failed; the exception text is sent to the client, so it contains no secrets."""
 
 
 class Identity(NamedTuple):
-    """An authenticated client, and when its credential expires (ms since 1970; None: never)."""
+    """An authenticated client and the expiry of its credential (ms since 1970; None: never)."""
 
     name: str
     expires_ms: int | None = None
 
     @property
     def principal(self) -> str:
-        """The name in the format of Kafka's principals."""
+        """The principal in Kafka's format."""
         return f"User:{self.name}"
 
 
 class SaslStep(NamedTuple):
     """The response to a token; with an identity, the authentication is complete.
 
-    `refusal` is the reason to log if the response tells the client that its token was refused. `is_valid`
-    returns later whether the client's credential still exists.
+    If the response refuses the token, `refusal` is the reason for the log. `is_valid` returns whether the
+    client's credential still exists.
     """
 
     response: bytes
@@ -48,7 +48,7 @@ class Exchange(Protocol):
     async def take(self, token: bytes) -> SaslStep:
         """Process the client's next token.
 
-        Raises AuthenticationFailed; the exchange is unusable afterwards.
+        Raises AuthenticationFailed; afterwards the exchange must not be used.
         """
         ...
 
@@ -57,7 +57,7 @@ Mechanism = Callable[[], Exchange]
 
 
 def invalid_credentials(mechanism: str) -> AuthenticationFailed:
-    """Return Kafka's error for a wrong password, which is also the one for an unknown user."""
+    """Return Kafka's error for a wrong password; an unknown user gets the same error."""
     return AuthenticationFailed(
         "Authentication failed during authentication due to invalid credentials with SASL mechanism "
         f"{mechanism}"

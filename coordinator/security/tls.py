@@ -1,9 +1,9 @@
 """TLS of a listener: its context, and files that may be replaced while it runs.
 
-Each handshake begins with a context of its own, without certificates, and continues with the context that was
-loaded last.  So a certificate authority that was removed is no longer trusted by any new connection.  OpenSSL
-caches TLS 1.2 sessions in the context that a handshake began with.  Nobody else uses that one, so no session
-can be resumed, and each client proves again that its certificate is valid.
+Each handshake begins with its own context, without certificates, and then switches to the most recently
+loaded context.  After a certificate authority is removed, no new connection trusts it.  OpenSSL caches TLS
+1.2 sessions in the context in which a handshake began.  No other handshake uses that context, so no session
+can be resumed.  Each client must therefore present a valid certificate again.
 """
 
 import re
@@ -25,15 +25,15 @@ _VERIFY = {
 
 
 _PEM = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END", re.DOTALL)
-# The property of SSLContext itself wraps the callback in one that refers to the context: a reference cycle.
+# The property setter of SSLContext wraps the callback in a function that refers to the context: a cycle.
 _SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
 
 class TlsFiles(NamedTuple):
-    """The PEM files of a listener; an empty text is a setting that is not set.
+    """The PEM files of a listener; an empty string means that the setting is not set.
 
     If `key` is empty, the key is in the certificate file. `client_auth` is Kafka's ssl.client.auth:
-    "requested" accepts clients without a certificate, but none with an invalid one.
+    "requested" accepts clients without a certificate, but rejects invalid certificates.
     """
 
     certificate: str
@@ -55,25 +55,25 @@ class ServerTls(ReloadingFiles):
     def __init__(self, files: TlsFiles, setting: str) -> None:
         """Load the files; `setting` is the prefix of their settings ("listen", "http").
 
-        Raises ConfigError, naming setting and file, if they are invalid.
+        Raises ConfigError with the setting and the file if a file is invalid.
         """
         super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._setting = setting
         self._anchors: frozenset[bytes] = frozenset()
-        # The number of times that a certificate authority was removed.
+        # Number of times that a certificate authority was removed.
         self.removals = 0
         self._load()
 
     @property
     def context(self) -> ssl.SSLContext:
-        """A context for one handshake: no other handshake can resume its session."""
+        """A new context for one handshake, so that no other handshake can resume its session."""
         context = _bare_context(self._files.client_auth)
         _SNI_CALLBACK.__set__(context, self._on_server_name)
         return context
 
     def _on_server_name(self, connection: Any, server_name: str | None, context: ssl.SSLContext) -> None:
-        """Switch a handshake to the context that was loaded last; OpenSSL calls this with or without SNI."""
+        """Switch a handshake to the most recently loaded context; OpenSSL calls this with or without SNI."""
         if connection.context is not self._current_context:
             connection.context = self._current_context
 
@@ -114,7 +114,7 @@ class ServerTls(ReloadingFiles):
 
 
 class Trust:
-    """The validity of a connection's client certificate, and the authorities at its handshake."""
+    """Validity of a client certificate since its handshake."""
 
     def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
         self._tls = tls
@@ -122,9 +122,9 @@ class Trust:
         self._ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
 
     def holds(self, now_ms: int) -> bool:
-        """Return False if the certificate has expired or if any authority was removed since.
+        """Return False if the certificate has expired, or if any authority was removed since the handshake.
 
-        After a removal, all clients reconnect, and the next handshake decides.
+        After a removal, all clients must reconnect; the next handshake accepts or rejects them.
         """
         return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
 
@@ -136,7 +136,7 @@ def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:
     # A ticket would let a client resume a session after its certificate or authority was removed.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    # As in Java, any certificate of the file is an anchor, not only one that signed itself.
+    # As in Java, any certificate in the file is a trust anchor, not only a self-signed one.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = _VERIFY[client_auth]
     return context

@@ -1,7 +1,7 @@
 """Accept plaintext and TLS connections, and report failed handshakes.
 
-The event loop's own TLS server does not report failed handshakes.  This one closes, counts and logs each
-client that connects without TLS or with a certificate that is not accepted.
+asyncio's own TLS server does not report failed handshakes.  This acceptor closes, counts and logs each client
+that connects without TLS or with an invalid certificate.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ _NOT_TLS_REASONS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
-# The reason of a rejection because of the connection limit.
+# Metric label of a rejection because of the connection limit.
 TOO_MANY_CONNECTIONS = "too_many_connections"
-# The system is out of files or buffers; accepting works again when connections close.
+# The system has no free files or buffers; accepting works again after connections close.
 _OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _OUT_OF_FILES_WAIT_S = 1.0
 
-# Return the protocol for a client after its handshake, or None to reject it.
+# Returns the protocol for a client after its handshake, or None to reject the client.
 ProtocolFactory = Callable[[asyncio.Transport], asyncio.Protocol | None]
-# Called for each rejected client with a metric label, a sentence (or ""), and the client's address.
+# Called for each rejected client with a metric label, a message (or ""), and the client's address.
 ReportRejected = Callable[[str, str, str], None]
 
 
@@ -64,7 +64,7 @@ class Acceptor(Protocol):
 
 
 class PlaintextAcceptor:
-    """Accepts connections without TLS, with the event loop's own server."""
+    """Accepts connections without TLS; uses asyncio's own server."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
         self._make = make
@@ -99,9 +99,9 @@ class PlaintextAcceptor:
 class TlsAcceptor:
     """Accepts connections over TLS up to a limit.
 
-    `context` makes the context of one handshake. `free_connections` returns how many more connections are
-    accepted, not counting handshakes in progress. When handshakes use all of these, the oldest one is
-    cancelled, so that silent clients do not block others.
+    `context` creates the context of one handshake. `free_connections` returns how many more connections may
+    be accepted, without handshakes in progress. When handshakes use all of them, the oldest handshake is
+    cancelled, so that clients that send nothing do not block others.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class TlsAcceptor:
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        # In the order of acceptance, each with its socket until a transport owns the socket.
+        # In the order of acceptance; the value is the socket until a transport owns it.
         self._handshakes: dict[asyncio.Task[None], socket.socket | None] = {}
 
     async def start(self, host: str, port: int, backlog: int) -> None:
@@ -186,7 +186,7 @@ class TlsAcceptor:
     def _forget(self, handshake: "asyncio.Task[None]") -> None:
         accepted = self._handshakes.pop(handshake)
         if accepted is not None:
-            # The task was cancelled before it began.
+            # The task was cancelled before its first step.
             accepted.close()
 
     async def _handshake(self, accepted: socket.socket, peer: str) -> None:
@@ -203,14 +203,14 @@ class TlsAcceptor:
                 ssl_handshake_timeout=self._handshake_s,
             )
         except asyncio.CancelledError:
-            # The transport would wait for the client's TLS closure.
+            # Otherwise the transport would wait for the client's close_notify.
             with suppress(OSError):
                 accepted.shutdown(socket.SHUT_RDWR)
             raise
         except ssl.SSLError as error:
             self._report_rejected(*_describe_handshake_error(error), peer)
         except OSError as error:
-            # The client closed its connection or was too slow, which is a normal event.
+            # The client disconnected or was too slow, which is not an error.
             _logger.debug("A TLS handshake was not finished: %s", error, extra={"peer": peer})
             self._report_rejected("tls_unfinished", "", peer)
 
@@ -264,7 +264,7 @@ def _make_listening_socket(
 
 
 def _describe_handshake_error(error: ssl.SSLError) -> tuple[str, str]:
-    """Return a metric label and a sentence for a failed handshake."""
+    """Return the metric label and the message for a failed handshake."""
     if error.reason in _NOT_TLS_REASONS:
         return "plaintext_to_tls", "a client without TLS came to the TLS port"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,7 +1,7 @@
 """SASL OAUTHBEARER (RFC 7628): validate signed tokens as Kafka brokers do.
 
-The checks are those of Kafka's BrokerJwtValidator: a signature by a key of the set, a subject, the time of
-issue, the expiration, and the configured issuer and audience.
+The checks are those of Kafka's BrokerJwtValidator: a signature by a key of the set, the subject, the issue
+time, the expiry, and the configured issuer and audience.
 """
 
 import json
@@ -21,7 +21,7 @@ from coordinator.security.sasl import (
     invalid_credentials,
 )
 
-# Asymmetric signatures only: with a shared key, every verifier could make tokens.
+# Asymmetric signatures only: with a shared key, every verifier could create tokens.
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -36,7 +36,7 @@ _TIME_MAX_S = 253_402_300_800
 
 
 class TokenRules(NamedTuple):
-    """The conditions on a token; an empty value is not checked."""
+    """Conditions for valid tokens; a condition with an empty value is not checked."""
 
     audiences: tuple[str, ...] = ()
     issuer: str = ""
@@ -45,11 +45,11 @@ class TokenRules(NamedTuple):
 
 
 class InvalidToken(Exception):
-    """A token is invalid; the text is logged, and contains the reason but nothing of the token."""
+    """A token is invalid; the exception text is logged and contains the reason but no part of the token."""
 
 
 class TokenValidator:
-    """Validates tokens, for all connections of a listener."""
+    """Validates tokens for all connections of a listener."""
 
     def __init__(self, keys: KeySource, rules: TokenRules, clock: Clock) -> None:
         self.keys = keys
@@ -57,7 +57,7 @@ class TokenValidator:
         self._clock = clock
 
     async def validate(self, token: str) -> Identity:
-        """Return the identity of a token. Raises InvalidToken."""
+        """Return the identity in a valid token. Raises InvalidToken."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, RecursionError, ValueError) as error:
@@ -85,7 +85,7 @@ class TokenValidator:
                     algorithms=[key.algorithm_name] if key.algorithm_name in ALGORITHMS else [],
                     audience=rules.audiences or None,
                     issuer=rules.issuer or None,
-                    # `_validate_times` checks the times with the injected clock.
+                    # `_validate_times` validates the times with the injected clock.
                     options={
                         "verify_aud": bool(rules.audiences),
                         "verify_exp": False,
@@ -100,7 +100,7 @@ class TokenValidator:
         raise InvalidToken(str(why))
 
     def _validate_times(self, claims: Mapping[str, Any]) -> float:
-        """Return when a token expires (s since 1970). Raises InvalidToken if it is not valid now."""
+        """Return the expiry of a token (s since 1970). Raises InvalidToken if it is not valid now."""
         now_s = self._clock.now_ms() / 1000
         skew_s = self._rules.clock_skew_s
         begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
@@ -114,12 +114,12 @@ class TokenValidator:
 
 
 def _is_time(claim: object) -> TypeGuard[float]:
-    """Return whether a claim is a usable time (s since 1970)."""
+    """Return whether a claim is a valid time (s since 1970)."""
     return isinstance(claim, int | float) and not isinstance(claim, bool) and abs(claim) < _TIME_MAX_S
 
 
 class TokenExchange:
-    """OAUTHBEARER: one token, and an empty one from a client whose token was refused."""
+    """OAUTHBEARER: one token; after a refusal, the client sends one more message."""
 
     def __init__(self, tokens: TokenValidator) -> None:
         self._tokens = tokens
@@ -128,7 +128,8 @@ class TokenExchange:
     async def take(self, token: bytes) -> SaslStep:
         """Process a token.
 
-        A refused client sends one more message and gets the error again (OAuthBearerSaslServer).
+        After a refusal, the client sends one more message and receives the error again
+        (OAuthBearerSaslServer).
         """
         if self._refused and token == _UNDERSTOOD:
             raise AuthenticationFailed(self._refused)
@@ -149,7 +150,7 @@ class TokenExchange:
 
 
 def _parse_bearer_token(token: bytes) -> tuple[str, str]:
-    """Return the authorization id ("" for none) and the bearer token of a client's first message."""
+    """Return the authorization id ("" if none) and the bearer token of a client's first message."""
     try:
         first = _CLIENT_FIRST_MESSAGE.fullmatch(token.decode())
     except UnicodeDecodeError:

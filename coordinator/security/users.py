@@ -1,12 +1,12 @@
 """Load the users that may log in with a password.
 
-A line of the file is `name=password`, or Kafka's SCRAM credential, from which a strong password cannot be
-guessed::
+Each line of the file is `name=password`, or a SCRAM credential of Kafka, which does not reveal a strong
+password::
 
     alice=alice-secret
     bob=SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=8192]
 
-(Source of the second form: Kafka's `ScramCredentialUtils`; `kafka-configs.sh --describe` shows it.)
+(Source of the second format: Kafka's `ScramCredentialUtils`; `kafka-configs.sh --describe` prints it.)
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from coordinator.security.reloading_files import ReloadingFiles
 from coordinator.security.sasl import SCRAM_SHA_256, SCRAM_SHA_512
 
 DIGESTS = {SCRAM_SHA_256: "sha256", SCRAM_SHA_512: "sha512"}
-# Kafka's limits: fewer iterations are insecure, more use too much processor time.
+# Kafka's limits: fewer iterations are insecure, and more take too much processor time.
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 _SALT_BYTES = 24
 
@@ -42,7 +42,7 @@ class ScramKeys(NamedTuple):
 
     @classmethod
     def derive(cls, password: str, mechanism: str, salt: bytes, iterations: int) -> Self:
-        """Derive the keys, which takes milliseconds. Like Kafka, without SASLprep."""
+        """Derive the keys from a password, which takes milliseconds. Like Kafka, without SASLprep."""
         digest = DIGESTS[mechanism]
         salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", digest)
@@ -50,7 +50,7 @@ class ScramKeys(NamedTuple):
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
 
     def matches(self, password: str, mechanism: str) -> bool:
-        """Return whether this is the password, which takes milliseconds."""
+        """Return whether a password matches, which takes milliseconds."""
         given = ScramKeys.derive(password, mechanism, self.salt, self.iterations)
         return hmac.compare_digest(given.stored_key, self.stored_key)
 
@@ -60,13 +60,13 @@ class ScramKeys(NamedTuple):
 
 
 class User(NamedTuple):
-    """A user: the password, or None if only keys are known; and the keys by SCRAM mechanism."""
+    """A user's password, or None if only keys are known, and the keys by SCRAM mechanism."""
 
     password: str | None
     keys: dict[str, ScramKeys]
 
     def __repr__(self) -> str:
-        """Omit everything, because the text may be logged."""
+        """Omit password and keys, because the text may be logged."""
         return "User()"
 
 
@@ -94,24 +94,24 @@ class Users(ReloadingFiles):
         return _equal(now.password, user.password)
 
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
-        """Return keys that match no password, always the same for an unknown name.
+        """Return keys that match no password; they are always the same for an unknown name.
 
         The parameters are those of users in the file, so that the response does not reveal that the user is
         unknown.
         """
         parameters = self._parameters.get(mechanism) or [(_SALT_BYTES, ITERATIONS_MIN)]
         digest = hmac.digest(self._decoy_secret, f"{mechanism} {name}".encode(), "sha512")
-        # Salt lengths and iterations occur as often as among the users.
+        # Salt lengths and iterations have the same distribution as those of the users.
         salt_bytes, iterations = parameters[int.from_bytes(digest[-4:], "big") % len(parameters)]
         salt = (digest * (1 + salt_bytes // len(digest)))[:salt_bytes]
         size = hashlib.new(DIGESTS[mechanism]).digest_size
         return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
 
     def matches(self, name: str, password: str) -> bool:
-        """Return whether this is the password of that user, which takes milliseconds.
+        """Return whether the password of a user matches, which takes milliseconds.
 
-        If any user has keys and no password, the check derives keys for every name, so that the time does not
-        reveal which names exist.
+        If any user has keys and no password, keys are derived for every name. The response time therefore
+        does not reveal which names exist.
         """
         user = self.find(name)
         if not self._has_keys_only:
@@ -146,7 +146,7 @@ class Users(ReloadingFiles):
         self._work_mechanism = next(iter(keys_only[0].keys)) if keys_only else SCRAM_SHA_256
 
     def _user(self, text: str, line: int) -> User:
-        """Parse the text after a name. Raises ValueError, without any part of the text."""
+        """Parse the text after a name. Raises ValueError with a message that contains no part of the text."""
         if not text:
             raise ValueError(f"line {line}: there is no password")
         if text.startswith("SCRAM-SHA-"):
