@@ -1,7 +1,7 @@
-"""An asyncio client of a share coordinator: ours, or the one inside a Kafka cluster.
+"""An asyncio client of a share coordinator: this project's, or the one inside a Kafka cluster.
 
-For brokers that are not Kafka's, proxies, tests and tools. A leader of a share-partition reads its state
-once, and then writes what happens to records::
+It is intended for other broker implementations, proxies, tests and tools. The leader of a share-partition
+reads the state once, and then writes the delivery progress of records::
 
     import asyncio
     import os
@@ -35,10 +35,10 @@ once, and then writes what happens to records::
 
     asyncio.run(main())
 
-What fails for a reason that may pass is tried again as Kafka's own persister does it (`RetryPolicy`). What
-is raised in the end is a `ShareCoordinatorError`; the tree of them is drawn in `coordinator.client.errors`.
-Where a coordinator asks who one is, `ClientSecurity` says it, with Kafka's words for it.
-`Connection` is the layer below: one socket, no lookup, no retries, the exact response.
+After a retriable error, the client retries like Kafka's own persister (`RetryPolicy`). It then raises a
+`ShareCoordinatorError`; `coordinator.client.errors` documents the subclasses.
+`ClientSecurity` configures TLS and SASL with Kafka's terms.
+`Connection` is the lower layer: one connection, no lookup, no retries, the exact response.
 """
 
 from coordinator.client.client import ReadState, ShareCoordinatorClient, StateSummary

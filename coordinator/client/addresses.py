@@ -1,8 +1,8 @@
-"""Addresses as text: `host:port`, an IPv6 address in brackets, several with commas between."""
+"""Parse addresses: `host:port`, with IPv6 addresses in brackets and commas between several addresses."""
 
 
 def parse_addresses(text: str | tuple[str, int]) -> list[tuple[str, int]]:
-    """Return the addresses that a text names, or the one that a pair is. Raises ValueError."""
+    """Return the addresses in a text, or the single address of a pair. Raises ValueError."""
     if not isinstance(text, str):
         return [(text[0], text[1])]
     return [_parse(piece.strip()) for piece in text.split(",")]

@@ -1,9 +1,9 @@
-"""The client itself: an operation becomes attempts, each a lookup and one request to each coordinator.
+"""The client: each operation makes attempts, with a lookup and one request to each coordinator.
 
-One path carries everything.  A call holds parts for some share-partitions; an attempt sends each to its
-coordinator; those that failed for a reason that may pass are tried again after a wait.  Source of what is
-tried again, how often and how long: PersisterStateManager of Kafka 4.4.  Kafka counts failed lookups and
-failed requests apart, up to 5 of each; we count attempts, up to 5, whichever half failed.
+All operations use the same path.  A call has parts for some share-partitions, and an attempt sends each part
+to its coordinator.  Parts with a retriable error are retried after a delay.  Source of the retry rules:
+PersisterStateManager of Kafka 4.4.  Kafka counts failed lookups and failed requests separately, up to 5 of
+each; we count attempts, up to 5.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ Sleep = Callable[[float], Awaitable[object]]
 
 
 class ReadState(NamedTuple):
-    """What a leader gets to begin with. Start offset -1: not known yet; batches are sorted and disjoint."""
+    """The state for a new leader. Start offset -1: not known yet; batches are sorted and disjoint."""
 
     state_epoch: int
     start_offset: int
@@ -64,19 +64,20 @@ class StateSummary(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What came of one share-partition: a result, or an error, or both if the error was answered."""
+    """Outcome for one share-partition: a result, an error, or both if the result has an error code."""
 
     result: Any
     error: ShareCoordinatorError | None
 
 
 class ShareCoordinatorClient:
-    """A client of one share coordinator service, ours or a Kafka cluster's. Held by one event loop.
+    """A client of one share coordinator service: this project's or a Kafka cluster's.
 
-    `bootstrap` is one address or several with commas between, any of which can say who coordinates what;
-    with `direct` it is one coordinator, which is asked without FindCoordinator.  Calls may run side by
-    side; all of them raise `ShareCoordinatorError`, and ValueError for arguments that no coordinator
-    could accept.  `chance` returns random numbers from 0 to 1, for the jitter of waits.
+    A client belongs to one event loop.  `bootstrap` is one address, or several separated by commas; each can
+    serve FindCoordinator.  With `direct`, it is one coordinator, which is used without FindCoordinator.
+    Calls may run concurrently.  Each call raises `ShareCoordinatorError` on failure, and ValueError for
+    arguments that no coordinator would accept.  `chance` returns random numbers from 0 to 1 for the jitter of
+    delays.
     """
 
     def __init__(
@@ -111,16 +112,16 @@ class ShareCoordinatorClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections without waiting for anybody; calls under way raise ClientClosed."""
+        """Close all connections without waiting for peers; calls in progress raise ClientClosed."""
         self._closing.set()
         await self._nodes.close()
 
     # One share-partition.
 
     async def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin the state of a share-partition; start offset -1: the leader will find it out.
+        """Initialise the state of a share-partition; start offset -1: the leader determines it.
 
-        State that is there is replaced, if its state epoch is not higher (else FencedStateEpoch).
+        Existing state is replaced, unless its state epoch is higher (FencedStateEpoch).
         """
         _check(key, state_epoch=state_epoch)
         await self._send_one(
@@ -128,9 +129,10 @@ class ShareCoordinatorClient:
         )
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> ReadState:
-        """Return the state, as the leader with this leader epoch; from now on lower ones are fenced.
+        """Return the state for the leader with this leader epoch.
 
-        Raises Uninitialised when there is no state, FencedLeaderEpoch when there is a newer leader.
+        Later requests with a lower leader epoch are fenced.
+        Raises Uninitialised if there is no state, and FencedLeaderEpoch if there is a newer leader.
         """
         _check(key, leader_epoch=leader_epoch)
         result = await self._send_one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
@@ -146,12 +148,12 @@ class ShareCoordinatorClient:
         delivery_complete_count: int = -1,
         batches: Iterable[StateBatch] = (),
     ) -> None:
-        """Store what has happened to offsets since; when this returns, it is durable.
+        """Store delivery progress; when this method returns, the write is durable.
 
-        For each offset the greatest (delivery count, delivery state) counts, and the start offset never
-        goes back, so a repeated or late write does no harm.  The complete count (KIP-1226) is that of
-        offsets from the start offset up whose delivery has ended; servers before Kafka 4.2 ignore it.
-        Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
+        For each offset, the greatest (delivery count, delivery state) is kept, and the start offset never
+        decreases. A repeated or late write is therefore harmless.  The complete count (KIP-1226) is the
+        number of offsets from the start offset up whose delivery is complete; servers before Kafka 4.2 ignore
+        it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
         """
         _check(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
         part = write_api.PartitionData(
@@ -165,12 +167,12 @@ class ShareCoordinatorClient:
         await self._send_one(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
-        """Delete the state; deleting what is not there succeeds."""
+        """Delete the state; if there is no state, the call succeeds."""
         _check(key)
         await self._send_one(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
-        """Return epochs, start offset and complete count, for anybody: this fences nobody."""
+        """Return epochs, start offset and complete count; this call fences no leader."""
         _check(key)
         result = await self._send_one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
         return StateSummary(
@@ -200,12 +202,12 @@ class ShareCoordinatorClient:
         self, request: summary_api.ReadShareGroupStateSummaryRequest
     ) -> summary_api.ReadShareGroupStateSummaryResponse: ...
     async def send(self, request: Any) -> Any:
-        """Carry out a request for many share-partitions of a group, whichever nodes coordinate them.
+        """Send a request for many share-partitions of a group to all their coordinators.
 
-        Each coordinator gets its part at the same time.  The response has one result for each
-        share-partition, in request order; errors are codes in it, also NETWORK_EXCEPTION,
-        REQUEST_TIMED_OUT and UNSUPPORTED_VERSION, which are this client's own.  What may pass is tried
-        again together, so that one slow share-partition delays the answer of all.
+        The requests to the coordinators are concurrent.  The response has one result for each
+        share-partition, in request order.  Errors are codes in the results; the client itself adds
+        NETWORK_EXCEPTION, REQUEST_TIMED_OUT and UNSUPPORTED_VERSION.  Retriable parts are retried together,
+        so one slow share-partition delays the whole response.
         """
         rpc = RPC_BY_REQUEST[type(request)]
         outcomes = await self._send_with_retries(rpc, request.group_id, parts_by_key(request))
@@ -234,7 +236,7 @@ class ShareCoordinatorClient:
             await self._pause(self._retry.wait_s(failed_attempts, self._random()))
 
     async def _attempt(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
-        """Find the coordinators, and send each its parts."""
+        """Find the coordinators, and send each coordinator its parts."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
         for key, found in (await self._lookup.find(parts)).items():
@@ -243,7 +245,7 @@ class ShareCoordinatorClient:
             else:
                 parts_at.setdefault(found, {})[key] = parts[key]
         asked = [self._ask(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
-        # Nearly always there is one, which needs no task of its own.
+        # There is usually one coordinator, which needs no task.
         answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
         for answered in answers:
             outcomes.update(answered)
@@ -252,7 +254,7 @@ class ShareCoordinatorClient:
     async def _ask(
         self, node: Node, rpc: Rpc, group_id: str, parts: Parts
     ) -> dict[SharePartitionKey, _Outcome]:
-        """Send one request to one coordinator. Raises ClientClosed and EncodeError; the rest is outcome."""
+        """Send one request to one coordinator. Raises only ClientClosed and EncodeError."""
         try:
             connection = await self._nodes.connection(node)
             response = await connection.request(make_request(rpc, group_id, parts))
@@ -270,7 +272,7 @@ class ShareCoordinatorClient:
         return outcomes
 
     async def _pause(self, wait_s: float) -> None:
-        """Wait before the next attempt, but not longer than until the client is closed, which ends that."""
+        """Wait before the next attempt; closing the client ends the wait."""
         sleeping = asyncio.ensure_future(self._sleep(wait_s))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
@@ -281,7 +283,7 @@ class ShareCoordinatorClient:
 
 
 def _outcome(rpc: Rpc, key: SharePartitionKey, result: Any) -> _Outcome:
-    """Judge what was answered for a share-partition (None: nothing)."""
+    """Return the outcome for the result of a share-partition; None means a missing result."""
     if result is None:
         message = "The answer has no result for this share-partition."
         return _Outcome(None, ShareCoordinatorError(ErrorCode.UNKNOWN_SERVER_ERROR, message, key))
@@ -296,7 +298,7 @@ def _is_retriable(outcome: _Outcome) -> bool:
 
 
 def _result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
-    """Return the result of an outcome; where nothing was answered, one that says why."""
+    """Return the result of an outcome; without one, return a result with the error."""
     if outcome.result is not None:
         return outcome.result
     assert outcome.error is not None
@@ -304,7 +306,7 @@ def _result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
 
 
 def _check(key: SharePartitionKey, **not_negative: int) -> None:
-    """Raise ValueError for what every coordinator would refuse."""
+    """Raise ValueError for arguments that every coordinator would refuse."""
     if not key.group_id or len(key.topic_id) != 16:
         raise ValueError(f"{key!r} is not a share-partition: it needs a group id and a topic id of 16 bytes")
     for name, value in (("partition", key.partition), *not_negative.items()):

@@ -1,9 +1,9 @@
-"""One connection to one node: requests out, answers in, matched by their order.
+"""One connection to one node: send requests, and match responses by their order.
 
-Any number of callers may use a connection at a time: a request is sent at once, whatever is still
-unanswered (up to a bound), and a server answers in the order of the requests.  An answer that is not the
-one expected, that does not parse or that does not come in time ends the connection, and with it every
-request that waits on it: after that there is no telling which answer is whose.
+Any number of callers may use a connection concurrently.  Up to `requests_in_flight_max` requests are sent
+without waiting for responses, and a server responds in request order.  A response that is unexpected,
+malformed or too late closes the connection.  All pending requests then fail, because later responses could
+not be matched.
 """
 
 import asyncio
@@ -53,17 +53,17 @@ _API_KEYS: dict[type, int] = {
     summary_api.ReadShareGroupStateSummaryRequest: summary_api.API_KEY,
 }
 
-# Of the time that a login holds, when we log in anew: as Kafka's clients, before nine tenths are over.
+# Fraction of the session lifetime after which the client re-authenticates; Kafka's clients do so before 0.9.
 _REAUTHENTICATE_AFTER = 0.85
 
 _CORRELATION_IDS = 1 << 31
-# A frame begins with its size.
+# Size in bytes of the size prefix of a frame.
 _SIZE_BYTES = 4
 _NO_SLOT = nullcontext()
 
 
 class ConnectionLimits(NamedTuple):
-    """The bounds of one connection. Times in seconds."""
+    """The limits of one connection. Times are in seconds."""
 
     connect_s: float = 10.0
     request_s: float = 30.0
@@ -72,7 +72,7 @@ class ConnectionLimits(NamedTuple):
 
 
 class _PendingRequest(NamedTuple):
-    """A request that was sent and not answered."""
+    """A request that was sent and has no response yet."""
 
     correlation_id: int
     decode: Callable[[bytes], Any]
@@ -80,14 +80,14 @@ class _PendingRequest(NamedTuple):
 
 
 class Connection(asyncio.Protocol):
-    """A connection after its ApiVersions exchange and its login. Made by `open`; held by one event loop."""
+    """A connection after ApiVersions and login. Created by `open`; owned by one event loop."""
 
     def __init__(self, name: str, client_id: str, limits: ConnectionLimits, security: ClientSecurity) -> None:
         self._name = name
         self._client_id = client_id
         self._limits = limits
         self._security = security
-        # Cleared while we log in anew, when nothing else may be asked (KIP-368).
+        # Cleared during re-authentication, when no other request may be sent (KIP-368).
         self._admitted = asyncio.Event()
         self._admitted.set()
         self._session: asyncio.Task[None] | None = None
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._next_correlation_id = 0
         self._why_lost: ShareCoordinatorError | None = None
         self._lost = asyncio.Event()
-        # Until the server has said more: what every server can be asked.
+        # Until the server has returned its versions, only ApiVersions may be sent.
         self.versions: dict[int, tuple[int, int]] = {api_versions.API_KEY: (0, api_versions.MAX_VERSION)}
 
     @classmethod
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         limits: ConnectionLimits | None = None,
         security: ClientSecurity | None = None,
     ) -> Self:
-        """Connect, ask which versions are served, and log in if `security` says so.
+        """Connect, request the supported versions, and log in if `security` requires it.
 
         Raises Disconnected, TimedOut, UnsupportedVersion or AuthenticationFailed.
         """
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             tls = security.tls_context()
-            # Without TLS, nothing is said of it: loops of tests know nothing of it.
+            # Without TLS, the arguments are omitted, because event loops of tests do not accept them.
             options: Any = {} if tls is None else {"ssl": tls, "server_hostname": host}
             connect: Any = loop.create_connection(
                 lambda: cls(name, client_id, limits, security), host, port, **options
@@ -149,10 +149,10 @@ class Connection(asyncio.Protocol):
         return connection
 
     async def request(self, message: Any, *, version: int | None = None) -> Any:
-        """Send one request of a generated class as it stands, and return the response as it came.
+        """Send one request of a generated class unchanged, and return the response unchanged.
 
-        Nothing is tried again. `version` None: the newest that both sides speak. Raises Disconnected,
-        TimedOut, UnsupportedVersion, ClientClosed; EncodeError for a message that has no wire form.
+        Nothing is retried. If `version` is None, the newest common version is used. Raises Disconnected,
+        TimedOut, UnsupportedVersion, ClientClosed, and EncodeError for a message without a wire form.
         """
         api_key = _API_KEYS[type(message)]
         if version is None:
@@ -168,21 +168,22 @@ class Connection(asyncio.Protocol):
         return await self._exchange(api_key, version, body, decode)
 
     async def close(self) -> None:
-        """Close at once; requests that wait fail with ClientClosed. Closing twice is harmless."""
+        """Close now; pending requests fail with ClientClosed. A second call is harmless."""
         self.abandon(ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed."))
         if self._transport is not None:
-            # An aborted transport says so in the next turn of the loop; a closed one, when its peer has read.
+            # An aborted transport calls `connection_lost` in the next loop iteration; `close` would wait for
+            # the peer.
             await self._lost.wait()
 
     @property
     def usable(self) -> bool:
-        """False when the connection is lost."""
+        """False after the connection is lost."""
         return self._why_lost is None
 
     # Versions.
 
     async def _ask_versions(self) -> None:
-        """Ask ApiVersions, in an older version if the server says that ours is too new (KIP-511)."""
+        """Request the API versions; if the request version is not supported, use an older one (KIP-511)."""
         version = api_versions.MAX_VERSION
         response = await self._versions_in(version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -200,7 +201,8 @@ class Connection(asyncio.Protocol):
 
         def decode(frame: bytes) -> ApiVersionsResponse:
             _, offset = response_header.decode(frame, 0, 0)
-            # A refusal comes in the layout of version 0, whatever was asked; the error code is first in all.
+            # An UNSUPPORTED_VERSION response always has the layout of version 0; each layout begins with the
+            # code.
             refused = frame[offset : offset + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
             return api_versions.decode_response(frame, offset, 0 if refused else version)
 
@@ -208,7 +210,7 @@ class Connection(asyncio.Protocol):
         return response
 
     def newest_version(self, request: type) -> int:
-        """Return the newest version of a request's class that both sides speak; raises UnsupportedVersion."""
+        """Return the newest common version of a request class; raises UnsupportedVersion if there is none."""
         api_key = _API_KEYS[request]
         api = APIS[api_key]
         if api_key not in self.versions:
@@ -227,14 +229,14 @@ class Connection(asyncio.Protocol):
     # SASL.
 
     async def _log_in(self) -> None:
-        """Log in; do so anew before the session is over, as long as the connection is there."""
+        """Log in, and re-authenticate before each session expires while the connection is open."""
         lifetime_ms = await log_in(self._name, self.versions, self._security, self._ask_sasl)
         if lifetime_ms > 0:
             self._session = self._loop.create_task(self._reauthenticate(lifetime_ms / 1000))
 
     async def _reauthenticate(self, lifetime_s: float) -> None:
         await asyncio.sleep(_REAUTHENTICATE_AFTER * lifetime_s)
-        # What was asked before is answered first; what comes now waits.
+        # Requests already sent get their responses first; new requests wait for the login.
         self._admitted.clear()
         try:
             await self._log_in()
@@ -252,7 +254,7 @@ class Connection(asyncio.Protocol):
 
         return await self._exchange(module.API_KEY, version, body, decode, login=True)
 
-    # Requests out.
+    # Send requests.
 
     async def _exchange(
         self,
@@ -265,7 +267,7 @@ class Connection(asyncio.Protocol):
     ) -> Any:
         answer: asyncio.Future[Any] | None = None
         try:
-            # A login takes no slot: all of them may be waiting for it.
+            # A login takes no slot, because requests that wait for the login may hold all slots.
             async with asyncio.timeout(self._limits.request_s), _NO_SLOT if login else self._slots:
                 while not (login or self._admitted.is_set()):
                     await self._admitted.wait()
@@ -298,15 +300,15 @@ class Connection(asyncio.Protocol):
         self._transport.write(size + header + body)
         return answer
 
-    # Answers in: called by the transport.
+    # Receive responses: called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport."""
-        # Not asserted: uvloop's transports have the methods of asyncio's, but not the class.
+        """Store the transport."""
+        # No assertion: uvloop's transports have the methods of asyncio's, but do not inherit from them.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Give each complete answer to whoever waits for it."""
+        """Pass each complete response to its request."""
         if self._why_lost is not None:
             return
         try:
@@ -322,19 +324,19 @@ class Connection(asyncio.Protocol):
             raise DecodeError(f"an answer to request {correlation_id}, which is not the one in turn")
         response = self._pending[0].decode(frame)
         answer = self._pending.popleft().answer
-        # Whoever asked may have been cancelled meanwhile; the answer still had its turn.
+        # If the caller was cancelled, its response is dropped.
         if not answer.done():
             answer.set_result(response)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let everybody know who waits."""
+        """Fail all pending requests."""
         reason = f": {exc}" if exc is not None else ""
         message = f"{self._name} closed the connection{reason}."
         self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
         self._lost.set()
 
     def abandon(self, why: ShareCoordinatorError) -> None:
-        """Give the connection up: requests that wait fail with `why`. Only the first reason counts."""
+        """Abort the connection: pending requests fail with `why`. Later calls have no effect."""
         if self._why_lost is not None:
             return
         self._why_lost = why
@@ -342,7 +344,7 @@ class Connection(asyncio.Protocol):
             self._session.cancel()
         self._admitted.set()
         if self._transport is not None:
-            # Not close(): that would wait for a peer who does not read.
+            # `close()` would wait for a peer that does not read.
             self._transport.abort()
         waiting, self._pending = self._pending, deque()
         for request in waiting:
@@ -351,12 +353,12 @@ class Connection(asyncio.Protocol):
 
     @staticmethod
     def _copy_of(error: ShareCoordinatorError) -> ShareCoordinatorError:
-        # Each raise adds to an exception's traceback, so each caller gets its own.
+        # Each raise adds to an exception's traceback, so each caller gets a copy.
         return type(error)(error.error_code, error.message)
 
 
 def _reason(error: OSError) -> str:
-    """Say why a connection could not be made; asyncio's own text for it repeats the address."""
+    """Return the reason for a failed connection; asyncio's own text repeats the address."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -1,23 +1,23 @@
-"""What a call of the client raises, in one tree.
+"""The exceptions of the client.
 
 ::
 
     ShareCoordinatorError           any other code: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR ...
-    ├── InvalidRequest              the coordinator refuses the request as it stands
+    ├── InvalidRequest              the coordinator refuses the request; a retry would fail again
     │   └── Uninitialised           read or write of a share-partition without state: initialise it
     ├── FencedLeaderEpoch           the partition has a newer leader: stop being its leader
-    ├── FencedStateEpoch            the state was initialised anew since: read it again
-    ├── UnknownTopicOrPartition     (R) the cluster does not know the topic or the partition
-    ├── CoordinatorUnavailable      (R) no coordinator for the share-partition, or it is still loading
-    │   ├── Disconnected            (R) no connection, or it was lost before the answer came
-    │   └── TimedOut                (R) no answer in time
-    ├── UnsupportedVersion          the server does not serve the API, or in no version that we speak
-    ├── AuthenticationFailed        one side does not believe that the other is who it says
-    └── ClientClosed                the client was closed before the answer came
+    ├── FencedStateEpoch            the state was re-initialised: read it again
+    ├── UnknownTopicOrPartition     (R) the topic or the partition does not exist in the cluster
+    ├── CoordinatorUnavailable      (R) the share-partition has no coordinator, or it is still loading
+    │   ├── Disconnected            (R) connecting failed, or the connection was lost before the response
+    │   └── TimedOut                (R) no response in time
+    ├── UnsupportedVersion          the server does not serve the API, or in no common version
+    ├── AuthenticationFailed        the login or the verification of a certificate failed
+    └── ClientClosed                the client was closed before the response
 
-(R): retriable.  The client has tried again by itself, as often as its `RetryPolicy` says, before it raises
-one of these.  After `Disconnected` and `TimedOut` of a write nobody knows whether it is stored; repeating
-it is safe, because a coordinator keeps the greatest delivery count and state of each offset.
+(R): retriable.  The client retries as configured in its `RetryPolicy` before it raises such an error.  After
+`Disconnected` or `TimedOut`, a write may or may not be stored.  Repeating it is safe, because a coordinator
+keeps the greatest delivery count and state of each offset.
 """
 
 from typing import ClassVar, Self
@@ -27,7 +27,7 @@ from protocol.state_records import SharePartitionKey
 
 
 class ShareCoordinatorError(Exception):
-    """A call did not succeed. `key` is the share-partition it was about, None if it was about none."""
+    """A call failed. `key` is its share-partition, None if the call has none."""
 
     retriable: ClassVar[bool] = False
 
@@ -42,58 +42,58 @@ class ShareCoordinatorError(Exception):
         return f"{about}{self.message} ({self.error_code.name})"
 
     def with_key(self, key: SharePartitionKey) -> Self:
-        """Return the same error as that of one share-partition, with this one as its cause."""
+        """Return a copy of this error for one share-partition, with this error as its cause."""
         error = type(self)(self.error_code, self.message, key)
         error.__cause__ = self
         return error
 
 
 class InvalidRequest(ShareCoordinatorError):
-    """The coordinator refuses the request as it stands; its message says why."""
+    """The coordinator refuses the request; the message has the reason."""
 
 
 class Uninitialised(InvalidRequest):
-    """The share-partition has no state: `initialize` comes first."""
+    """The share-partition has no state: call `initialize` first."""
 
 
 class FencedLeaderEpoch(ShareCoordinatorError):
-    """A leader with a higher leader epoch has read the state; the caller does not lead any more."""
+    """A leader with a higher leader epoch has read the state; the caller is no longer the leader."""
 
 
 class FencedStateEpoch(ShareCoordinatorError):
-    """The state was initialised with a higher state epoch; what the caller knows of it is void."""
+    """The state was initialised with a higher state epoch; the caller's copy of the state is obsolete."""
 
 
 class UnknownTopicOrPartition(ShareCoordinatorError):
-    """The cluster does not know the topic id or the partition; right after creation this passes."""
+    """The cluster has no such topic id or partition; just after its creation, this is temporary."""
 
     retriable = True
 
 
 class CoordinatorUnavailable(ShareCoordinatorError):
-    """No coordinator carried the request out, or none said so."""
+    """No coordinator processed the request, or its response was lost."""
 
     retriable = True
 
 
 class Disconnected(CoordinatorUnavailable):
-    """There was no connection to be had, or it was lost before the answer came."""
+    """Connecting failed, or the connection was lost before the response."""
 
 
 class TimedOut(CoordinatorUnavailable):
-    """The answer did not come in time."""
+    """No response arrived in time."""
 
 
 class UnsupportedVersion(ShareCoordinatorError):
-    """The server does not serve the API, or only in versions that we do not speak."""
+    """The server does not serve the API, or only in versions that this client does not support."""
 
 
 class AuthenticationFailed(ShareCoordinatorError):
-    """The server does not take our login, or its certificate is not one that we trust."""
+    """The server refuses the login, or its certificate is not trusted."""
 
 
 class ClientClosed(ShareCoordinatorError):
-    """The client was closed before the answer came."""
+    """The client was closed before the response."""
 
 
 _CLASSES: dict[ErrorCode, type[ShareCoordinatorError]] = {
@@ -111,10 +111,10 @@ _CLASSES: dict[ErrorCode, type[ShareCoordinatorError]] = {
 def error_for_code(
     error_code: int, message: str | None, key: SharePartitionKey, *, needs_state: bool = False
 ) -> ShareCoordinatorError:
-    """Make the exception for an error code in an answer about a share-partition.
+    """Return the exception for an error code in the response for a share-partition.
 
-    `needs_state`: the operation is refused with INVALID_REQUEST where there is no state. A code that we
-    do not know becomes UNKNOWN_SERVER_ERROR, its number in the message.
+    `needs_state`: INVALID_REQUEST means that there is no state. An unknown code becomes UNKNOWN_SERVER_ERROR,
+    with the number in the message.
     """
     try:
         known = ErrorCode(error_code)

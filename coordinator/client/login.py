@@ -1,4 +1,4 @@
-"""A login over a connection: SaslHandshake, then the tokens of the mechanism in SaslAuthenticate (KIP-43)."""
+"""Log in over a connection: SaslHandshake, then the mechanism's tokens in SaslAuthenticate (KIP-43)."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -9,16 +9,16 @@ from coordinator.errors import ConfigError
 from protocol.errors import ErrorCode
 from protocol.messages import sasl_authenticate, sasl_handshake
 
-# Sends a message of a module's in a version, and returns the response.
+# Sends a message of a generated module in a version, and returns the response.
 Ask = Callable[[Any, Any, int], Awaitable[Any]]
 
 
 async def log_in(
     name: str, versions: Mapping[int, tuple[int, int]], security: ClientSecurity, ask: Ask
 ) -> int:
-    """Log in to a server; return how long that holds, in ms, 0 for as long as the connection.
+    """Log in to a server; return the session lifetime in ms, 0 if it is unlimited.
 
-    `versions` is what the server speaks. Raises AuthenticationFailed, and what `ask` raises.
+    `versions` has the server's API versions. Raises AuthenticationFailed and the exceptions of `ask`.
     """
     mechanism = security.mechanism
     if sasl_handshake.API_KEY not in versions:

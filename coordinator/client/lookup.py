@@ -1,7 +1,7 @@
-"""Who coordinates a share-partition: asked with FindCoordinator, and remembered until it proves wrong.
+"""Find the coordinators of share-partitions with FindCoordinator, and cache them until an error.
 
-Kafka's persister asks before every request; we remember, because answers change only when coordinators
-move, and a coordinator says so (NOT_COORDINATOR) or is gone.
+Kafka's persister sends FindCoordinator before every request; we cache the response.  It changes only when
+coordinators move.  The old coordinator then returns NOT_COORDINATOR or is unreachable.
 """
 
 from collections.abc import Collection
@@ -22,12 +22,12 @@ from protocol.state_records import SharePartitionKey
 SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
 
-# Each takes some 400 bytes. When there are more, all are asked for anew.
+# Size of the cache; an entry takes about 400 bytes. When the cache is full, it is cleared.
 COORDINATORS_REMEMBERED_MAX = 65_536
 
 
 class Lookup:
-    """Finds coordinators. `direct`: the bootstrap address is the coordinator of every share-partition."""
+    """Finds coordinators. With `direct`, the bootstrap address coordinates every share-partition."""
 
     def __init__(self, nodes: Nodes, bootstrap: list[Node], *, direct: bool) -> None:
         self._nodes = nodes
@@ -38,9 +38,9 @@ class Lookup:
     async def find(
         self, keys: Collection[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
-        """Return for each share-partition its coordinator, or why it could not be found.
+        """Return the coordinator of each share-partition, or the error of its lookup.
 
-        Raises ClientClosed only.
+        Raises only ClientClosed.
         """
         if self._direct:
             return dict.fromkeys(keys, self._bootstrap[0])
@@ -57,18 +57,18 @@ class Lookup:
         return found
 
     def forget(self, key: SharePartitionKey) -> None:
-        """Ask anew for a share-partition: its coordinator says that it is not, or is not yet."""
+        """Remove a share-partition from the cache after its coordinator returned a retriable error."""
         self._coordinators.pop(key, None)
 
     def forget_node(self, node: Node) -> None:
-        """Ask anew for everything that a node coordinates: it did not answer."""
+        """Remove all share-partitions of a node from the cache after the node did not respond."""
         self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
         self._deprioritise(node)
 
     async def _ask(
         self, keys: list[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
-        """Ask one bootstrap address after the other, beginning with the one that answered last."""
+        """Send FindCoordinator to one bootstrap address after another until one responds."""
         failure: ShareCoordinatorError | None = None
         for node in list(self._bootstrap):
             try:
@@ -82,7 +82,7 @@ class Lookup:
         return {key: failure.with_key(key) for key in keys}
 
     def _deprioritise(self, node: Node) -> None:
-        """Ask other bootstrap addresses first from now on."""
+        """Move a bootstrap address to the end of the list if it is the first one."""
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]
 
@@ -114,7 +114,7 @@ class Lookup:
 
 
 def _coordinator(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
-    """Judge what was answered for a key (None: nothing)."""
+    """Return the coordinator in a FindCoordinator result, or an error; None means a missing result."""
     if answer is None:
         message = "FindCoordinator was answered without this share-partition."
         return CoordinatorUnavailable(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, key)

@@ -1,7 +1,7 @@
-"""The nodes that a client talks to: one connection for each node id, opened when it is first needed.
+"""Connections of a client: one for each node id, opened at the first use.
 
-A node id at a new address is a new node: the old connection is given up.  Node ids below zero are ours,
-for the addresses that the client was made with.
+If a node id has a new address, its old connection is abandoned.  Negative node ids are assigned by the client
+to its bootstrap addresses.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from protocol.errors import ErrorCode
 
 
 class Node(NamedTuple):
-    """Where a share coordinator is."""
+    """Id and address of a share coordinator."""
 
     node_id: int
     host: str
@@ -22,14 +22,14 @@ class Node(NamedTuple):
 
 
 class _NodeConnection(NamedTuple):
-    """A node's connection, or the attempt to make it."""
+    """A node's connection, or the task that opens it."""
 
     node: Node
     opening: asyncio.Task[Connection]
 
     @property
     def is_closed(self) -> bool:
-        """True if there is no connection here and none to come."""
+        """True if the connection is lost or could not be opened."""
         if not self.opening.done():
             return False
         if self.opening.cancelled() or self.opening.exception() is not None:
@@ -38,7 +38,7 @@ class _NodeConnection(NamedTuple):
 
 
 class Nodes:
-    """The connections of one client. Held by one event loop."""
+    """The connections of one client. Owned by one event loop."""
 
     def __init__(
         self, client_id: str, limits: ConnectionLimits, security: ClientSecurity | None = None
@@ -50,9 +50,9 @@ class Nodes:
         self._closed = False
 
     async def connection(self, node: Node) -> Connection:
-        """Return the connection to a node; callers that come while it is being made share it.
+        """Return the connection to a node; concurrent callers share the same attempt to open it.
 
-        Raises what `Connection.open` raises, and ClientClosed.
+        Raises the exceptions of `Connection.open`, and ClientClosed.
         """
         if self._closed:
             raise self._closed_error()
@@ -63,14 +63,14 @@ class Nodes:
             place = self._connections[node.node_id] = _NodeConnection(
                 node, asyncio.create_task(self._open(node))
             )
-        # Unlike `await`, `wait` leaves the task to the other callers when this one is cancelled.
+        # If this caller is cancelled, `wait` does not cancel the task, which other callers may share.
         await asyncio.wait({place.opening})
         if place.opening.cancelled():
             raise self._closed_error()
         return place.opening.result()
 
     async def close(self) -> None:
-        """Close every connection; does not wait for any peer. Closing twice is harmless."""
+        """Close every connection without waiting for peers. A second call is harmless."""
         self._closed = True
         openings = [place.opening for place in self._connections.values()]
         self._connections.clear()

@@ -1,8 +1,8 @@
-"""The five RPCs as data: which classes carry each, and how requests are cut up and put together again.
+"""The five RPCs as data: their generated classes, and functions to split requests and merge responses.
 
-A request names share-partitions in a tree of topics and partitions; a coordinator may own some of them
-only.  So requests become a flat mapping from share-partition to its parts (one for each time that it is
-named), and mappings become requests.
+A request has a tree of topics and partitions, and a coordinator may own only some of them.  A request is
+therefore converted to a flat mapping from share-partition to its parts, and back.  If a request names a
+share-partition several times, it has several parts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,19 +15,19 @@ from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import SharePartitionKey
 
-# The parts of a request, by share-partition: elements that the generated modules call PartitionData.
+# The parts of a request by share-partition: instances of the generated PartitionData classes.
 Parts = Mapping[SharePartitionKey, list[Any]]
 
 
 class Rpc(NamedTuple):
-    """The generated classes of one RPC, whose fields are named alike in all five."""
+    """The generated classes of one RPC; their fields have the same names in all five RPCs."""
 
     request: Any
     topic: Any
     response: Any
     topic_result: Any
     partition_result: Any
-    # A share-partition without state is refused with INVALID_REQUEST.
+    # True if the RPC refuses a share-partition without state with INVALID_REQUEST.
     needs_state: bool = False
 
 
@@ -73,7 +73,7 @@ RPC_BY_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in (INITIALIZE, READ
 
 
 def parts_by_key(request: Any) -> dict[SharePartitionKey, list[Any]]:
-    """Return the parts of a request by share-partition, in the order in which each is first named."""
+    """Return the parts of a request by share-partition, in the order of their first occurrence."""
     parts: dict[SharePartitionKey, list[Any]] = {}
     for topic in request.topics:
         for part in topic.partitions:
@@ -83,7 +83,7 @@ def parts_by_key(request: Any) -> dict[SharePartitionKey, list[Any]]:
 
 
 def make_request(rpc: Rpc, group_id: str, parts: Parts) -> Any:
-    """Make a request of parts; each topic is named once."""
+    """Create a request from parts, with one entry for each topic."""
     topics: dict[bytes, list[Any]] = {}
     for key, named in parts.items():
         topics.setdefault(key.topic_id, []).extend(named)
@@ -91,7 +91,7 @@ def make_request(rpc: Rpc, group_id: str, parts: Parts) -> Any:
 
 
 def results_by_key(group_id: str, response: Any) -> dict[SharePartitionKey, Any]:
-    """Return the results of a response by share-partition; of several for one, the first."""
+    """Return the results of a response by share-partition; for duplicates, return the first result."""
     results: dict[SharePartitionKey, Any] = {}
     for topic in response.results:
         for result in topic.partitions:
@@ -100,7 +100,7 @@ def results_by_key(group_id: str, response: Any) -> dict[SharePartitionKey, Any]
 
 
 def make_response(rpc: Rpc, results: Iterable[tuple[SharePartitionKey, Any]]) -> Any:
-    """Make a response of results; each topic is named once."""
+    """Create a response from results, with one entry for each topic."""
     topics: dict[bytes, list[Any]] = {}
     for key, result in results:
         topics.setdefault(key.topic_id, []).append(result)

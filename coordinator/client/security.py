@@ -1,6 +1,6 @@
-"""How a client shows who it is, and whom it trusts: TLS and SASL, with Kafka's names.
+"""TLS and SASL settings of a client, with Kafka's names.
 
-Files are read at each new connection, so certificates and tokens may be renewed while a client runs.
+Files are read for each new connection, so certificates and tokens may be renewed while a client runs.
 """
 
 import ssl
@@ -12,18 +12,18 @@ from coordinator.client.tls import client_context
 from coordinator.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-# What a client sends once it has heard that its token is no good (RFC 7628).
+# The message that a client sends after its token was refused (RFC 7628).
 _UNDERSTOOD = b"\x01"
 
-# Sends a token to the server, and returns the server's. Raises what `Connection.open` raises.
+# Sends a token to the server, and returns the server's token. Raises the exceptions of `Connection.open`.
 SendToken = Callable[[bytes], Awaitable[bytes]]
 
 
 class ClientSecurity(NamedTuple):
-    """Kafka's security settings of a client; empty texts are what was not given. Files are PEM.
+    """Kafka's security settings of a client; an empty string means not set. Files are in PEM format.
 
-    `ca_file` empty: those whom the system trusts. `key_file` empty: the key is with the certificate.
-    `token_file`: the token for OAUTHBEARER.
+    If `ca_file` is empty, the system's authorities are trusted. If `key_file` is empty, the key is in the
+    certificate file. `token_file` has the token for OAUTHBEARER.
     """
 
     protocol: str = "PLAINTEXT"
@@ -38,12 +38,12 @@ class ClientSecurity(NamedTuple):
     check_hostname: bool = True
 
     def __repr__(self) -> str:
-        """Leave passwords out: this may end up in a log."""
+        """Omit passwords, because the text may be logged."""
         return f"ClientSecurity({self.protocol}, {self.mechanism}, {self.username!r})"
 
     @property
     def uses_sasl(self) -> bool:
-        """True if the client logs in."""
+        """True if the client uses SASL."""
         return self.protocol.startswith("SASL")
 
     @property
@@ -52,7 +52,7 @@ class ClientSecurity(NamedTuple):
         return self.protocol in ("SSL", "SASL_SSL")
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return the context for a connection, None without TLS. Raises ConfigError for files of no use."""
+        """Return the context for a connection, None without TLS. Raises ConfigError for unusable files."""
         if not self.uses_tls:
             return None
         return client_context(
@@ -65,24 +65,24 @@ class ClientSecurity(NamedTuple):
         )
 
     async def log_in(self, send: SendToken) -> None:
-        """Exchange the tokens of the mechanism. Raises ConfigError, ValueError if the server is nobody."""
+        """Exchange the mechanism's tokens. Raises ConfigError; ValueError for an invalid server proof."""
         if self.mechanism == "PLAIN":
             await send(f"\0{self.username}\0{self.password}".encode())
         elif self.mechanism == "OAUTHBEARER":
             if await send(f"n,,\x01auth=Bearer {self._token()}\x01\x01".encode()):
-                # The server says why not, and once more as an error.
+                # The server returned the reason; after this message it returns the error.
                 await send(_UNDERSTOOD)
         else:
             await self._log_in_by_scram(send)
 
     async def _log_in_by_scram(self, send: SendToken) -> None:
-        # Only clients that need it pay for the import.
+        # Imported here so that only SCRAM clients need the time for the import.
         from scramp import ScramClient, ScramException
 
         try:
             scram = ScramClient([self.mechanism], self.username, self.password)
             scram.set_server_first((await send(scram.get_client_first().encode())).decode())
-            # The server, too, shows that it knows the password, or what is kept of it.
+            # The server's final message proves that it has the credential of the user.
             scram.set_server_final((await send(scram.get_client_final().encode())).decode())
         except ScramException as error:
             raise ValueError(str(error)) from None

@@ -1,4 +1,4 @@
-"""The TLS of connections that we open."""
+"""Create the TLS context of outgoing connections."""
 
 import ssl
 
@@ -8,9 +8,9 @@ from coordinator.errors import ConfigError
 def client_context(
     *, ca: str, certificate: str, key: str, key_password: str, check_hostname: bool, prefix: str
 ) -> ssl.SSLContext:
-    """Return a context of PEM files; an empty text is what was not given. No `ca`: those the system trusts.
+    """Return a context for PEM files; an empty string means not set. Without `ca`, the system's are trusted.
 
-    Raises ConfigError for a file of no use, naming its setting, which begins with `prefix` ("ssl.").
+    Raises ConfigError for an unusable file, with its setting, which begins with `prefix` ("ssl.").
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -18,7 +18,7 @@ def client_context(
     try:
         if ca:
             context.load_verify_locations(ca)
-            # As in Java, any certificate of the file is an anchor, not only one that signed itself.
+            # As in Java, any certificate in the file is a trust anchor, not only a self-signed one.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         else:
             context.load_default_certs()
@@ -26,7 +26,7 @@ def client_context(
         raise ConfigError(prefix + "ca.location", ca, f"a PEM file of certificates ({error})") from None
     try:
         if certificate:
-            # Without a callback OpenSSL would ask at the terminal.
+            # Without a callback, OpenSSL would prompt for the password on the terminal.
             context.load_cert_chain(certificate, key or None, lambda: key_password)
     except (OSError, ValueError) as error:
         raise ConfigError(
