@@ -1,8 +1,8 @@
-"""The settings: one table of names, defaults and bounds, and where their values come from.
+"""The settings: a table of names, defaults and ranges, and the sources of their values.
 
-A setting has one name in three spellings (Kafka's dotted name, an environment variable, a flag), and every
-bound of the coordinator is one of them. Values come from flags, then the environment, then a `.properties`
-file, then the defaults; the first that says something wins.
+A setting has one name in three spellings: Kafka's dotted name, an environment variable and a flag. Every
+limit of the coordinator is a setting. Flags override the environment, which overrides a `.properties` file,
+which overrides the defaults.
 """
 
 from coordinator.config.fields import INT32_MAX, HostPort

@@ -1,6 +1,6 @@
-"""The settings of the HTTP side: who may look, and who may change something.
+"""Settings of the HTTP server: authentication, and authorization to read and write.
 
-Names are those of a Kafka listener behind `http.`, where Kafka has them.
+If Kafka has a listener setting, the name is Kafka's with the prefix `http.`.
 """
 
 from ipaddress import ip_address
@@ -20,7 +20,7 @@ _Switch = Annotated[
 
 
 class HttpSettings(BaseModel):
-    """The part of `Config` that concerns the HTTP side."""
+    """The settings of `Config` for the HTTP server."""
 
     http_ssl_certificate_location: Annotated[
         str,
@@ -111,21 +111,21 @@ class HttpSettings(BaseModel):
 
     @property
     def http_allows_writes(self) -> bool:
-        """True if something can be changed over HTTP, by whoever has the right."""
+        """True if authorized clients may make changes over HTTP."""
         return self.http_writes == "true"
 
     @property
     def http_uses_tls(self) -> bool:
-        """True if HTTP is served over TLS."""
+        """True if the HTTP server uses TLS."""
         return bool(self.http_ssl_certificate_location)
 
     @property
     def http_requires_login(self) -> bool:
-        """True if not everybody who can connect may look."""
+        """True if clients must authenticate to read."""
         return bool(self.http_token_file or self.http_uses_tls or self.http_allowed_principals)
 
     def check_http(self) -> None:
-        """Raise ConfigError if the settings do not go together."""
+        """Raise ConfigError if the settings are inconsistent."""
         tls_only = {
             "http.ssl.key.location": self.http_ssl_key_location,
             "http.ssl.key.password": self.http_ssl_key_password and MASK,
@@ -161,7 +161,7 @@ class HttpSettings(BaseModel):
             )
 
     def http_exposure_warning(self, http: HostPort) -> str | None:
-        """Return a warning about an address that others can reach, or None."""
+        """Return a warning if other hosts can reach the address without authentication or TLS, else None."""
         if is_loopback(http.host):
             return None
         if not self.http_requires_login:
@@ -175,7 +175,7 @@ class HttpSettings(BaseModel):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address; a name other than localhost is none."""
+    """Return whether only this host can reach the address; of all names, only localhost counts."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

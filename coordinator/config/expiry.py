@@ -1,4 +1,4 @@
-"""The settings of expiration: when state that nobody wants is removed. After Kafka's own for offsets."""
+"""Settings of state expiration, similar to Kafka's settings for offset expiration."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ _OFF = -1
 
 
 class ExpirySettings(BaseModel):
-    """The part of `Config` that concerns expiration."""
+    """The settings of `Config` for expiration."""
 
     state_retention_minutes: Annotated[
         int,
@@ -44,10 +44,10 @@ class ExpirySettings(BaseModel):
 
     @property
     def state_expires(self) -> bool:
-        """Tell whether state is removed at all."""
+        """Return whether state can expire."""
         return self.state_retention_minutes != _OFF
 
     def check_expiry(self) -> None:
-        """Raise ConfigError for a retention time of nothing."""
+        """Raise ConfigError if the retention time is 0."""
         if self.state_retention_minutes == 0:
             raise ConfigError(_STATE + "retention.minutes", "0", "-1 (disabled) or at least 1")

@@ -1,4 +1,4 @@
-"""What fields of `Config` are made of: addresses, bounds, and what a field is called outside."""
+"""Types for the fields of `Config`: addresses, ranges, and the public name of a setting."""
 
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -6,13 +6,13 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import BeforeValidator, Field
 
 INT32_MAX = 2**31 - 1
-# What people see of a secret.
+# Printed instead of a secret value.
 MASK = "********"
 WILDCARD_HOSTS = ("0.0.0.0", "::", "*")
 
 
 class HostPort(NamedTuple):
-    """Where a socket listens or is reached. Port 0 asks the system for a free one."""
+    """Address of a socket. With port 0, the operating system chooses a free port."""
 
     host: str
     port: int
@@ -24,8 +24,7 @@ class HostPort(NamedTuple):
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            # Kafka's listeners=PLAINTEXT://host:port ends up here, and so does an IPv6 address without
-            # brackets.
+            # Reached by Kafka's listeners=PLAINTEXT://host:port and by IPv6 addresses without brackets.
             raise ValueError(text)
         if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
             raise ValueError(text)
@@ -38,9 +37,9 @@ class HostPort(NamedTuple):
 
 
 class SettingInfo(NamedTuple):
-    """What a field of `Config` is called outside, what it means, and for a text what is allowed.
+    """Public name, meaning and, for texts, allowed values of a field of `Config`.
 
-    The value of a secret is never shown.
+    The value of a secret is never printed.
     """
 
     name: str
@@ -60,7 +59,7 @@ def _path(value: object) -> object:
 
 
 def upper(value: object) -> object:
-    """Turn a text to capitals; leave everything else to the type."""
+    """Convert a string to upper case; return any other value unchanged."""
     return value.upper() if isinstance(value, str) else value
 
 

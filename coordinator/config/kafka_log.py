@@ -1,4 +1,4 @@
-"""The settings of the log in a Kafka topic: Kafka's names, and librdkafka's where those are for Java only."""
+"""Settings of the log in a Kafka topic: Kafka's names, or librdkafka's if Kafka's are only for Java."""
 
 import re
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ def _topic_name(value: object) -> object:
 
 
 class KafkaLogSettings(BaseModel):
-    """The part of `Config` that concerns the log in a Kafka topic."""
+    """The settings of `Config` for the log in a Kafka topic."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
@@ -155,12 +155,12 @@ class KafkaLogSettings(BaseModel):
     ] = "https"
 
     def check_kafka_log(self) -> None:
-        """Raise ConfigError if what the log in a topic needs is missing."""
+        """Raise ConfigError if a setting that this log requires is missing."""
         if not self.bootstrap_servers:
             raise ConfigError("bootstrap.servers", "", "HOST:PORT of at least one broker of the cluster")
 
     def check_sasl_client(self) -> None:
-        """Raise ConfigError if what we log in with is missing."""
+        """Raise ConfigError if a setting for the SASL login to brokers is missing."""
         if not self.security_protocol.startswith("SASL"):
             return
         wanted = (
@@ -173,7 +173,7 @@ class KafkaLogSettings(BaseModel):
                 raise ConfigError(name, "", f"given with security.protocol={self.security_protocol}")
 
     def check_single_replica(self) -> None:
-        """Raise ConfigError if somebody asks for copies where there is one."""
+        """Raise ConfigError if replication settings are given for a log with one copy."""
         for attribute, name in (
             ("state_topic_replication_factor", _TOPIC + "replication.factor"),
             ("state_topic_min_isr", _TOPIC + "min.isr"),

@@ -1,14 +1,14 @@
-"""Settings of Kafka's own coordinator that ours has no use for, and Kafka names for which ours has another.
+"""Kafka's settings without effect here, and Kafka's names for settings that have another name here.
 
-The rule for the first: one that only tunes Kafka's implementation is accepted and has no effect (an
-operator may bring a broker's file along). What promises safety is never among them.
+A setting that only tunes Kafka's implementation is accepted without effect, so that an operator can reuse a
+broker's file. A setting that affects durability or security is never accepted without effect.
 """
 
 from typing import NamedTuple
 
 
 class KafkaSetting(NamedTuple):
-    """A setting of Kafka that is understood and changes nothing. `low` and `high` are the values accepted."""
+    """A Kafka setting that is accepted without effect; `low` and `high` limit the accepted values."""
 
     name: str
     low: int
@@ -42,7 +42,7 @@ SETTINGS_WITHOUT_EFFECT = {
     )
 }
 
-# What somebody who knows Kafka would write first.
+# Names that Kafka users may try, and the equivalent settings.
 EQUIVALENT_SETTINGS = {
     "listeners": "listen",
     "advertised.listeners": "advertise",

@@ -1,7 +1,7 @@
-"""The settings of who may connect to the Kafka protocol port, and how coordinators connect to each other.
+"""Security settings of the Kafka protocol listener, and of connections between coordinators.
 
-Names are Kafka's behind `listen.`, as Kafka's own are behind `listener.name.NAME.`. Without a prefix they are
-for connections that we make to brokers.
+Names are Kafka's with the prefix `listen.`, like Kafka's own prefix `listener.name.NAME.`. Names without a
+prefix apply to connections to brokers.
 """
 
 from typing import Annotated, Literal
@@ -31,7 +31,7 @@ def _mechanisms(value: object) -> object:
 
 
 class ListenerSecuritySettings(BaseModel):
-    """The part of `Config` that concerns the security of the Kafka protocol port."""
+    """The settings of `Config` for the security of the Kafka protocol listener."""
 
     listen_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
@@ -249,18 +249,18 @@ class ListenerSecuritySettings(BaseModel):
 
     @property
     def listen_uses_tls(self) -> bool:
-        """True if brokers connect over TLS."""
+        """True if the listener uses TLS."""
         return self.listen_security_protocol in ("SSL", "SASL_SSL")
 
     @property
     def listen_mechanisms(self) -> tuple[str, ...]:
-        """The SASL mechanisms in the order given; none without SASL."""
+        """The SASL mechanisms in the configured order; empty without SASL."""
         if not self.listen_security_protocol.startswith("SASL"):
             return ()
         return tuple(filter(None, self.listen_sasl_enabled_mechanisms.split(",")))
 
     def check_listener_security(self, listen: HostPort, *, forwards: bool) -> None:
-        """Raise ConfigError if the settings do not go together."""
+        """Raise ConfigError if the settings are inconsistent."""
         protocol = self.listen_security_protocol
         if protocol == "PLAINTEXT":
             self._check_plaintext(listen)
@@ -287,7 +287,7 @@ class ListenerSecuritySettings(BaseModel):
             )
 
     def listen_risk(self, listen: HostPort) -> str | None:
-        """Return a warning about an address that anybody on the network can use, or None."""
+        """Return a warning if any host on the network can use the PLAINTEXT listener, else None."""
         if self.listen_security_protocol != "PLAINTEXT" or is_loopback(listen.host):
             return None
         return (
@@ -303,7 +303,7 @@ class ListenerSecuritySettings(BaseModel):
                 "a loopback address with listen.security.protocol=PLAINTEXT, or set "
                 "listen.plaintext.allowed=true if only brokers can reach it",
             )
-        # With one of these, the operator expects authentication, which PLAINTEXT does not do.
+        # An operator who sets one of these expects authentication, which PLAINTEXT does not provide.
         for setting, value in (
             ("listen.allowed.principals", self.listen_allowed_principals),
             ("listen.sasl.users.file", self.listen_sasl_users_file),

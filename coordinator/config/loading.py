@@ -1,8 +1,7 @@
-"""Where the values of settings come from: flags, environment, `.properties` file, defaults.
+"""Load the values of settings from flags, environment, `.properties` file and defaults.
 
-Every value keeps the place it came from, so that a complaint and `config show` can name it. Nothing is
-ignored in silence: an unknown name is an error with the nearest known one, a Kafka setting without effect
-becomes a note.
+The origin of each value is kept for error messages and `config show`. No input is ignored silently: an
+unknown name is an error with the most similar known name, and a Kafka setting without effect yields a note.
 """
 
 import re
@@ -30,14 +29,14 @@ _NAMES = (*_BY_NAME, *_BY_FILE_NAME, *SETTINGS_WITHOUT_EFFECT)
 _NAME_OF_ENV = {env_of(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
 
-# Read by the command line and by the tests, not settings.
+# Not settings; the command line or the tests read these variables.
 _OTHER_ENV = {
     CONFIG_FILE_ENV,
     *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON")),
     *(ENV_PREFIX + name for name in ("URL", "TOKEN_FILE", "CA", "CERT", "KEY")),
 }
 
-# Kubernetes puts these into every pod that can see a Service called share-coordinator or share-coordinator-*.
+# Kubernetes sets these in every pod that can use a Service named share-coordinator or share-coordinator-*.
 _SERVICE_LINK = re.compile(
     ENV_PREFIX + r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
@@ -45,7 +44,7 @@ _SERVICE_LINK = re.compile(
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration, where each value came from (by the setting's name), and notes for a person."""
+    """A configuration, the origin of each value by setting name, and notes for the operator."""
 
     config: Config
     origins: Mapping[str, str]
@@ -60,7 +59,7 @@ class _Value:
 
 @dataclass
 class _Source:
-    """The values of one source by the setting's dotted name."""
+    """The values of one source by dotted setting name."""
 
     values: dict[str, _Value] = field(default_factory=dict)
 
@@ -71,12 +70,12 @@ def load_config(
     file: Path | None = None,
     defaults: Mapping[str, str] | None = None,
 ) -> LoadedConfig:
-    """Build the configuration from flags > environment > file > defaults.
+    """Load the configuration; flags override the environment, the environment overrides the file.
 
-    `flags` maps flags (`--max-connections`) or dotted names (from `--set`) to texts. `environ` is the whole
-    environment. `defaults` maps dotted names to the defaults of a command. The file is `file`, else
-    the one that SHARE_COORDINATOR_CONFIG names, else none.
-    Raises ConfigError for the first thing that is wrong; its text is one line.
+    `flags` maps flags (`--max-connections`) or dotted names (from `--set`) to strings. `environ` is the whole
+    environment. `defaults` maps dotted names to the defaults of a command. The file is `file`, else the path
+    in SHARE_COORDINATOR_CONFIG, else none. Raises ConfigError for the first invalid value; its text is one
+    line.
     """
     environ = environ or {}
     if file is None and environ.get(CONFIG_FILE_ENV):
@@ -99,9 +98,9 @@ def load_config(
 
 
 def printable_value(given: str, text: str) -> str | None:
-    """Return a value as a complaint may show it; `given` is the setting's name in any of its spellings.
+    """Return a value for an error message; `given` is the setting's name in any spelling.
 
-    None for a name that is not known: there may be a secret behind it, one of Kafka's for instance.
+    Returns None for an unknown name, because its value may be a secret, for example of a Kafka setting.
     """
     name = _NAME_OF_ENV.get(given) or _NAME_OF_FLAG.get(given) or given
     if name not in _NAMES:
@@ -110,13 +109,13 @@ def printable_value(given: str, text: str) -> str | None:
 
 
 def _invalid_value(name: str, value: _Value, allowed: str) -> ConfigError:
-    """Make the error for a value of a setting that is known."""
+    """Return the error for an invalid value of a known setting."""
     return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
 
 def _check_for_nul(values: Mapping[str, _Value]) -> None:
     for name, value in values.items():
-        # No file, address or name of the system's holds one, and it would say so in a traceback.
+        # No path, address or name may contain NUL; system calls would raise ValueError.
         if "\0" in value.text:
             raise _invalid_value(name, value, "text without NUL")
 
@@ -140,7 +139,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
     for variable, text in environ.items():
         if not variable.startswith(ENV_PREFIX) or variable in _OTHER_ENV or _SERVICE_LINK.fullmatch(variable):
             continue
-        # A compose file passes variables on that nobody set as empty ones.
+        # A compose file passes unset variables as empty strings.
         if not text.strip():
             continue
         if variable not in _NAME_OF_ENV:
@@ -155,7 +154,7 @@ def _from_file(path: Path) -> dict[str, _Value]:
     except OSError as error:
         raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
     except ValueError as error:
-        # Bad UTF-8 is a ValueError too.
+        # UnicodeDecodeError is a ValueError too.
         raise ConfigError("--config", str(path), f"a UTF-8 file of name=value lines ({error})") from None
     values = {}
     for name, text, line in entries:
@@ -167,7 +166,7 @@ def _from_file(path: Path) -> dict[str, _Value]:
 
 
 def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Put what files hold in the place of their names: `sasl.password.file` gives `sasl.password`."""
+    """Replace settings that name a file by its content: `sasl.password.file` sets `sasl.password`."""
     whole = {name: value for name, value in values.items() if name not in _BY_FILE_NAME}
     for name, setting in _BY_FILE_NAME.items():
         if name not in values:
@@ -176,7 +175,7 @@ def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
         if setting.name in values:
             raise _invalid_value(name, given, f"omitted if {setting.name} is given")
         try:
-            # As files with a secret are written by people: with one line end.
+            # Text editors end a file with a newline, which is not part of the secret.
             text = Path(given.text).read_text("utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
@@ -186,7 +185,7 @@ def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigError:
-    """Make the error for a name that nobody knows, with the nearest one that is known."""
+    """Return the error for an unknown name, with the most similar known name."""
     nearest = EQUIVALENT_SETTINGS.get(given)
     if nearest is None:
         nearest = next(iter(get_close_matches(given, list(known), n=1, cutoff=0.6)), None)
@@ -195,7 +194,7 @@ def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigErr
 
 
 def _check_kafka_setting(name: str, value: _Value) -> str:
-    """Check the value of a setting that has no effect; return the note that says so."""
+    """Validate the value of a setting without effect; return a note about it."""
     kafka_setting = SETTINGS_WITHOUT_EFFECT[name]
     try:
         accepted = kafka_setting.low <= int(value.text) <= kafka_setting.high
@@ -215,10 +214,10 @@ def _validate(values: Mapping[str, _Value]) -> Config:
     try:
         return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
     except ValidationError as error:
-        # The field that failed; its text is ours, pydantic's sentence would speak of types.
+        # pydantic's message names Python types, so the error has the setting's allowed values instead.
         setting = _BY_ATTRIBUTE[str(error.errors()[0]["loc"][0])]
         raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
-        # Settings that do not fit together: the one named may have been left out.
+        # Inconsistent settings: the setting in the error may be unset.
         origin = values[error.setting].origin if error.setting in values else "default"
         raise ConfigError(error.setting, error.value, f"{error.allowed} ({origin})") from None

@@ -1,6 +1,6 @@
-"""The settings of ownership: who has which shards, where several coordinators share one topic.
+"""Settings of ownership: the distribution of shards among several coordinators with one state topic.
 
-Names and defaults of the membership are those of Kafka's consumers where these have them.
+Names and defaults for group membership are those of Kafka's consumers if these have the setting.
 """
 
 from typing import Annotated, Literal
@@ -12,7 +12,7 @@ from coordinator.errors import ConfigError
 
 
 class OwnershipSettings(BaseModel):
-    """The part of `Config` that concerns ownership."""
+    """The settings of `Config` for ownership."""
 
     ownership: Annotated[
         Literal["static", "group"],
@@ -87,7 +87,7 @@ class OwnershipSettings(BaseModel):
     ] = 10_000
 
     def check_ownership(self, log: str) -> None:
-        """Raise ConfigError if the settings do not go together."""
+        """Raise ConfigError if the settings are inconsistent."""
         if self.ownership != "group":
             return
         if log != "kafka":

@@ -1,8 +1,8 @@
-"""Java's `.properties` syntax, as far as Kafka's own files use it: comments, continued lines, escapes.
+"""Parse Java's `.properties` syntax as used in Kafka's files: comments, continued lines, escapes.
 
-Two differences from java.util.Properties, both on purpose. A file is UTF-8 (Java reads Latin-1 from a
-stream, and nobody expects that). A name given twice is an error (Java takes the last one in silence, and
-the operator who edited the first one never learns why nothing changed).
+There are two intended differences from java.util.Properties. Files are UTF-8; Java reads streams as Latin-1,
+which few users expect. Duplicate names are an error; Java silently takes the last one, so an operator who
+edits the first one sees no effect.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """One entry of a file and the line, from 1, on which it begins."""
+    """One entry of a file and the number of its first line, counted from 1."""
 
     name: str
     value: str
@@ -21,9 +21,9 @@ class Property(NamedTuple):
 
 
 def parse_properties(text: str) -> list[Property]:
-    """Parse the whole text of a `.properties` file, in file order.
+    """Parse the text of a `.properties` file; return its entries in file order.
 
-    Raises ValueError with a sentence that begins with the line number.
+    Raises ValueError with a message that begins with the line number.
     """
     found: dict[str, Property] = {}
     for line, logical in _logical_lines(text):
@@ -39,16 +39,16 @@ def parse_properties(text: str) -> list[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Join continued lines, drop blanks and comments: (number of the first line, joined text)."""
+    """Yield (number of the first line, text) of each logical line, without blank lines and comments."""
     begun, parts = 0, list[str]()
-    # Not splitlines(): it also splits at form feeds and Unicode line ends, which Java does not.
+    # splitlines() also splits at form feeds and Unicode line separators, which Java does not.
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         stripped = natural.lstrip(_BLANK)
         if not parts:
             if not stripped or stripped[0] in "#!":
                 continue
             begun = number
-        # An odd number of backslashes at the end: the last one escapes the line's end.
+        # After an odd number of backslashes at the end, the next line continues this one.
         backslashes = len(stripped) - len(stripped.rstrip("\\"))
         if backslashes % 2:
             parts.append(stripped[:-1])
@@ -60,7 +60,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(logical: str) -> tuple[str, str]:
-    """Split at the first unescaped `=`, `:` or blank; blanks around one `=` or `:` belong to neither side."""
+    """Split at the first unescaped `=`, `:` or blank; blanks around one `=` or `:` are removed."""
     end = 0
     while end < len(logical) and logical[end] not in "=:" + _BLANK:
         end += 2 if logical[end] == "\\" else 1
@@ -89,5 +89,5 @@ def _unescape(text: str) -> str:
             else:
                 char = _ESCAPES.get(char, char)
         out.append(char)
-    # Java's escapes are UTF-16: two of them may be the halves of one character.
+    # Java's escapes are UTF-16 code units: two of them may form one character.
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

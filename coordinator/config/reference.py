@@ -1,4 +1,4 @@
-"""The reference of all settings as Markdown, made from the table: `share-coordinator config reference`."""
+"""Render the reference of all settings as Markdown, for `share-coordinator config reference`."""
 
 from coordinator.config.kafka_settings import SETTINGS_WITHOUT_EFFECT
 from coordinator.config.settings import SETTINGS
@@ -35,7 +35,7 @@ They are accepted in the given range, so that a broker's file can be reused. Eac
 
 
 def render_reference() -> str:
-    """Render the whole page, newline at the end."""
+    """Return the text of the whole page with a final newline."""
     parts = [_HEAD, "\n## All settings\n"]
     for setting in SETTINGS:
         from_file = f"; or `{setting.name}.file`: a file that holds it" if setting.secret else ""

@@ -1,7 +1,7 @@
-"""The settings of the relay, the process in front of a broker's inter-broker listener.
+"""Settings of the relay, a process in front of a broker's inter-broker listener.
 
-What begins with `relay.ssl.` is for those who connect to the relay; towards the broker it uses `ssl.*`, as
-everything here does that connects to brokers.
+Settings with the prefix `relay.ssl.` apply to connections to the relay. The relay's connections to the broker
+use `ssl.*`, as all connections to brokers do.
 """
 
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ _FILE = "a file"
 
 
 class RelaySettings(BaseModel):
-    """The part of `Config` that concerns the relay."""
+    """The settings of `Config` for the relay."""
 
     relay_listen: Annotated[
         Address,
@@ -203,7 +203,7 @@ class RelaySettings(BaseModel):
     ] = 5_000
 
     def check_relay(self) -> None:
-        """Raise ConfigError if what the relay needs is missing. Nobody else needs it."""
+        """Raise ConfigError if a setting of the relay is missing; only the relay calls this."""
         protocol = self.relay_security_protocol
         if protocol == "PLAINTEXT":
             return

@@ -1,8 +1,8 @@
-"""The settings themselves: name, type, default, range and meaning of each, in one class.
+"""All settings: name, type, default, range and meaning of each, in one class.
 
-`Config` is the value that the rest of the program sees, frozen and checked. `SETTINGS` is the same table as
-data, for the command line, the documentation and the error messages. Names and defaults are Kafka's where
-Kafka has the setting; where a default differs on purpose, the meaning says so.
+`Config` is the frozen, validated configuration that the program uses. `SETTINGS` is the same table as data,
+for the command line, the documentation and error messages. If Kafka has a setting, its name and default are
+used. If a default intentionally differs, the meaning mentions it.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from coordinator.config.relay import RelaySettings
 from coordinator.config.signals import SignalSettings
 from coordinator.errors import ConfigError
 
-# Replicas spread their node ids by a hash over what is above the first; they need room not to meet there.
+# Replicas choose node ids above the first by a hash; a large range makes collisions unlikely.
 NODE_ID_FIRST_MAX_IN_GROUP = 2**30
 
 
@@ -46,10 +46,9 @@ class Config(
     ExpirySettings,
     SignalSettings,
 ):
-    """All settings of one coordinator process. Frozen: a change means a restart.
+    """All settings of one coordinator process. Frozen: a change requires a restart.
 
-    Raises pydantic.ValidationError for a value outside its range, ConfigError for values that do not fit
-    together.
+    Raises pydantic.ValidationError for a value outside its range, and ConfigError for inconsistent values.
     """
 
     listen: Annotated[
@@ -319,7 +318,7 @@ class Config(
 
 
 class Setting(NamedTuple):
-    """One row of the table of settings. `attribute` is its name in `Config`."""
+    """One row of the table of settings; `attribute` is the field name in `Config`."""
 
     attribute: str
     name: str
@@ -332,18 +331,18 @@ class Setting(NamedTuple):
     secret: bool
 
     def display_value(self, config: Config) -> str:
-        """Return the setting's value for people, who do not see secrets."""
+        """Return the setting's value as text; secrets are masked."""
         value = str(getattr(config, self.attribute))
         return MASK if self.secret and value else value
 
 
 def env_of(name: str) -> str:
-    """Spell a setting's name as an environment variable: `max.connections` is SHARE_..._MAX_CONNECTIONS."""
+    """Return a setting's environment variable: `max.connections` becomes SHARE_..._MAX_CONNECTIONS."""
     return "SHARE_COORDINATOR_" + name.removeprefix("share.coordinator.").replace(".", "_").upper()
 
 
 def flag_of(name: str) -> str:
-    """Spell a setting's name as a flag: `max.connections` is --max-connections."""
+    """Return a setting's flag: `max.connections` becomes --max-connections."""
     return "--" + name.removeprefix("share.coordinator.").replace(".", "-")
 
 
@@ -365,7 +364,7 @@ def _kind_and_allowed(annotation: Any, metadata: list[Any], named: SettingInfo) 
 
 def _settings() -> tuple[Setting, ...]:
     rows = []
-    # The base classes come first in Python and last for people.
+    # Python lists fields of base classes first; the documentation lists them last.
     later = {
         **ListenerSecuritySettings.model_fields,
         **HttpSettings.model_fields,

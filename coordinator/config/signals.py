@@ -1,4 +1,4 @@
-"""The settings of share-group signals: when a figure becomes a problem, and where events are sent."""
+"""Settings of share-group signals: thresholds, and the destination of events."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -10,7 +10,7 @@ from coordinator.errors import ConfigError
 
 
 class SignalSettings(BaseModel):
-    """The part of `Config` that concerns signals of share groups."""
+    """The settings of `Config` for share-group signals."""
 
     delivery_count_limit: Annotated[
         int,
@@ -46,7 +46,7 @@ class SignalSettings(BaseModel):
     ] = ""
 
     def check_signals(self) -> None:
-        """Raise ConfigError for a URL that cannot be called."""
+        """Raise ConfigError for an invalid webhook URL."""
         url = urlsplit(self.signals_webhook_url)
         if self.signals_webhook_url and not (url.scheme in ("http", "https") and url.hostname):
             raise ConfigError("signals.webhook.url", self.signals_webhook_url, "an http or https URL")
