@@ -1,7 +1,7 @@
-"""The HTTP server: health, metrics, the API and the web page, which show the state that Kafka hides.
+"""The HTTP server: health, metrics, the API and the web page for share-group state.
 
-It is read-only unless `http.writes` is true. Long listings run in slices, between which the event loop serves
-brokers.
+It is read-only unless `http.writes` is true. Long lists are computed in slices, between which the event loop
+serves brokers.
 """
 
 from coordinator.admin.application import create_app

@@ -1,7 +1,7 @@
 """Authenticate HTTP clients by bearer token or client certificate, and authorize reads and writes.
 
-Probes need no authentication, because a kubelet sends none. The files of the web page need none either: they
-are the same everywhere, and the page asks for a token itself.
+Probes need no authentication, because a kubelet sends no credentials. The web page's files need none either:
+they contain no state, and the page requests a token from its user.
 """
 
 import logging
@@ -29,7 +29,7 @@ from coordinator.security.principals import (
 )
 
 audit = logging.getLogger(AUDIT)
-# The audit log records every change, whatever the log level is.
+# The audit log records every change at any log level.
 audit.setLevel(logging.INFO)
 
 PROBES = frozenset(("/livez", "/readyz", "/startupz"))
@@ -52,7 +52,7 @@ class HttpPrincipal(NamedTuple):
 
 
 class AccessDenied(Exception):
-    """A refused request: HTTP status, a sentence that says what to do, and response headers."""
+    """A refused request: HTTP status, a message with a remedy, and response headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class AccessControl:
         self._login_throttle = LoginThrottle(seconds_since_boot)
 
     def reload_if_changed(self) -> bool:
-        """Reload the tokens if their file changed; return True if it did."""
+        """Reload the tokens if their file changed; return True if they were reloaded."""
         if self._tokens is None or not self._tokens.reload_if_changed():
             return False
         self._login_throttle.forget_known_good()
@@ -98,11 +98,11 @@ class AccessControl:
         )
 
     def check_host_header(self, host: str) -> None:
-        """Refuse a Host header that others could have made resolve to this machine. Raises AccessDenied.
+        """Refuse a Host header that another party could resolve to this machine. Raises AccessDenied.
 
-        On a loopback listener without login, every local user may read, but a web page in a local browser
-        must not. With DNS rebinding, a page's own name resolves to 127.0.0.1, and the browser would treat
-        this server as the page's origin.
+        On a loopback listener without login, every local user may read, but web pages in a local browser must
+        not. With DNS rebinding, the name of a page's site resolves to 127.0.0.1. The browser would then treat
+        this server as the origin of that page.
         """
         if self._loopback_only and not _is_safe_host(host):
             raise AccessDenied(
@@ -135,7 +135,7 @@ class AccessControl:
         )
 
     def authorize_write(self, principal: HttpPrincipal) -> None:
-        """Return if the client may write. Raises AccessDenied."""
+        """Raise AccessDenied if the client may not write."""
         if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
             self.audit_denied(principal.address, "no right to write", principal.who)
         if not self._writes:

@@ -1,7 +1,7 @@
 """Authenticate and limit each HTTP request before it reaches a route.
 
-Reads are authorized here. A request that may change something is authorized when it is executed, because a
-dry run requires only the right to read.
+Reads are authorized here. Writes are authorized when they are executed, because a dry run requires only read
+access.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +17,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coordinator.admin.access_control import AccessControl, AccessDenied, HttpPrincipal
 from coordinator.printable import escape_unprintable
 
-# The keys of the ASGI state for the client's certificate, for the authenticated client, and for the function
-# that raises AccessDenied unless the client may write.
+# Keys of the ASGI state: the client's certificate, the authenticated client, and a function that raises
+# AccessDenied if the client may not write.
 CERTIFICATE = "client_certificate"
 PRINCIPAL = "principal"
 AUTHORIZE_WRITE = "authorize_write"
-# The key of the flag that a response needs no body (HEAD).
+# Key of the flag for a response without a body (HEAD).
 HEAD_ONLY = "head_only"
 
-# A request to the API fits into a few hundred bytes.
+# Maximum size of a request body; requests to the API take a few hundred bytes.
 BODY_BYTES_MAX = 64 << 10
 
 # The Sec-Fetch-Site values of requests from pages of another site, or of another port of this host.
@@ -35,10 +35,10 @@ _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 
 
 class AccessMiddleware:
-    """ASGI middleware that passes allowed requests to the application.
+    """ASGI middleware that passes permitted requests to the application.
 
-    `request.state.principal` is the client, `authorize_write()` raises AccessDenied unless it may write, and
-    `head_only` is true for HEAD requests.
+    `request.state.principal` is the client. `authorize_write()` raises AccessDenied if the client may not
+    write. `head_only` is true for HEAD requests.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AccessMiddleware:
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request to the application, or answer with the refusal."""
+        """Pass a request to the application, or respond with a refusal."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -93,7 +93,7 @@ class AccessMiddleware:
     def _check_body(self, scope: Scope, principal: HttpPrincipal) -> None:
         """Raise AccessDenied if the request comes from a page of another site or is not small JSON.
 
-        A browser adds the reader's client certificate to requests from any page. Pages of other sites can
+        A browser adds its user's client certificate to requests from any page. Pages of other sites can
         neither send JSON without a preflight request nor hide their origin.
         """
         headers = Headers(scope=scope)

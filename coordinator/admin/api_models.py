@@ -1,7 +1,6 @@
-"""The response models of the HTTP API. Their docstrings are the descriptions in OpenAPI.
+"""The response models of the HTTP API. Their docstrings are descriptions in OpenAPI.
 
-Every 64-bit number is a JSON number. Times are given twice: as ISO 8601 in UTC and as milliseconds since
-1970.
+64-bit integers are JSON numbers. Each time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
 """
 
 from typing import Any, Generic, TypeVar
@@ -12,7 +11,7 @@ from coordinator.admin.owner_directory import Owner
 
 Item = TypeVar("Item")
 
-# Additional responses of a FastAPI route: from status to model and description.
+# Additional responses of a FastAPI route: HTTP status to model and description.
 Responses = dict[int | str, dict[str, Any]]
 
 

@@ -1,4 +1,4 @@
-"""Make the FastAPI application: routes, error responses, and path segments with any characters."""
+"""Create the FastAPI application: routes, error responses, and path segments with any characters."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -49,11 +49,11 @@ def create_app(
     expiry: Expiry | None = None,
     signals: SignalMonitor | None = None,
 ) -> FastAPI:
-    """Make the application. Every response reads the current state of the runtime.
+    """Create the application. Every response reads the current state of the runtime.
 
     `app.state.event_stream.end()` ends the open event streams. Without `topics`, topic names and end offsets
     are unknown. `hand_over` requests a hand-over from the group of coordinators. `expiry` lists abandoned
-    state, `signals` the problems of share groups. If the view is an observer's, there are no write routes.
+    state, and `signals` the problems of share groups. With an observer's view, there are no write routes.
     Raises ConfigError for invalid access settings.
     """
     view = CoordinatorView(
@@ -114,10 +114,11 @@ _NO_ROUTE = {
 
 
 class _EncodedSegments:
-    """Keep the path of a group percent-encoded until it is split.
+    """Keeps the path of a group percent-encoded until it is split.
 
     A server decodes a path as a whole, which would split the group `a/b` into two segments. Group ids may
-    contain any character, so `coordinator.admin.state_routes` splits first and decodes each segment.
+    contain any character, so `coordinator.admin.state_routes` splits the path first and then decodes each
+    segment.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -132,10 +133,10 @@ class _EncodedSegments:
 async def _http_exception_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
-    # The router sends only the phrase of the status.
+    # The router's own errors contain only the phrase of the status.
     if error.detail == HTTPStatus(error.status_code).phrase:
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
-    # The message may quote the request, and JSON can contain lone surrogates, which are not valid text.
+    # The message may quote the request. JSON may contain lone surrogates, which UTF-8 cannot encode.
     problem["message"] = str(problem["message"]).encode("utf-8", "backslashreplace").decode()
     if isinstance(error, OwnedElsewhere) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
@@ -143,7 +144,7 @@ async def _http_exception_response(_: Request, error: Exception) -> JSONResponse
 
 
 async def _http_error_response(_: Request, error: Exception) -> JSONResponse:
-    # The log has the traceback.
+    # The traceback is in the log.
     return JSONResponse(
         {"status": 500, "message": "internal error; the coordinator's log has the details"}, 500
     )

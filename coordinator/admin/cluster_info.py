@@ -1,6 +1,6 @@
 """Cache topic names and end offsets from the Kafka cluster.
 
-A response waits at most one second for the cluster and contains what is known by then. Concurrent requests
+A response waits at most one second for the cluster and contains what is cached by then. Concurrent requests
 share one query.
 """
 
@@ -21,13 +21,13 @@ Value = TypeVar("Value")
 
 NO_CLUSTER = "bootstrap.servers is not set"
 
-# How long a response waits for the cluster, and the pause after a failed query.
+# Maximum wait of a response for the cluster, and the pause after a failed query.
 _WAIT_S = 1.0
 _FAILURE_PAUSE_S = 2.0
-# The name of a topic id never changes, but the coordinator may get the right to see it later.
+# The name of a topic id never changes, but the coordinator may later be authorized to describe the topic.
 _NAME_REFRESH_S = 60.0
 _END_REFRESH_S = 2.0
-# If the cluster does not answer, names are kept, and end offsets are dropped after this time.
+# If the cluster does not respond, names are kept, and end offsets are dropped after this time.
 _END_KEPT_S = 10.0
 _CACHED_MAX = 100_000
 
@@ -56,7 +56,7 @@ class ClusterInfo(NamedTuple):
 
 
 class ClusterInfoCache:
-    """Cached answers of the cluster. Used on one event loop; never raises."""
+    """Cached results of cluster queries. Used on one event loop; never raises."""
 
     def __init__(self, topics: Topics | None) -> None:
         self._names = self._end_offsets = None
@@ -66,17 +66,17 @@ class ClusterInfoCache:
 
     @property
     def failure(self) -> str | None:
-        """Why the last query failed, or None."""
+        """The reason why the last query failed, or None."""
         if self._names is None or self._end_offsets is None:
             return NO_CLUSTER
         return self._names.failure or self._end_offsets.failure
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        """Return the topic names that are known within a second."""
+        """Return the topic names that are available within a second."""
         return {} if self._names is None else await self._names.get_all(topic_ids)
 
     async def lookup(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
-        """Return the names and end offsets of partitions that are known within a second."""
+        """Return the names and end offsets of partitions that are available within a second."""
         if self._end_offsets is None:
             return ClusterInfo({}, {})
         names, ends = await asyncio.gather(
@@ -99,7 +99,7 @@ def make_user_topics(config: Config) -> Topics | None:
 
 
 class _RefreshingCache(Generic[Key, Value]):
-    """A cache of one kind of query: batched, one query at a time, refreshed when entries are old."""
+    """A cache for one kind of query: batched, one query at a time, refreshed when entries are old."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self._ask = ask
         self._refresh_interval_s = refresh_interval_s
         self._kept_s = kept_s
-        # The time of each query and its result; None is a valid result.
+        # The time of each query and its result; None means that the cluster has no result.
         self._answers: dict[Key, tuple[float, Value | None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -118,7 +118,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self.failure: str | None = None
 
     async def get_all(self, keys: Collection[Key]) -> dict[Key, Value]:
-        """Return the entries that are known within a second; a slower query serves the next call."""
+        """Return the entries that are available within a second; a slower query serves later calls."""
         loop = asyncio.get_running_loop()
         if self._outdated(keys, loop.time()):
             task = loop.create_task(self._refresh(keys))
@@ -143,7 +143,7 @@ class _RefreshingCache(Generic[Key, Value]):
     async def _refresh(self, keys: Collection[Key]) -> None:
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
-            # The query that this call waited for may have answered its keys too.
+            # The previous query may have included the same keys.
             wanted = self._outdated(keys, loop.time())
             if not wanted:
                 return

@@ -1,4 +1,4 @@
-"""The objects that the HTTP routes read, in one value."""
+"""The objects that the HTTP routes read, in one named tuple."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,7 +19,7 @@ HandOver = Callable[[int, str], None]
 
 
 def hand_over_unavailable(state_partition: int, instance: str) -> None:
-    """Do nothing, because there is no group."""
+    """Do nothing: without a group there is no hand-over."""
 
 
 class CoordinatorView(NamedTuple):
@@ -31,7 +31,7 @@ class CoordinatorView(NamedTuple):
     owners: OwnerDirectory
     cluster: ClusterInfoCache
     hand_over: HandOver = hand_over_unavailable
-    # None without a cluster that could be asked for abandoned state.
+    # None without a cluster, because abandoned state is unknown then.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
 
@@ -42,7 +42,7 @@ class CoordinatorView(NamedTuple):
         return self.runtime
 
     def shards(self) -> list[Shard]:
-        """Return all shards, including those of other coordinators. The cost does not depend on the state."""
+        """Return all shards, including those of other coordinators. The cost is independent of the state."""
         here = set(self.runtime.owned_shards())
         return [
             make_shard(

@@ -1,6 +1,6 @@
 """Stream changes as server-sent events: the summary of the coordinator, and the shards that changed.
 
-All subscribers share one refresh a second, whose cost does not depend on the size of the state. Without
+All subscribers share one refresh per second. Its cost is independent of the size of the state. Without
 subscribers there is no refresh. When the log of a shard has grown, the page requests its data again.
 
 ::
@@ -38,7 +38,7 @@ class EventStream:
     def __init__(self, view: CoordinatorView) -> None:
         self._view = view
         self._overview = ""
-        # Each shard as JSON, and the number of the refresh at which it changed.
+        # Each shard as JSON, with the number of the refresh in which it changed.
         self._shards: dict[int, tuple[int, str]] = {}
         self._refreshes = 0
         self._refreshed = asyncio.Event()
@@ -58,7 +58,7 @@ class EventStream:
         self._refreshed.set()
 
     def interrupt(self) -> None:
-        """End the current streams; a subscriber that is still allowed reconnects."""
+        """End the current streams; subscribers that are still authorized reconnect."""
         self._interrupted += 1
         self._refreshed.set()
         self._refreshed = asyncio.Event()
@@ -86,7 +86,7 @@ class EventStream:
         while True:
             await asyncio.sleep(_REFRESH_INTERVAL_S)
             self._refresh()
-            # Wake all waiting streams; later ones wait for the next refresh.
+            # Wake all streams; they then wait for the next refresh.
             self._refreshed.set()
             if not self._ended:
                 self._refreshed = asyncio.Event()
@@ -108,7 +108,7 @@ class EventStream:
 
 
 def event_routes(event_stream: EventStream) -> APIRouter:
-    """Make the route of the event stream."""
+    """Create the route of the event stream."""
     routes = APIRouter(tags=["state"])
 
     @routes.get(
@@ -125,7 +125,7 @@ def event_routes(event_stream: EventStream) -> APIRouter:
             raise HTTPException(
                 503, f"{subscribers_to_accept()} clients are subscribed already, which is the limit"
             )
-        # A HEAD request must not wait for a stream that does not end.
+        # A HEAD request must not wait for a stream without an end.
         events = iter(()) if request.state.head_only else event_stream.stream()
         return StreamingResponse(events, media_type="text/event-stream", headers=_HEADERS)
 

@@ -1,4 +1,4 @@
-"""List abandoned state with its expiration time, and run a round of expiry on request."""
+"""Routes that list abandoned state with its expiration time, and run a round of expiry on request."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -19,7 +19,7 @@ from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
 
-# After this time the request fails, while the round continues.
+# After this time the request fails; the round continues.
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1
@@ -104,7 +104,7 @@ class ExpiryRound(BaseModel):
 
 
 def expiry_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes of expiry."""
+    """Create the routes of expiry."""
     routes = APIRouter(tags=["expiry"], responses={**MALFORMED, **_NO_ANSWER})
 
     @routes.get("/api/v1/expiry")
@@ -197,9 +197,9 @@ def _dry_run(found: Forecast) -> ExpiryRound:
 
 
 async def _run_round(expiry: Expiry) -> ExpiryRound:
-    """Run a round. Raises HTTPException if the cluster does not answer or the round takes too long."""
+    """Run a round. Raises HTTPException if the cluster does not respond or the round takes too long."""
     task = asyncio.ensure_future(expiry.round())
-    # Retrieve the exception, because the request may have timed out.
+    # Retrieve the exception even if the request timed out, so that asyncio does not log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         done = await _or_unavailable(asyncio.wait_for(asyncio.shield(task), _TIMEOUT_S))

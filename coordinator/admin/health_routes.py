@@ -1,7 +1,7 @@
 """Probes and metrics: /livez, /readyz, /startupz, /healthz, /metrics.
 
 Liveness depends only on the event loop; otherwise a full disk would cause a restart loop. Readiness means
-that all shards of this coordinator are served. Startup is complete after the first load of all shards.
+that this coordinator serves all its shards. Startup is complete after the first load of all shards.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from coordinator.metrics import exposition
 _UNREADY: Responses = {503: {"model": Readiness, "description": "Not ready; see the reasons."}}
 
 _METRICS: Responses = {200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}}
-# The fastest level, which makes a scrape 10 times smaller.
+# The fastest level; it makes a scrape 10 times smaller.
 _GZIP_LEVEL = 1
 
 
 def make_summary(view: CoordinatorView) -> Summary:
-    """Return the summary of the coordinator. The cost does not depend on the size of the state."""
+    """Return the summary of the coordinator. The cost is independent of the size of the state."""
     reasons = view.runtime.health()
     shards = view.runtime.shard_views()
     config = view.config
@@ -48,7 +48,7 @@ def make_summary(view: CoordinatorView) -> Summary:
 
 
 def health_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes of probes and metrics."""
+    """Create the routes of probes and metrics."""
     runtime, metrics, config = view.runtime, view.metrics, view.config
     routes = APIRouter(tags=["health"])
     started = False
@@ -90,7 +90,7 @@ def health_routes(view: CoordinatorView) -> APIRouter:
         text = await exposition(metrics, states, config.metrics_partitions_max, openmetrics=openmetrics)
         headers = {"Vary": "Accept, Accept-Encoding"}
         if gzip_accepted(request.headers.get("accept-encoding", "")):
-            # Share-partitions can make megabytes of text, so compression runs on a thread.
+            # With metrics per share-partition, the text has megabytes, so a thread compresses it.
             text = await asyncio.to_thread(gzip.compress, text, _GZIP_LEVEL)
             headers["Content-Encoding"] = "gzip"
         media_type = CONTENT_TYPE_OPENMETRICS if openmetrics else CONTENT_TYPE_PLAIN_0_0_4

@@ -1,7 +1,8 @@
 """Limit the resources of one HTTP connection: pipelined requests, header bytes, and the time of each step.
 
-uvicorn alone queues all requests that arrive, waits for a body forever, and keeps a response that the client
-does not read. Its `limit_concurrency` does not limit connections.
+uvicorn alone has none of these limits. It queues all requests that arrive, waits for a body without a
+timeout, and keeps a response that the client does not read. Its `limit_concurrency` does not limit
+connections.
 """
 
 import asyncio
@@ -16,17 +17,17 @@ from coordinator.admin.access_middleware import CERTIFICATE
 from coordinator.open_files import http_connections_to_accept
 from coordinator.security.tls import ServerTls, Trust
 
-# A request line and headers; what a browser sends is below 8 KiB.
+# Maximum size of request line and headers; browsers send less than 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
-# Pipelined requests of one connection. Browsers send none.
+# Maximum number of pipelined requests of one connection. Browsers do not pipeline.
 PIPELINED_MAX = 8
-# From the end of a request, or the start of the connection, to the end of the next headers.
+# Maximum time from the previous request, or the start of the connection, to the end of the headers.
 _HEAD_TIMEOUT_S = 20.0
-# From the end of the headers to the end of the body, which has at most 64 KiB.
+# Maximum time from the end of the headers to the end of the body, which has at most 64 KiB.
 _BODY_WITHIN_S = 20.0
-# How long a client may leave a response unread.
+# Maximum time that a client may leave a response unread.
 _UNREAD_WITHIN_S = 20.0
-# From the end of the headers to the last byte of the response, except for event streams.
+# Maximum time from the end of the headers to the last byte of the response, except for event streams.
 _RESPONSE_WITHIN_S = 120.0
 _EVENT_STREAMS = ("/api/v1/live",)
 
@@ -41,7 +42,7 @@ class Connection(HttpToolsProtocol):
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
-        """Set up uvicorn's protocol; `on_rejected` is called with the status of early refusals."""
+        """Create uvicorn's protocol; `on_rejected` is called with the status of each early refusal."""
         super().__init__(*uvicorns, **more)
         self._on_rejected = on_rejected
         self._tls = tls
@@ -60,13 +61,13 @@ class Connection(HttpToolsProtocol):
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
         if not vacancies({*self.connections} - {self}):
-            # With TLS, the listener closes another connection before the handshake.
+            # With TLS, the acceptor has already closed another connection before the handshake.
             self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
             if not evict_one(self.connections - {self}):
                 self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers and drop pipelined requests, which refer to this connection in a cycle."""
+        """Cancel all timers, and drop pipelined requests, which form cycles with this connection."""
         for deadline in self._deadlines.values():
             deadline.cancel()
         self._deadlines.clear()
@@ -76,9 +77,9 @@ class Connection(HttpToolsProtocol):
         self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes, unless the headers or the pipeline are too long, or the request was refused."""
+        """Process bytes; refuse headers or pipelines that exceed their limits."""
         if self.transport.is_closing():
-            # asyncio's TLS transport may deliver bytes after closing.
+            # asyncio's TLS transport may deliver bytes after `close`.
             return
         if self._in_head:
             self._head_bytes += len(data)
@@ -86,7 +87,7 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # There are no WebSockets: the request is answered as usual, and nothing after it is read.
+            # WebSockets are not supported: the request gets a normal response, and later bytes are ignored.
             pass
         except httptools.HttpParserError:
             # uvicorn would log each pipelined request.
@@ -102,7 +103,7 @@ class Connection(HttpToolsProtocol):
             self._respond_and_close(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def on_message_begin(self) -> None:
-        """Start a request."""
+        """Begin a request, unless the pipeline is full."""
         if len(self.pipeline) >= PIPELINED_MAX:
             raise ValueError("too many requests in the pipeline")
         super().on_message_begin()
@@ -112,7 +113,7 @@ class Connection(HttpToolsProtocol):
             self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
 
     def on_headers_complete(self) -> None:
-        """Start the response."""
+        """Start the timers of body and response, and process the request."""
         self._in_head = False
         self._met("head")
         self._within("body", _BODY_WITHIN_S, self.transport.abort)
@@ -121,36 +122,36 @@ class Connection(HttpToolsProtocol):
             self._within("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
     def on_message_complete(self) -> None:
-        """Note the end of the request body."""
+        """Stop the timer of the request body."""
         self._met("body")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Note the end of the response; the connection closes or waits for the next request."""
+        """Stop the timer of the response; the connection then closes or waits for the next request."""
         self._met("response")
         if self.transport.is_closing():
-            # A client that does not read would keep the remaining bytes in memory.
+            # Without a timer, a client that does not read would keep the remaining bytes in memory.
             self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that sent no further request."""
+        """Close a connection without a further request."""
         self._close_slow_request()
 
     def pause_writing(self) -> None:
-        """Wait for the client to read, up to a timeout."""
+        """Start the timer for a client that does not read."""
         super().pause_writing()
         self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Continue writing."""
+        """Stop the timer for a client that does not read."""
         if not self.transport.is_closing():
             self._met("unread")
         super().resume_writing()
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """True while the client has to send or to read, and no response is being made."""
+        """True while the connection waits for the client and no response is in progress."""
         return self._in_head or not {"body", "unread"}.isdisjoint(self._deadlines) or self._is_idle
 
     @property
@@ -184,7 +185,7 @@ def vacancies(connections: Iterable[Any]) -> int:
 
 
 def evict_one(connections: Iterable[Any]) -> bool:
-    """Abort the oldest connection that waits for its client, to make place for another, such as a probe.
+    """Abort the oldest connection that waits for its client, so that another, such as a probe, is accepted.
 
     Return False if there is none.
     """

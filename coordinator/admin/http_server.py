@@ -38,10 +38,10 @@ class HttpServer:
         before_stop: Callable[[], None] = lambda: None,
         refused: Callable[[int], None] = lambda status: None,
     ) -> None:
-        """Prepare; if `tls` is None, the server uses plaintext.
+        """Create a server; if `tls` is None, it uses plaintext.
 
-        `before_stop` is called to end responses that would not end by themselves. `refused` is called with
-        the status of each refusal that happens before there is a request.
+        `before_stop` is called to end responses without an end of their own. `refused` is called with the
+        status of each refusal before a request exists.
         """
         self._before_stop = before_stop
         self._refused = refused
@@ -53,10 +53,10 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 ws="none",
-                # uvicorn accepts any callable here, but its type declares a class.
+                # uvicorn accepts any callable here, but its type annotation requires a class.
                 http=self._make_connection,  # type: ignore[arg-type]
                 server_header=False,
-                # Any client can send this header, so it must not determine the client's address.
+                # Any client can send these headers, so they must not determine the client's address.
                 proxy_headers=False,
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_STOP_TIMEOUT_S,
@@ -73,7 +73,7 @@ class HttpServer:
 
         Raises ListenError if the address cannot be bound.
         """
-        # Bind here, because uvicorn ends the process if it cannot bind.
+        # Bind here, because uvicorn ends the process if binding fails.
         try:
             sockets = [self._make_listening_socket()] if self._tls is None else []
             if self._tls is not None:
@@ -102,7 +102,7 @@ class HttpServer:
         self.port = self._acceptor.port
 
     def _vacancies(self) -> int:
-        """Return how many more connections are accepted, after closing an idle one if necessary."""
+        """Return how many more connections are accepted; if none, close an idle connection first."""
         connections = self._server.server_state.connections
         vacant = vacancies(connections)
         return vacant if vacant > 0 else int(evict_one(connections))
@@ -132,7 +132,7 @@ class HttpServer:
             self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
 
     async def stop(self) -> None:
-        """Finish responses in progress for a moment, then close everything. May be called before `start`."""
+        """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
         if self._task is None:
             return
         self._before_stop()
@@ -144,14 +144,14 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without signal handlers, which reports when it has started."""
+    """uvicorn without signal handlers; `up` is set after startup."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
 
     def accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
-        """Return the protocol of an accepted connection, or None before the server has started."""
+        """Return the protocol of an accepted connection, or None before startup is complete."""
         if not self.up.is_set():
             return None
         make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class

@@ -19,14 +19,14 @@ from coordinator.state_view import StateView
 
 _logger = logging.getLogger(__name__)
 
-# How often the files of certificates and tokens are checked for changes.
+# Interval of the checks for changed certificate and token files.
 _FILE_CHECK_INTERVAL_S = 2.0
 
 
 class HttpService:
     """Serves the application at `config.http`. Pass assignments to `owners`.
 
-    It closes `topics`, the connections to the users' cluster, when it stops.
+    When it stops, it also closes `topics`, the connections to the users' cluster.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HttpService:
         expiry: Expiry | None = None,
         signals: SignalMonitor | None = None,
     ) -> None:
-        """Prepare; `hand_over` asks the group. Raises ConfigError for invalid files."""
+        """Create the server; `hand_over` requests a hand-over. Raises ConfigError for invalid files."""
         self.owners = OwnerDirectory()
         self._topics = topics
         self._access = AccessControl(config)
@@ -91,7 +91,7 @@ class HttpService:
             self._watching.append(asyncio.create_task(watching, name="certificates of http"))
 
     async def stop(self) -> None:
-        """Finish responses in progress for a moment, then close everything. May be called before `start`."""
+        """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""List groups and share-partitions in slices, so that brokers' requests run in between.
+"""List groups and share-partitions in slices, between which the event loop serves brokers.
 
 A slice is limited by share-partitions and by state batches, because one share-partition may have two batches
-and the next ten thousand.
+and another ten thousand.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from protocol.state_records import SharePartitionKey
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")
 
-# About a millisecond of work.
+# Units of work that take about a millisecond.
 SLICE = 1_000
 
-# Requests that wait for the listing of another request.
+# Maximum number of requests that wait for the list of another request.
 WAITING_MAX = 32
 
-# Up to this number, a selection keeps only the page in memory; above it, a single step would take too long.
+# Up to this number, a selection keeps only the page in memory; above it, one step would take too long.
 _SELECTED_MAX = 5 * SLICE
 
-# The work of ranking or summing one offset range, relative to skipping a share-partition.
+# Cost of ranking or summing one offset range, relative to skipping a share-partition.
 _SORT_WORK = 2
 _SUM_WORK = 4
 
@@ -49,7 +49,7 @@ class GroupOrder(StrEnum):
 
 
 class SharePartitionOrder(StrEnum):
-    """The sort order of share-partitions; equal ones are sorted by group, topic id and partition."""
+    """The sort order of share-partitions; ties are sorted by group, topic id and partition."""
 
     KEY = "key"
     IN_FLIGHT = "in-flight"
@@ -72,7 +72,7 @@ class YieldTimer:
         self._left = SLICE
 
     async def spend(self, work: int) -> None:
-        """Add work; after a slice of it, let other tasks run."""
+        """Add work; after each slice, let other tasks run."""
         self._left -= work
         if self._left <= 0:
             await asyncio.sleep(0)
@@ -80,9 +80,9 @@ class YieldTimer:
 
 
 class ListingTurns:
-    """Lets one request at a time list the whole state; a few others wait.
+    """Lets one request at a time list the whole state; a limited number of others wait.
 
-    Twenty concurrent lists of a million groups used 8 GB. One at a time, they use the memory of one.
+    Twenty concurrent lists of a million groups took 8 GB of memory. In sequence, they take the memory of one.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class ListingTurns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until no other listing runs. Raises HTTPException with status 503."""
+        """Wait until no other list is in progress. Raises HTTPException with status 503."""
         if self._waiting >= WAITING_MAX:
             raise HTTPException(503, "Too many lists are in progress; try again.", {"Retry-After": "5"})
         self._waiting += 1
@@ -185,7 +185,7 @@ async def share_partitions(
     *,
     descending: bool,
 ) -> list[ListedSharePartition]:
-    """Iterate over the matching share-partitions in the order of the shards, each with its sort key."""
+    """Return the matching share-partitions in the order of the shards, each with its sort key."""
     return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
 
 
@@ -234,7 +234,7 @@ async def sorted_page(
 ) -> list[Entry]:
     """Return `limit` entries from `offset` on, in sorted order.
 
-    Slices are sorted and then merged up to the end of the page, so that no step takes long.
+    Slices are sorted separately and merged up to the end of the page, so that no step takes long.
     """
     yield_timer = YieldTimer()
     runs = []
@@ -254,7 +254,7 @@ async def sorted_page(
 async def build_responses(
     entries: Iterable[Entry], make: Callable[[Entry], Answer], work: Callable[[Entry], int]
 ) -> list[Answer]:
-    """Make the response of each entry; `work` is its cost relative to skipping a share-partition."""
+    """Create the response of each entry; `work` is its cost relative to skipping a share-partition."""
     yield_timer = YieldTimer()
     answers = []
     for entry in entries:
@@ -271,7 +271,7 @@ async def render_page(
     FastAPI would validate and encode a list of any length in one step.
     """
     texts = await build_responses(items, lambda item: item.model_dump_json(), lambda _: work)
-    # The text cannot contain this marker, because JSON escapes quotes.
+    # No string in the JSON text can contain this marker, because JSON escapes quotes.
     before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
     assert empty
     return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
@@ -291,14 +291,14 @@ def _delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
 
 
-# The sort value of a group, updated with each of its share-partitions.
+# Functions that update the sort value of a group with each of its share-partitions.
 _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
     GroupOrder.GROUP: lambda before, state: 0,
     GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
-# The sort values that depend on offset ranges.
+# Functions that update a sort value with each slice of offset ranges.
 _SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
     SharePartitionOrder.IN_FLIGHT: _in_flight,
     SharePartitionOrder.DELIVERY_COUNT: _delivery_count,

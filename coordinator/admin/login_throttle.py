@@ -3,10 +3,10 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-# Failed logins that an address may make at once, and the time until it may make one more.
+# Number of failed logins that an address may make in a burst, and the time until one of them expires.
 FAILED_LOGINS_MAX = 10
 FAILED_LOGIN_FORGIVEN_S = 1.0
-# The number of remembered addresses and of remembered valid tokens.
+# Maximum numbers of remembered addresses and of remembered valid tokens.
 _ADDRESSES_MAX = 10_000
 _KNOWN_GOOD_MAX = 10_000
 
@@ -14,19 +14,19 @@ _KNOWN_GOOD_MAX = 10_000
 class LoginThrottle:
     """Counts failed logins by address.
 
-    While an address is limited, all its tokens are refused, so that the response does not show whether a
-    guess was right. Tokens that were valid from this address before are accepted: many clients may share the
-    address of a proxy, and one of them must not lock out the others.
+    While an address is limited, its unknown tokens are refused without a check, so that the response does not
+    reveal whether a guess is correct. Tokens that were valid from this address before are still accepted.
+    Many clients may share the address of a proxy, and one of them must not lock out the others.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        # The time at which all failed logins of an address are forgiven.
+        # The time at which all failed logins of an address have expired.
         self._forgiven_s: OrderedDict[str, float] = OrderedDict()
         self._known_good: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """Return how long an address has to wait before its next attempt, 0 if it may try now."""
+        """Return the time in seconds until the address may log in again, 0 if it may now."""
         over_s = (
             self._forgiven_s.get(address, 0.0)
             - self._now_s()
@@ -54,5 +54,5 @@ class LoginThrottle:
             self._known_good.popitem(last=False)
 
     def forget_known_good(self) -> None:
-        """Forget valid tokens, because the token file changed."""
+        """Forget all valid tokens; call this when the token file has changed."""
         self._known_good.clear()

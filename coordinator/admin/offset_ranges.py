@@ -12,14 +12,14 @@ from coordinator.admin.api_models import IncompleteRecord, OffsetRange
 from coordinator.shard import ShareState
 from protocol.state_batches import BATCH_BYTES, StateBatch, unpack
 
-# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores any number that it is sent.
+# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores any number that a request contains.
 DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 _COMPLETE = (2, 4)
 
-# The number of ranges that are listed as most often delivered.
+# Maximum length of the list of ranges with the highest delivery counts.
 _MOST_DELIVERED = 10
 
-# State batches that are unpacked at once, far less than a millisecond of work.
+# Number of state batches unpacked at once; it takes far less than a millisecond.
 _SLICE = 250
 
 
@@ -69,7 +69,7 @@ class DeliverySums:
         self.records_by_state = Counter[str]()
         self.delivery_count_max = 0
         self._most: list[StateBatch] = []
-        # The lowest offset that may be incomplete, and the range that shows it.
+        # The lowest offset that may be incomplete, and the first incomplete record.
         self._next_offset = state.start_offset
         self._incomplete: IncompleteRecord | None = None
 
@@ -104,8 +104,8 @@ class DeliverySums:
     def oldest_unfinished(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
         """Return the lowest incomplete offset at or above the start offset.
 
-        An offset between ranges counts: brokers do not write the state of a record during its first delivery.
-        After the last range, a record exists only if the end offset says so.
+        An offset between ranges is incomplete: brokers do not write the state of a record during its first
+        delivery. After the last range, a record exists only below the end offset.
         """
         if state.start_offset < 0:
             return None
@@ -121,8 +121,8 @@ class DeliverySums:
 class WindowHistogram:
     """The window of a share-partition in columns of equal width.
 
-    `columns` are as many as requested, or one for each offset if there are fewer. Each counts its records by
-    delivery state.
+    There are as many `columns` as requested, or one for each offset if there are fewer offsets. Each column
+    counts its records by delivery state.
     """
 
     def __init__(self, state: ShareState, columns: int) -> None:
@@ -132,7 +132,7 @@ class WindowHistogram:
         self.columns: list[dict[str, int]] = [{} for _ in range(min(columns, self._size))]
 
     def add(self, batch: StateBatch) -> int:
-        """Add a state batch; return the number of columns that it touches."""
+        """Add a state batch; return the number of columns that it overlaps."""
         many, size = len(self.columns), self._size
         name = delivery_state_name(batch.delivery_state)
         index, end = max(0, batch.first_offset - self._first), batch.last_offset - self._first + 1

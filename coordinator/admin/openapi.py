@@ -21,7 +21,7 @@ _REFUSALS = {
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Answer 422 to an unknown query parameter, which would otherwise be ignored."""
+    """Refuse an unknown query parameter with status 422, because FastAPI would ignore it."""
     if not request.query_params:
         return
     operation = request.app.openapi()["paths"][request.scope["route"].path_format][request.method.lower()]
@@ -33,7 +33,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the name of the route's function, which becomes a method name in generated clients."""
+    """Return the name of the route's function; generated clients use it as a method name."""
     return route.name
 
 

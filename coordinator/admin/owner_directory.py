@@ -17,7 +17,7 @@ class Owner(BaseModel):
 
 
 class OwnerDirectory:
-    """The owners according to the newest assignment; empty while none is known."""
+    """The owners according to the newest assignment; empty if none is known."""
 
     def __init__(self) -> None:
         self._owners: tuple[Owner | None, ...] = ()
@@ -25,7 +25,7 @@ class OwnerDirectory:
         self.map: Assignment | None = None
 
     def follow(self, assignment: Assignment | None) -> None:
-        """Use a new assignment; None if the owners are not known."""
+        """Use a new assignment; None if the owners are unknown."""
         self.map = assignment
         if assignment is None:
             self._owners, self.generation = (), None
@@ -35,7 +35,7 @@ class OwnerDirectory:
         self.generation = assignment.generation
 
     def owner(self, state_partition: int) -> Owner | None:
-        """Return the owner of a shard, or None if there is none or it is not known."""
+        """Return the owner of a shard, or None if it has none or the owner is unknown."""
         return self._owners[state_partition] if state_partition < len(self._owners) else None
 
 
@@ -45,10 +45,10 @@ def make_owner(replica: Replica) -> Owner:
 
 
 def _page(replica: Replica) -> str | None:
-    """Return the URL of a replica's page, or None if it cannot be reached from elsewhere.
+    """Return the URL of a replica's page, or None if other hosts cannot reach it.
 
-    If HTTP listens on all addresses, the URL has the host that brokers use. If HTTP listens on loopback, the
-    URL is valid only if all coordinators run on this machine.
+    If HTTP listens on a wildcard address, the URL has the host that brokers use. If HTTP listens on loopback,
+    the URL is valid only if all coordinators run on this host.
     """
     scheme, _, address = replica.http.rpartition("://")
     if scheme not in ("", "https"):

@@ -1,7 +1,7 @@
 """Serve the web page: static files from the package, with strict security headers.
 
-The page loads no script, style or font from elsewhere and has nothing inline. Text never becomes markup
-(Trusted Types forbid `innerHTML`), because group ids may contain anything.
+The page loads no script, style or font from other sites and has no inline code. Text never becomes markup
+(Trusted Types forbid `innerHTML`), because group ids may contain any character.
 """
 
 from importlib.resources import files
@@ -34,13 +34,13 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # The files are small, so the browser revalidates them each time and sees a new release at once.
+    # The files are small, so the browser revalidates them each time and always gets the present release.
     "Cache-Control": "no-cache",
 }
 
 
 def page_routes() -> APIRouter:
-    """Make the routes of the page; the files are read from the package now."""
+    """Create the routes of the page; the files are read from the package now."""
     routes = APIRouter(include_in_schema=False)
     folder = files("coordinator.admin") / "assets"
 

@@ -1,4 +1,4 @@
-"""Parameters of paths and queries: group ids with any characters, topic ids in two formats, pages."""
+"""Parameters of paths and queries: group ids with any characters, topic ids in two formats, paging."""
 
 from typing import Annotated
 from urllib.parse import unquote
@@ -16,7 +16,7 @@ MALFORMED: Responses = {
 }
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
-# The limit of lists whose items cost more.
+# The limit of lists whose items take more work.
 ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
 Offset = Annotated[int, Query(ge=0, description="Number of items to skip.")]
 Columns = Annotated[
@@ -61,7 +61,7 @@ async def _topic_query(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTIO
     return parse_topic(topic)
 
 
-# Kafka's partition numbers have 32 bits.
+# Kafka's partition numbers are signed 32-bit integers.
 PARTITION_MAX = 2**31 - 1
 
 GroupId = Annotated[str, Depends(_group)]

@@ -1,4 +1,4 @@
-"""The signals of share groups over HTTP: by severity, one group (for a KEDA scaler), and the events."""
+"""Routes of share-group signals: all groups by severity, one group (for a KEDA scaler), and the events."""
 
 from typing import Annotated
 
@@ -66,7 +66,7 @@ class EventsAnswer(BaseModel):
 
 
 def signal_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes; without a monitor there are no groups and no events."""
+    """Create the routes; without a monitor, the lists are empty."""
     routes = APIRouter(tags=["signals"], responses=MALFORMED)
 
     @routes.get(SIGNALS_PATH)

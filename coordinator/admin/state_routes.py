@@ -1,4 +1,4 @@
-"""The API for shards, share groups, and share-partitions with their in-flight records."""
+"""API routes of shards, share groups, and share-partitions with their in-flight records."""
 
 from typing import Annotated
 
@@ -56,12 +56,12 @@ _NOT_FOUND: Responses = {
     503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
 }
 
-# The work of making and encoding the response of a share-partition, a group or an offset range, relative to
-# skipping a share-partition.
+# Cost of creating and of encoding the response for a share-partition, a group or an offset range, relative
+# to skipping a share-partition.
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# The number of offset ranges in a chart of single offsets.
+# Number of offset ranges in a chart of single offsets.
 _NEAR = 256
 
 
@@ -74,7 +74,7 @@ class OwnedElsewhere(HTTPException):
 
 
 def state_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes that show state."""
+    """Create the routes that return state."""
     routes = APIRouter(tags=["state"], responses=MALFORMED)
     _add_shards(routes, view)
     turns = ListingTurns()
@@ -142,7 +142,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -
 
 
 def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhere:
-    """Return the error that names the coordinators which may have state of a group."""
+    """Return the error with the coordinators that may have state of a group."""
     owners = {owner.wire: owner for number in missing if (owner := view.owners.owner(number)) is not None}
     where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
     message = (
@@ -223,13 +223,13 @@ async def _show_detail(
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":
         owner = view.owners.owner(number)
-        # The client makes a link from the owner's page if there is one.
+        # If the owner has a page, the client adds a link to it.
         where = f"; {owner.wire} owns it" if owner is not None and owner.page is None else ""
         raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
     cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
-    # Read the state again, because waiting for the cluster took time.
+    # Read the state again, because it may have changed while waiting for the cluster.
     state = view.runtime.share_partition(key)
     if state is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
@@ -263,7 +263,7 @@ async def _make_page(
     offset: int,
     backwards: bool = False,
 ) -> list[SharePartition]:
-    """Make the responses for a part of a list of share-partitions."""
+    """Create the responses for a page of a list of share-partitions."""
     part = await listing.sorted_page(
         found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
     )

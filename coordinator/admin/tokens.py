@@ -6,8 +6,8 @@
     prometheus  read    TOKEN
     alice       write   sha256:DIGEST
 
-Only digests are kept and compared: a comparison takes the same time for every wrong token, and a memory dump
-contains no token.  If the file becomes invalid, the tokens stay as they were.
+Only digests are kept and compared. A comparison therefore takes the same time for every wrong token, and a
+memory dump contains no token.  If the new file is invalid, the previous tokens stay in use.
 """
 
 import hmac
@@ -20,9 +20,9 @@ from coordinator.security.reloading_files import ReloadingFiles
 
 SETTING = "http.token.file"
 
-# Shorter tokens can be guessed; `openssl rand -base64 32` makes 44 characters.
+# Shorter tokens can be guessed; `openssl rand -base64 32` prints 44 characters.
 TOKEN_LENGTH_MIN = 16
-# A limit, in case the path names another large file.
+# Maximum size of the file, in case the path is that of another, large file.
 _FILE_BYTES_MAX = 1 << 20
 
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_LENGTH_MIN},}}")
@@ -31,7 +31,7 @@ _SCOPES = ("read", "write")
 
 
 class Token(NamedTuple):
-    """A valid token: its name and whether it may write."""
+    """A valid token: its name, and whether it may write."""
 
     name: str
     may_write: bool
@@ -42,7 +42,7 @@ class TokenFile(ReloadingFiles):
     """The tokens in a file, which is reloaded when it changes. Used on one event loop."""
 
     def __init__(self, path: str) -> None:
-        """Read the file. Raises ConfigError, which names file and line but no token."""
+        """Read the file. Raises ConfigError with file and line, but without any token."""
         super().__init__("tokens", (path,))
         self._path = path
         self._load()
@@ -51,7 +51,7 @@ class TokenFile(ReloadingFiles):
         self._tokens = _read(self._path)
 
     def find(self, given: str) -> Token | None:
-        """Return the token, or None. Takes the same time for every wrong token."""
+        """Return the token, or None; takes the same time for every wrong token."""
         digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
         found = None
         for token in self._tokens:

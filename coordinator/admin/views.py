@@ -35,7 +35,7 @@ class GroupTotals:
 
 
 def make_group(group_id: str, totals: GroupTotals) -> Group:
-    """Make the response for a group."""
+    """Create the response for a group."""
     return Group(
         group=group_id,
         topics=len(totals.topic_ids),
@@ -47,7 +47,7 @@ def make_group(group_id: str, totals: GroupTotals) -> Group:
 
 
 def make_shard(shard_view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
-    """Make the response for a shard."""
+    """Create the response for a shard."""
     return Shard(
         state_partition=shard_view.state_partition,
         status=shard_view.status,
@@ -62,7 +62,7 @@ def make_shard(shard_view: ShardView, *, here: bool, owner: Owner | None) -> Sha
         load_ms=shard_view.load_ms,
         loaded_records=shard_view.loaded_records,
         live_bytes=shard_view.live_bytes,
-        # While a shard is not loaded, only its log start is known.
+        # While a shard is not loaded, only the start of its log is known.
         log_records=max(0, shard_view.end_log_offset - shard_view.start_log_offset),
         prune_lag=max(0, shard_view.redundant_offset - shard_view.start_log_offset),
         state_batches=shard_view.state_batches,
@@ -76,7 +76,7 @@ def make_share_partition(
     state_partitions: int,
     cluster_info: ClusterInfo,
 ) -> SharePartition:
-    """Make the response for a share-partition in a list."""
+    """Create the response for a share-partition in a list."""
     return SharePartition(**_share_partition(key, state, sums, state_partitions, cluster_info))
 
 
@@ -87,7 +87,7 @@ def make_share_partition_detail(
     state_partitions: int,
     cluster_info: ClusterInfo,
 ) -> dict[str, Any]:
-    """Make the response for one share-partition, without its offset ranges."""
+    """Return the fields of the response for one share-partition, without its offset ranges."""
     end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
     return {
         **_share_partition(key, state, sums, state_partitions, cluster_info),

@@ -1,4 +1,4 @@
-"""Write snapshots, prune logs and hand over shards on request.
+"""Routes that write snapshots, prune logs and hand over shards.
 
 Without `execute`, a request is a dry run.  Each executed request writes one line to the `coordinator.audit`
 log: client, request and outcome.  These routes do not change the state of share-partitions; only Kafka's
@@ -28,7 +28,7 @@ from protocol.state_records import SharePartitionKey
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
-# A hand-over takes a rebalance, and the operations in progress in the shard.
+# A hand-over includes a rebalance and waits for the operations in progress in the shard.
 _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
 
@@ -116,7 +116,7 @@ class HandOverResponse(BaseModel):
 
 
 def write_routes(view: CoordinatorView) -> APIRouter:
-    """Make the routes that write. `run_audited` authorizes what they execute."""
+    """Create the routes that write. `run_audited` authorizes each executed request."""
     routes = APIRouter(tags=["writes"], responses={**MALFORMED, **_REFUSALS})
 
     @routes.post("/api/v1/snapshots")
@@ -168,7 +168,7 @@ def write_routes(view: CoordinatorView) -> APIRouter:
 async def run_audited(
     request: Request, what: str, request_body: BaseModel, work: Callable[[], Awaitable[Answer]]
 ) -> Answer:
-    """Authorize and execute a request; write one audit line, whatever the outcome. Raises AccessDenied."""
+    """Authorize and execute a request; write one audit line for any outcome. Raises AccessDenied."""
     getattr(request.state, AUTHORIZE_WRITE)()
     principal: HttpPrincipal = getattr(request.state, PRINCIPAL)
     given = {
@@ -297,7 +297,7 @@ async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
 
 
 def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
-    """Return the instance that should get a shard, "" for any. Raises HTTPException."""
+    """Return the instance that should get a shard, "" for any instance. Raises HTTPException."""
     (shard,) = _shards_here(view, request_body.shard)
     if view.config.ownership == "static":
         raise HTTPException(
