@@ -1,4 +1,4 @@
-"""Signals per share group: lag, stuck and poison records, lost records, rates; and the events they raise."""
+"""Signals of share groups: lag, stuck and poison records, lost records, rates; and the resulting events."""
 
 from coordinator.signals.changes import RecordChange, change_of
 from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits

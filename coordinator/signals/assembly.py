@@ -17,19 +17,19 @@ _logger = logging.getLogger(__name__)
 
 
 class SignalService:
-    """A `SignalMonitor` with its connections. Without bootstrap.servers lag and members are unknown."""
+    """A `SignalMonitor` and its connections. Without bootstrap.servers, lag and members are unknown."""
 
     def __init__(
         self, config: Config, view: StateView, metrics: Metrics, *, counts_records: bool = False
     ) -> None:
-        """Prepare; nothing is connected. `counts_records` as in `SignalMonitor`."""
+        """Create the monitor without connecting. For `counts_records`, see `SignalMonitor`."""
         self._topics = self._share_groups = None
         if config.bootstrap_servers:
             try:
                 from coordinator.kafka.share_groups import ShareGroups
                 from coordinator.kafka.user_topics import UserTopics
             except ModuleNotFoundError:
-                # Reported once by the HTTP server, which needs the same library.
+                # The HTTP server logs this, because it needs the same library.
                 pass
             else:
                 security = make_client_security(config)
@@ -53,13 +53,13 @@ class SignalService:
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to compute the signals periodically."""
         self._running = [asyncio.create_task(self.monitor.run(), name="signals")]
         if self._webhook is not None:
             self._running.append(asyncio.create_task(self._webhook.run(), name="webhook"))
 
     async def stop(self) -> None:
-        """Stop looking and close the connections; harmless if never started."""
+        """Stop the monitor and close the connections; harmless if it was never started."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""Derive from one log record what happened to user records: acknowledged, released, rejected, or skipped.
+"""Derive from a log record how user records changed: acknowledged, released, rejected, or skipped.
 
-A ShareUpdate holds the state batches of one write; a ShareSnapshot holds the whole state.  Both are compared
-with the state before them, so a retried write and a periodic snapshot count nothing.  The delivery states are
+A ShareUpdate has the state batches of one write; a ShareSnapshot has the whole state.  Both are compared with
+the state before them, so retried writes and periodic snapshots count as no change.  The delivery states are
 those of Kafka's RecordState (KIP-932).
 """
 
@@ -24,9 +24,9 @@ COMPLETE = (ACKNOWLEDGED, ARCHIVED)
 class RecordChange(NamedTuple):
     """Numbers of user records whose state one log record changed.
 
-    `skipped` are records below the new start offset that never completed: the start offset jumped over them.
-    `skipped_to` is that start offset, -1 if nothing was skipped.  `is_reset` marks an initialization (a new
-    group, or an operator who altered the offsets), which skips records on purpose and counts none.
+    `skipped` counts records below the new start offset whose delivery was not complete.  `skipped_to` is the
+    new start offset, -1 if nothing was skipped.  `is_reset` marks an initialisation: a new group, or altered
+    offsets. It skips records intentionally, so none are counted.
     """
 
     acknowledged: int = 0
@@ -41,7 +41,7 @@ NO_CHANGE = RecordChange()
 
 
 def change_of(before: ShareState | None, record: StateRecord) -> RecordChange:
-    """Compare a record with the state before it. The state must be that of the record's share-partition."""
+    """Compare a record with the previous state of its share-partition."""
     value = record.value
     if not isinstance(value, ShareUpdateValue | ShareSnapshotValue):
         return NO_CHANGE
@@ -72,7 +72,7 @@ def change_of(before: ShareState | None, record: StateRecord) -> RecordChange:
 
 
 def _is_initialization(before: ShareState, value: ShareSnapshotValue) -> bool:
-    """Return whether a snapshot begins the state anew, which always sets leader epoch 0 and no batches."""
+    """Return whether a snapshot re-initialises the state; it then has leader epoch 0 and no batches."""
     if value.state_epoch != before.state_epoch:
         return True
     return value.leader_epoch == 0 and not value.state_batches and before.leader_epoch > 0

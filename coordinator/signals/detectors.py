@@ -1,4 +1,4 @@
-"""Decide from the figures of a share group which problem it has. Pure: no I/O, no clock.
+"""Determine the problem of a share group from its figures. Pure: no I/O, no clock.
 
 Severity order: records lost before delivery, stuck, outage, poison, no consumers, none.
 """
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Problem(IntEnum):
-    """A problem of a share group; the greater, the more severe."""
+    """A problem of a share group; a greater value is more severe."""
 
     NONE = 0
     NO_CONSUMERS = 1
@@ -26,7 +26,7 @@ class Problem(IntEnum):
 
 
 class SignalLimits(NamedTuple):
-    """When a figure becomes a problem.
+    """Thresholds above which a figure is a problem.
 
     `delivery_count_limit` is Kafka's group.share.delivery.count.limit and `window_records` its
     group.share.partition.max.record.locks.
@@ -53,7 +53,7 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     delivery_count_max: int = 0
     near_delivery_limit: int = 0
     window_usage: float = 0.0
-    # How long the start offset of the worst share-partition has not moved although records wait; and its key.
+    # Seconds since the start offset of the worst share-partition moved although records wait, and its key.
     stuck_s: float = 0.0
     stuck_at: str = ""
     acknowledged_rate: float = -1.0
@@ -67,7 +67,7 @@ class GroupSignals(msgspec.Struct, kw_only=True):
 
 
 def judge(signals: GroupSignals, limits: SignalLimits) -> None:
-    """Set the problem and the sentence that explains it."""
+    """Set the problem and the message that describes it."""
     signals.problem, signals.message = _worst(signals, limits)
 
 

@@ -1,7 +1,7 @@
-"""Compute the signals of all share groups every few seconds and remember what a single look cannot show.
+"""Compute the signals of all share groups periodically, with data from earlier passes.
 
-A look walks the whole state in slices, so brokers are served meanwhile, and takes at most 10 % of the time.
-What is remembered per share-partition (when its start offset moved last) is bounded by `REMEMBERED_MAX`.
+A pass reads the whole state in slices, between which brokers are served, and takes at most 10 % of the time.
+The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
 """
 
 import asyncio
@@ -24,29 +24,30 @@ from protocol.state_records import SharePartitionKey, StateRecord
 _logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 5.0
-# Between two looks passes at least this many times the duration of a look.
+# The pause after a pass is at least this many times its duration.
 PAUSE_PER_LOOK = 10.0
 REMEMBERED_MAX = 200_000
-# Share-partitions whose end offsets are asked for together.
+# Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
-# Groups whose members are asked for in one look, those with the largest lag.
+# Maximum number of groups whose members are requested in one pass; those with the largest lag come first.
 MEMBERS_ASKED_MAX = 1_000
 EVENTS_MAX = 1_000
-# Rates are means over the time between two looks, smoothed so that one quiet look does not hide a problem.
+# Rates are means over the time between two passes, smoothed so that one pass without failures hides no
+# problem.
 _SMOOTHING = 0.5
 
 TopicPartition = tuple[bytes, int]
 
 
 class Topics(Protocol):
-    """What the monitor asks the cluster for; `coordinator.kafka.user_topics.UserTopics` provides it."""
+    """The cluster queries of the monitor; `coordinator.kafka.user_topics.UserTopics` implements them."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A group got a problem or lost it."""
+    """The begin or the end of a group's problem."""
 
     timestamp_ms: int
     group: str
@@ -65,7 +66,7 @@ def _lag(signals: GroupSignals) -> int:
 
 
 class _Counts:
-    """User records of a group since the last look."""
+    """Numbers of changed user records of a group since the last pass."""
 
     __slots__ = ("acknowledged", "rejected", "released")
 
@@ -74,7 +75,7 @@ class _Counts:
 
 
 class SignalMonitor:
-    """Looks at a `StateView` every `LOOK_EVERY_S` seconds; `groups` holds the result of the last look."""
+    """Reads a `StateView` every `LOOK_EVERY_S` seconds; `groups` has the result of the last pass."""
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class SignalMonitor:
         event_raised: Callable[[Event], None] = lambda event: None,
         counts_records: bool = False,
     ) -> None:
-        """Prepare. `counts_records`: `record_followed` is called, so rates and lost records are known."""
+        """Create a monitor; rates and lost records need `counts_records` and calls of `record_followed`."""
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
@@ -101,17 +102,17 @@ class SignalMonitor:
         self._moved: dict[SharePartitionKey, _Moved] = {}
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._skips: list[tuple[SharePartitionKey, int, int, int]] = []
-        # Records lost before delivery, and when the last ones were, by group.
+        # Number of records lost before delivery, and the time of the last loss, by group.
         self._lost: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
 
     def groups_now(self) -> Collection[GroupSignals]:
-        """Return the signals of all groups as of the last look."""
+        """Return the signals of all groups as of the last pass."""
         return self.groups.values()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Compute the signals periodically until cancelled."""
         while True:
             try:
                 await self.look()
@@ -120,7 +121,7 @@ class SignalMonitor:
             await asyncio.sleep(max(LOOK_EVERY_S, PAUSE_PER_LOOK * self.look_seconds))
 
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
-        """Count what a log record changed."""
+        """Count the user records that a log record changed."""
         change = change_of(before, record)
         if change.acknowledged or change.released or change.rejected:
             counts = self._counts[key.group_id]
@@ -200,15 +201,15 @@ class SignalMonitor:
             signals.delivery_count_max = max(signals.delivery_count_max, delivery_count)
             if delivery_count > 1:
                 signals.redelivered += records
-            # A completed record is not delivered again, however often it was.
+            # A completed record is not delivered again, whatever its delivery count is.
             if delivery_count >= limit - 1 and delivery_state == 0:
                 signals.near_delivery_limit += records
         signals.share_partitions += 1
         signals.in_flight += in_flight
-        # The window begins at the start offset, whether or not its first records have a state.
+        # The window begins at the start offset, even if its first records have no state.
         window = last_in_flight - state.start_offset + 1 if in_flight else 0
         signals.window_usage = max(signals.window_usage, window / self._limits.window_records)
-        # Brokers before 4.2 send no delivery complete count (KIP-1226); the batches hold the same number.
+        # Brokers before 4.2 send no delivery complete count (KIP-1226); the batches yield the same number.
         known_complete = state.delivery_complete_count if state.delivery_complete_count >= 0 else complete
         lag = lag_of(state.start_offset, known_complete, end_offset)
         if lag is not None:
@@ -220,13 +221,14 @@ class SignalMonitor:
                 before = _Moved(state.start_offset, now_s)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
-            # Without anything in flight no record holds the start offset back: nobody consumes.
+            # Without in-flight records, no record prevents the start offset from moving: there is no
+            # consumer.
             if in_flight and now_s - before.since_s > signals.stuck_s:
                 signals.stuck_s = now_s - before.since_s
                 signals.stuck_at = str(key)
 
     async def _attribute_skips(self) -> None:
-        """Tell records that retention deleted from those that were skipped for another reason."""
+        """Count those skipped records as lost that retention has deleted."""
         skips, self._skips = self._skips, []
         if not skips or self._topics is None:
             return
@@ -264,7 +266,7 @@ class SignalMonitor:
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
-        # Whether a group without lag has members changes nothing.
+        # The problem of a group without lag does not depend on its members.
         asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag)
         if not asked:
             return

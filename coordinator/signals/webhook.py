@@ -12,9 +12,9 @@ from coordinator.signals.monitor import Event
 _logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0
-# Seconds before each further attempt; then the event is dropped.
+# Delays in seconds before the retries; after the last retry, the event is dropped.
 RETRY_AFTER_S = (1.0, 5.0, 30.0)
-# Events that wait; the oldest are dropped first, as in /api/v1/events.
+# Maximum number of queued events; the oldest are dropped first, as in /api/v1/events.
 WAITING_MAX = 1_000
 
 
@@ -22,7 +22,7 @@ class Webhook:
     """An endpoint that receives each event as a JSON object with POST. Any 2xx status is a success."""
 
     def __init__(self, url: str, *, retry_after_s: tuple[float, ...] = RETRY_AFTER_S) -> None:
-        """Prepare to send to an http or https URL; nothing is connected."""
+        """Create a sender for an http or https URL without connecting."""
         self._url = url
         self._retry_after_s = retry_after_s
         self._waiting: deque[Event] = deque(maxlen=WAITING_MAX)
@@ -58,7 +58,7 @@ class Webhook:
                 return
 
     def _post(self, body: bytes) -> None:
-        """Raise OSError if the endpoint does not answer with 2xx."""
+        """Send an event. Raises OSError if the response status is not 2xx."""
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url, data=body, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
