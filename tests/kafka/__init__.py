@@ -1,7 +1,7 @@
 """Real Kafka for tests: brokers from Maven jars, HAProxy, and Kafka's own Java client and tools.
 
-The one thing to know: nothing here stands in for Kafka. A test that wants a broker asks for a fixture of
-`tests.kafka.fixtures`; every process started here dies with the test run, whatever ends it.
+Nothing here imitates Kafka. A test requests a broker through a fixture of `tests.kafka.fixtures`. Every
+process started here ends with the test run, even if the run is killed.
 """
 
 from tests.kafka.broker import Broker

@@ -1,4 +1,4 @@
-"""A process that audits a coordinator's journal again and again, and serves what it found."""
+"""A process that audits a coordinator's journal periodically and serves the results as metrics."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from tests.kafka.processes import PROGRAM, ChildProcess
 
 
 class AuditProcess(ChildProcess):
-    """`share-coordinator recovery audit --every`, whose metrics are at `port`."""
+    """`share-coordinator recovery audit --every`, which serves its metrics at `port`."""
 
     def __init__(self, journal: Path, *, every: str, log: Path) -> None:
         """Prepare audits of `journal` in intervals of `every`, such as "1s"; nothing is started."""

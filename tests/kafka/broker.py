@@ -1,7 +1,7 @@
-"""A Kafka broker that is a controller too, from the files in deploy/kafka.
+"""A Kafka broker in combined mode (broker and controller), configured by the files in deploy/kafka.
 
-The file that we ship is the file that is started. What a test must change (ports, directories, pauses that
-are made for people) goes over it with Kafka's own `--override`.
+The shipped configuration file is used unchanged. Settings that a test must change (ports, directories,
+timeouts) are passed with Kafka's own `--override`.
 """
 
 import base64
@@ -15,19 +15,19 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 
 SINGLE = REPOSITORY / "deploy" / "kafka" / "single" / "server.properties"
-# A template: @K@ stands for the number of the broker.
+# A template: @K@ stands for the node id of the broker.
 ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
 
 _HERE = "127.0.0.1"
 
-# Shorter waits, and so many deliveries that a record outlives all kills of a test. A killed broker is let
-# in again when its old session is over, but one that is only slow keeps it; members of a share group hear of
-# their partitions with the next heartbeat, a record that nobody acknowledged is given to somebody else when
-# its lock ends, and a group asks again for a state partition that failed it.
+# Shorter timeouts, and a delivery count limit that a record does not reach when a test kills processes. A
+# short broker session lets a killed broker register again soon. Short heartbeats assign partitions soon. A
+# short record lock returns unacknowledged records soon. A short retry interval initializes share-partitions
+# soon.
 _TEST_SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
-    # Three that start at once on a machine that has more to do are not done in a minute.
+    # Three brokers that start at the same time on a busy machine can take longer than a minute.
     "initial.broker.registration.timeout.ms": "300000",
     "group.share.heartbeat.interval.ms": "500",
     "group.share.min.heartbeat.interval.ms": "500",
@@ -40,12 +40,15 @@ _TEST_SETTINGS = {
 
 
 def _random_id() -> str:
-    """Return an id as Kafka writes them. The first letter is fixed: one that is a dash would be an option."""
+    """Return an id in Kafka's format.
+
+    The first letter is fixed, because a leading dash would look like an option.
+    """
     return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
 
 
 class Member(NamedTuple):
-    """A broker's place in its cluster."""
+    """The node id, ports and directory id of a broker in its cluster."""
 
     node_id: int
     client_port: int
@@ -55,19 +58,19 @@ class Member(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """A cluster's id and its members, the same for all of them."""
+    """The cluster id and all members; every broker of the cluster gets the same value."""
 
     cluster_id: str
     members: Sequence[Member]
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find the cluster: host:port of each member."""
+        """The bootstrap servers for clients: host:port of each member."""
         return ",".join(f"{_HERE}:{member.client_port}" for member in self.members)
 
 
 def new_cluster(brokers: int = 1) -> Membership:
-    """Return a cluster of `brokers` members, with ports of their own."""
+    """Return a cluster of `brokers` members, each with its own free ports."""
     members = []
     for node_id in range(1, brokers + 1):
         client_port, internal_port, controller_port = free_ports(3)
@@ -76,7 +79,7 @@ def new_cluster(brokers: int = 1) -> Membership:
 
 
 class Broker:
-    """One broker process with its data directory. It keeps its ports and its data over kills and starts."""
+    """A broker process with its data directory. Ports and data survive kills and restarts."""
 
     def __init__(
         self,
@@ -92,10 +95,10 @@ class Broker:
     ) -> None:
         """Format a data directory below `directory`; nothing is started yet.
 
-        `interbroker_port` is where the broker says that brokers find it: the port of an HAProxy that leads
-        to a share coordinator. None: the broker itself, which then uses its own share coordinator.
-        `cluster` is None for a broker that is alone. `overrides` are settings of the test's own, and
-        `format_flags` further words for Kafka's storage tool.
+        `interbroker_port` is the port that the broker advertises to brokers: an HAProxy in front of a share
+        coordinator. None: the broker's own port, so that the broker uses its built-in share coordinator.
+        `cluster` is None for a single broker. `overrides` are additional broker settings, and `format_flags`
+        are additional arguments of Kafka's storage tool.
         """
         self.jars = jars
         self.directory = directory
@@ -127,29 +130,34 @@ class Broker:
 
     @property
     def internal_port(self) -> int:
-        """Where the broker listens for brokers, whatever it says where they find it."""
+        """The port on which the broker accepts inter-broker connections, regardless of the advertised
+        port.
+        """
         return self._member.internal_port
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find the cluster: host:port of each member."""
+        """The bootstrap servers for clients: host:port of each member."""
         return self._cluster.bootstrap
 
     def start(self) -> None:
-        """Start the broker and wait until it serves."""
+        """Start the broker and wait until it is ready."""
         self.process.start()
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Wait until the broker serves. One of several cannot before most of them are started."""
+        """Wait until the broker is ready.
+
+        In a cluster, a majority must be started before any broker is ready.
+        """
         self.process.wait_ready(lambda: self.process.logged("Kafka Server started"), seconds=180)
 
     def kill(self) -> None:
-        """End the broker as a power cut would (kill -9)."""
+        """Kill the broker with SIGKILL, as in a power failure."""
         self.process.kill()
 
     def stop(self) -> None:
-        """End the broker in good order."""
+        """Stop the broker with a controlled shutdown."""
         self.process.stop(seconds=120)
 
     def _settings_file(self) -> Path:
@@ -171,7 +179,7 @@ class Broker:
         }
 
     def _format(self) -> None:
-        """Format the data directory, as `kafka-storage.sh` does, which knows no `--override`."""
+        """Format the data directory like `kafka-storage.sh`, which has no `--override` option."""
         settings = self.directory / "formatted-with.properties"
         overrides = "".join(f"{name}={value}\n" for name, value in self._overrides.items())
         settings.write_text(f"{self._settings.read_text()}\n{overrides}")

@@ -1,4 +1,4 @@
-"""Kafka's own share coordinator, ready to be asked: the peer of differential tests and benchmarks."""
+"""Kafka's own share coordinator, with all state partitions loaded, for differential tests and benchmarks."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ _SHARE = 2
 
 @dataclass(frozen=True)
 class BuiltInCoordinator:
-    """Kafka's own share coordinator, ready on the listener for clients: it answers the five RPCs there."""
+    """Kafka's own share coordinator. It answers the five RPCs on the client listener."""
 
     host: str
     port: int
@@ -30,10 +30,10 @@ class BuiltInCoordinator:
 
 
 def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltInCoordinator:
-    """Create a topic to keep state of, and wait until every state partition can do so."""
+    """Create a topic, and wait until every state partition accepts state for it."""
     topic_id = parse_topic_id(rig.client.create_topic(topic, partitions=partitions))
     port = rig.broker.client_port
-    # The first who asks is told that there is none: the broker begins to create __share_group_state.
+    # The first FindCoordinator fails, because the broker creates __share_group_state only then.
     key = SharePartitionKey("nobody", topic_id, 0)
     wait_until(partial(_has_coordinator, port, key), seconds=120, what=f"Kafka names a coordinator for {key}")
     for key in _one_for_each_state_partition(topic_id, partitions - 1):
@@ -58,9 +58,9 @@ def _one_for_each_state_partition(topic_id: bytes, partition: int) -> list[Share
 
 
 def _keeps_state(port: int, key: SharePartitionKey) -> bool:
-    """Tell whether the state partition of `key` is loaded, and has heard of the topic.
+    """Return whether the state partition of `key` is loaded and its coordinator has the topic's metadata.
 
-    It answers for a group that it has no state of; a partition of a topic it has not heard of is an error.
+    The summary of a group without state is a success. A topic that is missing in the metadata is an error.
     """
     topic = summary_api.ReadStateSummaryData(key.topic_id, [summary_api.PartitionData(key.partition, 0)])
     request = summary_api.ReadShareGroupStateSummaryRequest(key.group_id, [topic])

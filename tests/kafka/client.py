@@ -1,4 +1,4 @@
-"""Kafka's own Java clients, driven from Python: a JVM that takes commands line by line (java/Driver.java)."""
+"""Kafka's own Java clients, driven from Python: a JVM that reads commands from stdin (java/Driver.java)."""
 
 import itertools
 import json
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from tests.kafka.jars import KafkaJars
 from tests.kafka.processes import ChildProcess
 
-# Longer than any time that Kafka's clients wait by themselves (default.api.timeout.ms is 60 s).
+# Longer than the timeouts of Kafka's clients (default.api.timeout.ms is 60 s).
 _ANSWER_TIMEOUT_S = 180
 
 
 class KafkaClientError(Exception):
-    """A Kafka client threw an exception: the name of its Java class, and its text."""
+    """A Kafka client threw an exception. Contains the name of its Java class and its message."""
 
     def __init__(self, java_class: str, message: str | None) -> None:
         super().__init__(f"{java_class}: {message}")
@@ -24,7 +24,7 @@ class KafkaClientError(Exception):
 
 
 class Delivery(NamedTuple):
-    """A record as a share consumer got it. The first delivery of a record has the count 1."""
+    """A record that a share consumer received. The first delivery of a record has the count 1."""
 
     topic: str
     partition: int
@@ -34,16 +34,16 @@ class Delivery(NamedTuple):
 
 
 class CommitFailure(NamedTuple):
-    """Why a commit failed for a partition: the name of a Java exception, and its text."""
+    """The cause of a failed commit of a partition: the name of a Java exception, and its message."""
 
     java_class: str
     message: str | None
 
 
 class KafkaClient:
-    """A JVM with an admin client, a producer, and share consumers as they are opened.
+    """A JVM with an admin client, a producer, and any number of share consumers.
 
-    Its methods may be called from several threads.
+    The methods are thread-safe.
     """
 
     def __init__(self, jars: KafkaJars, bootstrap: str, directory: Path) -> None:
@@ -59,16 +59,16 @@ class KafkaClient:
         self._reader.start()
 
     def close(self) -> None:
-        """End the JVM at once; its consumers do not leave their groups."""
+        """Kill the JVM; its consumers do not leave their groups."""
         self.process.kill()
         self._reader.join()
 
     def create_topic(self, topic: str, *, partitions: int = 1) -> str:
-        """Create a topic and return its id as Kafka writes it (base64url, 22 characters)."""
+        """Create a topic and return its id in Kafka's format (base64url, 22 characters)."""
         return str(self.call("create_topic", topic=topic, partitions=partitions)["topic_id"])
 
     def topics(self) -> set[str]:
-        """Return the names of all topics, internal ones too."""
+        """Return the names of all topics, including internal topics."""
         return set(self.call("topics"))
 
     def set_group_config(self, group: str, settings: Mapping[str, str]) -> None:
@@ -82,13 +82,13 @@ class KafkaClient:
     def share_consumer(
         self, group: str, topic: str, settings: Mapping[str, str] | None = None
     ) -> "ShareConsumer":
-        """Open a share consumer of `topic` that acknowledges each record by itself."""
+        """Open a share consumer of `topic` with explicit acknowledgement of each record."""
         name = f"consumer-{next(self._ids)}"
         self.call("open", consumer=name, group=group, topic=topic, settings=dict(settings or {}))
         return ShareConsumer(self, name)
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Run one command of the driver and return its answer. Raises `KafkaClientError` for an exception."""
+        """Run one command of the driver and return its result. Raises `KafkaClientError` for an exception."""
         command_id = next(self._ids)
         answer: Future[Any] = Future()
         with self._lock:
@@ -106,28 +106,28 @@ class KafkaClient:
                 waiting.set_exception(KafkaClientError(failure["class"], failure["message"]))
             else:
                 waiting.set_result(answer["result"])
-        # The JVM is gone: nobody must wait for it.
+        # The JVM has ended: fail all pending commands.
         for waiting in self._waiting.values():
             waiting.set_exception(KafkaClientError("", f"the Kafka client ended, see {self.process.log}"))
 
 
 class ShareConsumer:
-    """A KafkaShareConsumer with explicit acknowledgement. Used by one thread at a time."""
+    """A KafkaShareConsumer with explicit acknowledgement. Not thread-safe."""
 
     def __init__(self, client: KafkaClient, name: str) -> None:
         self._client = client
         self._name = name
 
     def poll(self, timeout_ms: int = 1_000) -> list[Delivery]:
-        """Return the records that came within `timeout_ms`; they must be settled before the next poll."""
+        """Return the records that arrive within `timeout_ms`; acknowledge them before the next poll."""
         rows = self._client.call("poll", consumer=self._name, timeout_ms=timeout_ms)
         return [Delivery(*row) for row in rows]
 
     def settle(self, types: Sequence[str]) -> dict[tuple[str, int], CommitFailure | None]:
-        """Acknowledge what the last poll returned, each record with the type at its place, and commit.
+        """Acknowledge the records of the last poll, each with the type of the same index, and commit.
 
-        A type is ACCEPT, RELEASE or REJECT. Returns per (topic, partition) None if commitSync reported
-        success, else why not.
+        A type is ACCEPT, RELEASE or REJECT. For each (topic, partition), return None if commitSync reported
+        success, else the failure.
         """
         rows = self._client.call("settle", consumer=self._name, types=list(types))
         return {
@@ -136,8 +136,10 @@ class ShareConsumer:
         }
 
     def close(self) -> None:
-        """Leave the group, and wait until Kafka knows it, which consumers by themselves do not.
+        """Leave the group, and wait until the broker has removed the member.
 
-        The broker forgets what it holds in memory for a group that is empty.
+        A consumer's own close does not wait.
+
+        The broker then drops the in-memory state of the empty group.
         """
         self._client.call("close", consumer=self._name)

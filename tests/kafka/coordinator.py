@@ -1,4 +1,4 @@
-"""Our coordinator as a process, started as a user starts it."""
+"""The share coordinator as a process, started with the installed command."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from tests.kafka.served_process import INSTALLED, Build, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
-    """A `share-coordinator serve`. It keeps its data, too, over kills and starts."""
+    """A `share-coordinator serve` process. Its ports and data survive kills and restarts."""
 
     def __init__(
         self,
@@ -23,9 +23,10 @@ class CoordinatorProcess(ServedProcess):
         log: str = "journal",
         build: Build = INSTALLED,
     ) -> None:
-        """Prepare to serve brokers at `port` and people at `http_port`; nothing is started.
+        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`; nothing is
+        started.
 
-        Brokers are sent to `advertised_port`, if that is another one than `port`.
+        It advertises `advertised_port` to brokers, if that differs from `port`.
         """
         self.port = port
         self.data = directory / "journal"
@@ -41,7 +42,7 @@ class CoordinatorProcess(ServedProcess):
         super().__init__("share-coordinator", arguments, settings or {}, output, http_port, build)
 
     def share_partition(self, group: str, topic_id: str, partition: int) -> dict[str, Any] | None:
-        """Return the state that it keeps of a share-partition, as its API shows it; None if it has none."""
+        """Return the state of a share-partition as the HTTP API shows it; None if it has no state."""
         status, body = self.get(f"/api/v1/groups/{quote(group, safe='')}/{topic_id}/{partition}")
         assert status in (200, 404), body
         return json.loads(body) if status == 200 else None

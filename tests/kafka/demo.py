@@ -1,7 +1,7 @@
-"""`make demo`, all the way: a real Kafka whose share group lives in our coordinator, shown step by step.
+"""Run `make demo`: a real Kafka whose share-group state is stored in this coordinator, step by step.
 
-An unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a share consumer; in
-between the coordinator is killed.  Everything that is shown was answered by one of them.
+The demo starts an unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a
+share consumer.  It kills the coordinator in between.  All output comes from these processes.
 """
 
 import json
@@ -25,20 +25,20 @@ GROUP = "workers"
 TOPIC = "orders"
 RECORDS = 12
 
-# What the consumer does with a record, by its place in the first delivery; the rest is accepted.
+# The acknowledgement types by index in the first delivery; all other records are accepted.
 RELEASED = (4, 5)
 REJECTED = (7,)
 
 
 class StepPrinter:
-    """Prints the steps."""
+    """Prints the steps of the demo."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
         self._step = 0
 
     def step(self, title: str) -> None:
-        """Begin a step."""
+        """Print the title of the next step."""
         self._step += 1
         self._console.print(f"\n[bold]{self._step}. {title}[/bold]", soft_wrap=True)
 
@@ -47,7 +47,7 @@ class StepPrinter:
         self._console.print(f"   {text}", soft_wrap=True)
 
     def deliveries(self, deliveries: Sequence[Delivery], types: Sequence[str]) -> None:
-        """Print what a consumer got, and what it made of it."""
+        """Print the records that a consumer received, and their acknowledgement types."""
         table = Table("offset", "value", "delivery", "outcome", box=None, padding=(0, 2, 0, 3))
         for delivery, outcome in zip(deliveries, types, strict=True):
             table.add_row(
@@ -56,7 +56,7 @@ class StepPrinter:
         self._console.print(table)
 
     def state(self, state: dict[str, Any]) -> None:
-        """Print a share-partition as the coordinator's API tells it."""
+        """Print the state of a share-partition as the coordinator's API returns it."""
         self.say(
             f"start offset {state['start_offset']}, state epoch {state['state_epoch']}, "
             f"leader epoch {state['leader_epoch']}"
@@ -73,14 +73,14 @@ class StepPrinter:
 
 
 def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
-    """Poll until `count` records of one delivery are there."""
+    """Poll until records arrive, and return the records of that poll."""
     got = wait_until(lambda: consumer.poll(), seconds=120, what="records are delivered")
     assert len(got) >= min(count, 1)
     return got
 
 
 def play(rig: StandaloneRig, show: StepPrinter) -> None:
-    """Play the whole story on a running rig."""
+    """Run all steps of the demo on a running rig."""
     topic_id = rig.client.create_topic(TOPIC)
     path = f"/api/v1/groups/{quote(GROUP, safe='')}/{topic_id}/0"
 
@@ -133,13 +133,13 @@ def play(rig: StandaloneRig, show: StepPrinter) -> None:
 
 
 def without_kafka(missing: list[str]) -> int:
-    """Play a share-partition leader against a coordinator, where there is no Kafka to play with."""
+    """Run the demo with a simulated share-partition leader, for machines without Kafka's prerequisites."""
     print(f"Without a real Kafka: {how_to_get(missing)}\n", flush=True)
     return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
 
 
 def with_kafka(folder: Path) -> int:
-    """Start everything and play the story."""
+    """Start all processes and run the demo."""
     show = StepPrinter()
     release = RELEASES[-1]
     show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
@@ -152,7 +152,7 @@ def with_kafka(folder: Path) -> int:
 
 
 def main() -> int:
-    """Run the demo with Kafka, or without where a program for that is missing."""
+    """Run the demo with Kafka, or without Kafka if a required program is missing."""
     missing = missing_programs()
     if missing:
         return without_kafka(missing)

@@ -1,9 +1,9 @@
-"""Pytest fixtures for tests with a real broker, and what happens where a program they need is missing.
+"""Pytest fixtures for tests with a real broker.
 
-A test that uses them has the marker `broker`. Where Java, Maven or HAProxy is missing, those tests are left
-out, and one line at the end of the run says so and how to get them; where SHARE_COORDINATOR_REQUIRE_ALL=1
-is set (CI), they fail instead. A rig lives for all tests of its release, so what a test leaves in it (topics,
-groups) must have names of its own.
+A test that uses them has the marker `broker`. If Java, Maven or HAProxy is missing, these tests are
+deselected, and one line at the end of the run says how to install the programs. With
+SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead. All tests of a release share one rig, so each test
+needs unique names for topics and groups.
 """
 
 from collections.abc import Generator, Iterator
@@ -32,32 +32,34 @@ BUILT_IN = f"built-in-{NEWEST}"
 only_ours = pytest.mark.parametrize("rig", STANDALONE, indirect=True)
 
 _left_out = pytest.StashKey[int]()
-# What a worker of pytest-xdist tells the process that prints the summary.
+# The key under which a pytest-xdist worker reports its count to the controller process.
 _LEFT_OUT = "broker_tests_left_out"
 
 
-# Kafka's own coordinator is slow on a machine that others keep busy, too; that is no answer to compare with.
+# Kafka's coordinator is slow on a busy machine. Its write timeouts must not appear in the comparison.
 _PATIENT = {"share.coordinator.write.timeout.ms": "30000"}
 
 
 @pytest.fixture(scope="session")
 def newest_jars() -> KafkaJars:
-    """The jars of the release whose behaviour is ours."""
+    """The jars of the newest release, whose behaviour the coordinator reproduces."""
     return fetch_jars(NEWEST)
 
 
 @pytest.fixture(scope="session")
 def built_in(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
-    """A broker of the newest release that uses the share coordinator built into it."""
+    """A broker of the newest release with its built-in share coordinator."""
     with built_in_rig(newest_jars, tmp_path_factory.mktemp(f"built-in-{NEWEST}"), overrides=_PATIENT) as rig:
         yield rig
 
 
 @pytest.fixture(scope="session", params=[*STANDALONE, BUILT_IN])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
-    """A broker of each release in turn that is led to our coordinator; at last one that uses its own.
+    """A broker of each release in front of this coordinator; the last parameter is the built-in
+    coordinator.
 
-    The last is the control: a test that fails there asks for what Kafka does not do.
+    The built-in coordinator is the control: a test that fails with it expects behaviour that Kafka does not
+    have.
     """
     if request.param == BUILT_IN:
         yield request.getfixturevalue("built_in")
@@ -69,21 +71,21 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def standalone(rig: BuiltInRig) -> StandaloneRig:
-    """The rig, for a test with the mark `only_ours`, which has no control: it kills our coordinator."""
+    """The rig for tests marked `only_ours`, which kill this coordinator and have no control run."""
     assert isinstance(rig, StandaloneRig)
     return rig
 
 
 @pytest.fixture
 def three_brokers(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ThreeBrokerRig]:
-    """Three brokers of the newest release, whose share-group state lives in our coordinator."""
+    """Three brokers of the newest release, whose share-group state is stored in this coordinator."""
     with three_broker_rig(newest_jars, tmp_path) as rig:
         yield rig
 
 
 @pytest.fixture(scope="session")
 def built_in_coordinator(built_in: BuiltInRig) -> BuiltInCoordinator:
-    """Kafka's own share coordinator with every state partition loaded, and a topic to keep state of."""
+    """Kafka's own share coordinator with every state partition loaded, and a topic for its state."""
     return ready_coordinator(built_in, topic="conformance", partitions=4)
 
 
@@ -108,7 +110,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put the end of every process's log into the report of a test that failed."""
+    """Add the end of every process's log to the report of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         rigs = [value for value in item.funcargs.values() if isinstance(value, BuiltInRig | ThreeBrokerRig)]
@@ -125,7 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over from a worker of pytest-xdist what it left out; each worker has collected all tests."""
+    """Take the count of deselected tests from a pytest-xdist worker; each worker has collected all tests."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
 
 

@@ -1,4 +1,4 @@
-"""HAProxy, from deploy/haproxy/haproxy.cfg as it is, on ports that a test chose."""
+"""HAProxy with deploy/haproxy/haproxy.cfg unchanged, on ports chosen by a test."""
 
 import socket
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ HAPROXY_CFG = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
 
 
 class HAProxy:
-    """An HAProxy in front of one broker. Its log has a line for each connection that ended."""
+    """An HAProxy in front of one broker. It logs a line for each closed connection."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class HAProxy:
         assert program is not None, "haproxy is not installed"
         self.process = ChildProcess(
             "HAProxy",
-            # -db: in the foreground, so that it is ours to end.
+            # -db keeps HAProxy in the foreground, so that the test can end the process.
             [program, "-db", "-f", str(HAPROXY_CFG)],
             directory / "haproxy.log",
             environment={
@@ -44,7 +44,7 @@ class HAProxy:
         )
 
     def start(self) -> None:
-        """Start and wait until it listens."""
+        """Start HAProxy and wait until it listens."""
         self.process.start()
         self.process.wait_ready(lambda: accepts_connections(self.port), seconds=60)
 
@@ -53,6 +53,6 @@ class HAProxy:
 
 
 def accepts_connections(port: int) -> bool:
-    """Tell whether somebody listens at `port` of the loopback address."""
+    """Return whether a process listens at `port` of the loopback address."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,7 +1,7 @@
-"""Kafka's jars, fetched with Maven once per release and kept in a directory of this repository.
+"""Kafka's jars, fetched with Maven once per release and cached in a directory of this repository.
 
-A release directory appears under its final name only when it is complete, and one process at a time fills
-it: whoever finds it can use it.
+One process at a time fills a release directory. The directory gets its final name when it is complete, so an
+existing directory is always usable.
 """
 
 import fcntl
@@ -24,27 +24,27 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _JAVA_SOURCES = Path(__file__).with_name("java")
 _CLASSES, _ARCHIVE = "driver.jar", "kafka.jsa"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-# Maven has no command-line tools of 4.4.0; those of 4.3.1 work with it.
+# Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
-# What the command-line tools bring along for Kafka Connect: half of the download, needed by no test.
+# Dependencies of the command-line tools for Kafka Connect: half of the download, not needed by any test.
 _UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms")
 
 
 class Jvm(NamedTuple):
-    """How a JVM is to run; with `archived_classes` it finds what it loads ready made (`_archived`)."""
+    """Heap and options of a JVM; `archived_classes` enables a class data sharing archive (`_archived`)."""
 
     heap_mb: int
     options: tuple[str, ...]
     archived_classes: bool = False
 
 
-# Short-lived processes on few cores: the quick compiler and the smallest garbage collector start fastest.
+# Short-lived processes on few cores: the C1 compiler and the serial garbage collector start fastest.
 _QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 QUICK_JVM = Jvm(256, _QUICK, archived_classes=True)
 QUICK_BROKER_JVM = Jvm(512, _QUICK, archived_classes=True)
 
-# What is measured runs as Kafka's own scripts start it: kafka-run-class.sh has these options, the heap is
-# that of kafka-server-start.sh and of kafka-share-consumer-perf.sh.
+# Benchmarks use the options of Kafka's own scripts: kafka-run-class.sh, and the heap sizes of
+# kafka-server-start.sh and kafka-share-consumer-perf.sh.
 _AS_SHIPPED = (
     "-server",
     "-XX:+UseG1GC",
@@ -54,7 +54,7 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# A JVM's own warnings go to standard output otherwise, in the middle of what its program says.
+# By default, a JVM writes its warnings to standard output, mixed with the output of the program.
 _WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
@@ -62,7 +62,7 @@ SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
 
 @dataclass(frozen=True)
 class KafkaJars:
-    """One release of Kafka, ready to run."""
+    """The jars of one Kafka release."""
 
     release: str
     directory: Path
@@ -86,7 +86,7 @@ class KafkaJars:
     def run(
         self, main_class: str, *arguments: str, seconds: float = 180, jvm: Jvm = QUICK_JVM
     ) -> "subprocess.CompletedProcess[str]":
-        """Run `main_class` to its end; its exit code is the caller's to check."""
+        """Run `main_class` to completion; the caller checks the exit code."""
         return subprocess.run(
             self.java(main_class, *arguments, jvm=jvm),
             capture_output=True,
@@ -96,11 +96,11 @@ class KafkaJars:
         )
 
     def _class_path(self) -> str:
-        # In an order of ours: an archive of classes is good for one order only.
+        # Sorted, because an archive of classes is valid for one class-path order only.
         return os.pathsep.join(map(str, [self._classes(), *sorted(self.directory.glob("*.jar"))]))
 
     def _classes(self) -> Path:
-        """Return the jar of `tests/kafka/java`; it is made again when a source changes."""
+        """Return the jar of `tests/kafka/java`; it is rebuilt when a source changes."""
         sources = sorted(_JAVA_SOURCES.glob("*.java"))
         made = self.directory.parent / f"driver-{_digest(*(source.read_bytes() for source in sources))}"
         if not made.exists():
@@ -112,11 +112,11 @@ class KafkaJars:
         return made / _CLASSES
 
     def _archived(self, class_path: str) -> list[str]:
-        """Return the option that has a JVM take its classes from an archive (JEP 350), which is made first.
+        """Return the JVM option for a class data sharing archive (JEP 350), which is created if missing.
 
-        A broker needs two thirds as much of a processor to start then, and tests start hundreds. The archive
-        is what a broker leaves that starts and ends; it is good for one JVM and one class path, and only as
-        long as neither has changed. A JVM that leaves none goes without.
+        With an archive, a broker needs two thirds of the processor time to start, and tests start hundreds of
+        brokers. The archive is written by a broker that starts and stops. It is valid for one JVM and one
+        class path until either changes. If the JVM writes no archive, return no options.
         """
         java = Path(_program("java")).resolve()
         ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]
@@ -131,8 +131,8 @@ class KafkaJars:
 
 
 def _leave_archive(jars: KafkaJars, archive: Path) -> None:
-    """Run a broker from its start to its end for the archive of classes that it leaves."""
-    # Here and not above: that module needs this one.
+    """Start and stop a broker, which writes the archive of classes at exit."""
+    # Imported here, because that module imports this one.
     from tests.kafka.broker import Broker
 
     options = (*QUICK_BROKER_JVM.options, f"-XX:ArchiveClassesAtExit={archive}")
@@ -147,9 +147,9 @@ def _digest(*parts: bytes) -> str:
 
 
 def fetch_jars(release: str) -> KafkaJars:
-    """Return the jars of `release`, fetched first if they are not here.
+    """Return the jars of `release`, after fetching them if they are not cached.
 
-    They are kept in `.kafka/RELEASE` of the repository, or in KAFKA_JARS_DIR/RELEASE.
+    The cache is `.kafka/RELEASE` of the repository, or KAFKA_JARS_DIR/RELEASE.
     """
     cache = Path(os.environ.get("KAFKA_JARS_DIR") or REPOSITORY / ".kafka")
     jars = cache.resolve() / release / "jars"
@@ -199,9 +199,10 @@ def _dependency(group: str, artifact: str, version: str, without: tuple[str, ...
 
 @contextmanager
 def _filled_once(directory: Path) -> Iterator[Path | None]:
-    """Yield a directory to fill, which becomes `directory` at the end; or None if that exists by now.
+    """Yield a directory to fill, which is renamed to `directory` at the end; or None if `directory`
+    exists.
 
-    Holds a lock meanwhile, against another process that wants to fill the same one.
+    Holds a lock against other processes that fill the same directory.
     """
     with directory.with_name(directory.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -209,7 +210,7 @@ def _filled_once(directory: Path) -> Iterator[Path | None]:
             yield None
             return
         unfinished = directory.with_name(directory.name + ".unfinished")
-        # What an earlier run left when it was killed.
+        # Remains of an earlier run that was killed.
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         yield unfinished

@@ -8,7 +8,7 @@ from tests.kafka.served_process import ServedProcess
 
 
 class ObserverProcess(ServedProcess):
-    """An observer of one topic of a cluster. It logs into `directory`."""
+    """An observer of the state topic of a cluster. Its log file is in `directory`."""
 
     def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         """Prepare to observe the cluster's own share coordinator; nothing is started."""

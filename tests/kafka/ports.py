@@ -1,9 +1,8 @@
-"""Free TCP ports on the loopback address that stay free.
+"""Reserve free TCP ports on the loopback address.
 
-A broker that is killed must come back on its old port. So ports are taken below the range from which the
-kernel picks ports for outgoing connections: no connection of a test can take one in between. And each is
-claimed for as long as this process lives, so that no other test run, and no other worker of this one, hands
-out the port of a process that is down for the moment.
+A killed broker must restart on its old port. So ports are taken from below the kernel's range for outgoing
+connections, where no connection of a test can occupy them. Each port is also locked until this process ends.
+No other test run or worker returns the port while its process is down.
 """
 
 import fcntl
@@ -17,7 +16,7 @@ from typing import IO
 
 _LOWEST = 15_000
 _handed_out: set[int] = set()
-# The state of the one that everybody shares is set by tests that draw at random.
+# Tests seed the shared generator of `random`, so this module uses its own.
 _dice = random.SystemRandom()
 
 
@@ -38,12 +37,12 @@ def _is_free(port: int) -> bool:
 
 @cache
 def _claims() -> IO[bytes]:
-    """Return the file in which a lock of the byte at a place is the claim to the port of that number."""
+    """Return the lock file of all test runs. A lock of byte N reserves port N."""
     return Path(tempfile.gettempdir(), f"ports-of-tests-{os.getuid()}").open("ab")
 
 
 def _is_claimed(port: int) -> bool:
-    """Claim a port until the end of this process; tell whether that was possible."""
+    """Reserve a port until the end of this process; return whether that succeeded."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
@@ -52,7 +51,7 @@ def _is_claimed(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports on which nobody listens, none of them returned before to anybody."""
+    """Return `count` different unused ports. No port is returned twice."""
     candidates = list(range(_LOWEST, max(_kernel_range_start(), _LOWEST + 1_000)))
     _dice.shuffle(candidates)
     chosen: list[int] = []

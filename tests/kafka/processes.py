@@ -1,7 +1,7 @@
 """Child processes with a log file, and waiting for conditions with a deadline.
 
-Every child leads a process group of its own and is known to the reaper (reaper.py) as long as it lives:
-however the test run ends, no child survives it.
+Every child leads its own process group and is registered with the reaper (reaper.py) while it runs. No child
+survives the test run, however the run ends.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 
 T = TypeVar("T")
 
-# Ours, as it was installed beside this Python: what a user types.
+# The command installed in the environment of this Python, as a user runs it.
 PROGRAM = str(Path(sys.executable).with_name("share-coordinator"))
 
 _POLL_S = 0.02
@@ -26,13 +26,13 @@ _LOG_TAIL_BYTES = 4_000
 
 
 class ConditionTimeout(AssertionError):
-    """A condition did not come true before its deadline. The text says which, and what was seen."""
+    """A condition did not become true before its deadline. The message contains the condition."""
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
-    """Return the first true value of `condition`, asked again and again for `seconds`.
+    """Return the first true value of `condition`, which is polled for `seconds`.
 
-    Raises `ConditionTimeout` with `what` after that time. What `condition` raises is not caught.
+    Raises `ConditionTimeout` with `what` after that time. Exceptions of `condition` propagate.
     """
     deadline = time.monotonic() + seconds
     while not (value := condition()):
@@ -62,20 +62,20 @@ def _tell_reaper(change: str, pid: int) -> None:
 
 
 def raise_session(pid: int) -> None:
-    """Give the session of a process the priority that we have.
+    """Give the session of a process the priority of this process.
 
-    Linux shares the processors out among sessions first, and only within one by the priority of its
-    processes: without this, one that was started with `nice` would have its priority among itself alone.
+    Linux divides processor time among sessions first, and by process priority only within a session. Without
+    this, a low priority set with `nice` has no effect on processes of other sessions.
     """
     priority = os.getpriority(os.PRIO_PROCESS, 0)
     if priority:
-        # Where sessions are not scheduled as groups there is no such file; a stranger's may not be written.
+        # The file is missing without autogroup scheduling, and not writable for processes of other users.
         with suppress(OSError):
             Path(f"/proc/{pid}/autogroup").write_text(str(priority))
 
 
 class ChildProcess:
-    """One program that a test starts, kills and starts again. Its output is appended to `log`."""
+    """A program that a test starts, kills and restarts. Its output is appended to `log`."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class ChildProcess:
     ) -> None:
         """Prepare a process; nothing is started.
 
-        With `piped`, standard input and output are pipes (`stdin`, `stdout`), and only standard error goes
-        to the log.
+        With `piped`, standard input and output are pipes (`stdin`, `stdout`), and only standard error is
+        written to the log.
         """
         self.name = name
         self.command = list(command)
@@ -100,7 +100,7 @@ class ChildProcess:
         self._log_start = 0
 
     def start(self) -> None:
-        """Start the program. A later `logged` looks only at what is logged from here on."""
+        """Start the program. `logged` counts only output after this start."""
         assert not self.running, f"{self.name} is running already"
         pipe = subprocess.PIPE if self._piped else None
         with self.log.open("ab") as log:
@@ -139,7 +139,7 @@ class ChildProcess:
         return self._process.stdout
 
     def logged(self, text: str) -> int:
-        """Return how many times `text` was logged since the last start."""
+        """Return the number of occurrences of `text` in the log since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().count(text.encode())
@@ -148,8 +148,9 @@ class ChildProcess:
         return self.log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
 
     def wait_ready(self, ready: Callable[[], object], *, seconds: float) -> None:
-        """Wait until `ready()`. Raises `ConditionTimeout` with the end of the log if it ends or takes
-        longer.
+        """Wait until `ready()` is true.
+
+        Raises `ConditionTimeout` with the end of the log if the process ends or the time is over.
         """
         try:
             wait_until(
@@ -161,11 +162,11 @@ class ChildProcess:
             raise ConditionTimeout(f"{self.name} ended before it was ready\n{self.log}:\n{self.log_tail()}")
 
     def kill(self) -> None:
-        """End the whole process group at once (SIGKILL) and wait for it. Nothing happens if it is over."""
+        """Kill the whole process group (SIGKILL) and wait for it. Does nothing if the process has ended."""
         self._end(signal.SIGKILL, seconds=60)
 
     def stop(self, *, seconds: float = 90) -> None:
-        """Ask the process to end (SIGTERM) and wait; kill it and raise `ConditionTimeout` after `seconds`."""
+        """Stop the process with SIGTERM and wait; after `seconds`, kill it and raise `ConditionTimeout`."""
         try:
             self._end(signal.SIGTERM, seconds=seconds)
         except subprocess.TimeoutExpired:
@@ -177,7 +178,7 @@ class ChildProcess:
         if process is None:
             return
         if process.poll() is None:
-            # Only SIGKILL is for the group: a polite stop is the business of the process itself.
+            # SIGKILL goes to the whole group. SIGTERM goes to the process only, which stops its own children.
             if how is signal.SIGKILL:
                 os.killpg(process.pid, how)
             else:

@@ -1,8 +1,8 @@
-"""A small process that outlives the test run for a moment, to kill what the run started.
+"""Kill the remaining child processes of a test run after the run has ended.
 
-It reads "+PID" and "-PID" lines and remembers the process groups. When its standard input ends, for
-whatever reason the test run ended (kill -9 too), it kills those that are left. It imports nothing of ours:
-it is run as a script.
+The reaper reads "+PID" and "-PID" lines and stores the process groups. Its standard input closes when the
+test run ends, even by SIGKILL. Then it kills the groups that are left. It runs as a script and imports no
+project modules.
 """
 
 import contextlib
@@ -25,6 +25,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # A Ctrl-C at the terminal is for the test run; its end reaches us as the end of the input.
+    # Ctrl-C also reaches this process. It ignores the signal and waits for the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main()

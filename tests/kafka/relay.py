@@ -1,4 +1,4 @@
-"""Our relay as a process, started as a user starts it."""
+"""The relay as a process, started with the installed command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +32,10 @@ class RelayProcess(ServedProcess):
         super().__init__("share-coordinator relay", arguments, settings or {}, log, http_port)
 
     def figure(self, name: str) -> float:
-        """Return a metric of its own: `name` without prefix, with labels as written. 0: not there."""
+        """Return the value of a relay metric: `name` without prefix, labels as exposed.
+
+        0 if it is missing.
+        """
         for line in self.get("/metrics")[1].decode().splitlines():
             metric, _, value = line.rpartition(" ")
             if metric == f"share_coordinator_relay_{name}":

@@ -1,6 +1,6 @@
-"""Brokers that log in to each other, the relay in front of each, and one coordinator behind all of them.
+"""Brokers that authenticate to each other, a relay in front of each, and one coordinator for all of them.
 
-The coordinator is advertised at the first relay, so everything that a broker says to it comes that way.
+The coordinator advertises the address of the first relay, so all requests of brokers to it pass that relay.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from tests.kafka.secured import BrokerSecurity
 
 @dataclass(frozen=True)
 class RelayedRig:
-    """Running brokers, each behind a relay, whose share-group state lives in our coordinator."""
+    """Running brokers, each behind a relay, whose share-group state is stored in this coordinator."""
 
     brokers: Sequence[Broker]
     relays: Sequence[RelayProcess]
@@ -28,7 +28,7 @@ class RelayedRig:
 
     @property
     def relay(self) -> RelayProcess:
-        """The first relay; of one broker the only one."""
+        """The first relay, which is the only one of a single broker."""
         return self.relays[0]
 
 
@@ -41,7 +41,7 @@ def relayed_rig(
     *,
     brokers: int = 1,
 ) -> Iterator[RelayedRig]:
-    """Start all of it, and kill it at the end. `settings` are those of the relays."""
+    """Start all processes, and kill them at the end. `settings` are those of the relays."""
     with ExitStack() as stack:
         ports = free_ports(brokers)
         coordinator_port, coordinator_http_port = free_ports(2)
@@ -76,7 +76,7 @@ def relayed_rig(
             stack.callback(relay.kill)
             relay.start()
             stack.callback(broker.kill)
-            # None of them is ready before most of them run.
+            # No broker is ready before a majority of brokers runs.
             broker.process.start()
             all_brokers.append(broker)
             relays.append(relay)

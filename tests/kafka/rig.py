@@ -1,13 +1,13 @@
-"""A broker with everything around it, started and ended as one.
+"""A broker, its clients and a coordinator, started and stopped together.
 
 `BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker: the control that shows
-what Kafka does. `StandaloneRig` is the same broker led to ours:
+Kafka's own behaviour. `StandaloneRig` is the same broker in front of this coordinator:
 
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 
-`ThreeBrokerRig` is three brokers, each behind an HAProxy of its own, and one coordinator for all of them.
-`ReplicatedRig` is the same with a coordinator beside each broker; they keep state in a topic of that cluster
-and share the shards in a group.
+`ThreeBrokerRig` is three brokers, each behind its own HAProxy, and one coordinator for all of them.
+`ReplicatedRig` has three coordinators, one for each broker. They store state in a topic of that cluster and
+share the shards in a group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from tests.kafka.share_group_tool import ShareGroupTool
 
 @dataclass(frozen=True)
 class BuiltInRig:
-    """A running broker that uses the share coordinator built into it."""
+    """A running broker that uses its built-in share coordinator."""
 
     broker: Broker
     client: KafkaClient
@@ -40,7 +40,7 @@ class BuiltInRig:
 
 @dataclass(frozen=True)
 class StandaloneRig(BuiltInRig):
-    """A running broker whose share-group state lives in our coordinator."""
+    """A running broker whose share-group state is stored in this coordinator."""
 
     haproxy: HAProxy
     coordinator: CoordinatorProcess
@@ -52,7 +52,7 @@ class StandaloneRig(BuiltInRig):
 
 @dataclass(frozen=True)
 class ThreeBrokerRig:
-    """Three running brokers whose share-group state lives in our coordinator."""
+    """Three running brokers whose share-group state is stored in this coordinator."""
 
     brokers: Sequence[Broker]
     client: KafkaClient
@@ -71,7 +71,7 @@ class ThreeBrokerRig:
 
 @dataclass(frozen=True)
 class ReplicatedRig:
-    """Three running brokers with a coordinator of ours beside each. The coordinators are not started."""
+    """Three running brokers with one coordinator for each. The coordinators are not started."""
 
     brokers: Sequence[Broker]
     client: KafkaClient
@@ -101,7 +101,10 @@ def built_in_rig(
     jvm: Jvm = QUICK_BROKER_JVM,
     overrides: Mapping[str, str] | None = None,
 ) -> Iterator[BuiltInRig]:
-    """Start a broker with its own share coordinator; kill it at the end. `overrides` are broker settings."""
+    """Start a broker with its built-in share coordinator; kill it at the end.
+
+    `overrides` are broker settings.
+    """
     with ExitStack() as stack:
         broker = Broker(jars, directory, jvm=jvm, overrides=overrides)
         stack.callback(broker.kill)
@@ -118,7 +121,7 @@ def standalone_rig(
     jvm: Jvm = QUICK_BROKER_JVM,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[StandaloneRig]:
-    """Start our coordinator, HAProxy and a broker that is led to it; kill all of them at the end."""
+    """Start a coordinator, HAProxy and a broker that uses the coordinator; kill all of them at the end."""
     with ExitStack() as stack:
         coordinator = _coordinator(stack, directory, settings)
         broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, new_cluster(), 1, jvm)
@@ -129,7 +132,7 @@ def standalone_rig(
 
 @contextmanager
 def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRig]:
-    """Start our coordinator and three brokers that are led to it; kill all of them at the end."""
+    """Start a coordinator and three brokers that use it; kill all of them at the end."""
     with ExitStack() as stack:
         coordinator = _coordinator(stack, directory)
         cluster = new_cluster(brokers=3)
@@ -139,7 +142,7 @@ def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRi
 
 @contextmanager
 def replicated_rig(jars: KafkaJars, directory: Path, settings: Mapping[str, str]) -> Iterator[ReplicatedRig]:
-    """Start three brokers, and prepare a coordinator beside each; kill all of them at the end."""
+    """Start three brokers, and prepare a coordinator for each; kill all of them at the end."""
     with ExitStack() as stack:
         cluster = new_cluster(brokers=3)
         coordinators = [
@@ -152,7 +155,7 @@ def replicated_rig(jars: KafkaJars, directory: Path, settings: Mapping[str, str]
 def _replica(
     stack: ExitStack, directory: Path, cluster: Membership, node_id: int, settings: Mapping[str, str]
 ) -> CoordinatorProcess:
-    """Return a coordinator that is not started yet; it will sit beside the broker with this id."""
+    """Return a coordinator, not started yet, for the broker with this id."""
     own = directory / f"coordinator-{node_id}"
     own.mkdir()
     port, http_port = free_ports(2)
@@ -184,13 +187,13 @@ def _fronted_cluster(
     coordinators: Sequence[CoordinatorProcess],
     cluster: Membership,
 ) -> tuple[list[Broker], list[HAProxy]]:
-    """Start the brokers of a cluster, each behind an HAProxy that leads to the coordinator at its place."""
+    """Start the brokers of a cluster, each behind an HAProxy for the coordinator of the same index."""
     brokers, haproxies = [], []
     for member, coordinator in zip(cluster.members, coordinators, strict=True):
         own = directory / f"broker-{member.node_id}"
         own.mkdir()
         broker, haproxy = _fronted_broker(stack, jars, own, coordinator, cluster, member.node_id)
-        # None of them is ready before most of them run.
+        # No broker is ready before a majority of brokers runs.
         broker.process.start()
         brokers.append(broker)
         haproxies.append(haproxy)
@@ -208,7 +211,7 @@ def _fronted_broker(
     node_id: int,
     jvm: Jvm = QUICK_BROKER_JVM,
 ) -> tuple[Broker, HAProxy]:
-    """Return a broker that is not started yet, and the HAProxy in front of it, which is."""
+    """Return a broker, not started yet, and the running HAProxy in front of it."""
     (port,) = free_ports(1)
     broker = Broker(jars, directory, interbroker_port=port, cluster=cluster, node_id=node_id, jvm=jvm)
     haproxy = HAProxy(

@@ -1,4 +1,4 @@
-"""Settings of brokers whose inter-broker listener wants a login, TLS, or both."""
+"""Broker settings for an inter-broker listener with SASL, TLS, or both."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,14 +12,14 @@ _LOGIN_MODULES = {
 
 
 class Login(NamedTuple):
-    """A user and the password."""
+    """A user name and a password."""
 
     user: str
     password: str
 
 
 class BrokerSecurity(NamedTuple):
-    """What `Broker` takes: settings, and words for the storage tool."""
+    """Broker settings, and arguments of the storage tool."""
 
     overrides: Mapping[str, str]
     format_flags: Sequence[str] = ()
@@ -32,10 +32,10 @@ def sasl_between_brokers(
     tls: Mapping[str, str] | None = None,
     session_ms: int = 0,
 ) -> BrokerSecurity:
-    """Have brokers log in to each other; `others` are users that may log in too.
+    """Return settings for SASL between brokers; `others` are additional users.
 
-    `tls` are further settings of the listener, for SASL_SSL; `session_ms` after which who logged in has to do
-    so again (0: never).
+    `tls` are further settings of the listener, for SASL_SSL. `session_ms` is the time after which a
+    connection must authenticate again (0: never).
     """
     module = _LOGIN_MODULES[mechanism]
     login = f'{module} required username="{brokers.user}" password="{brokers.password}"'
@@ -62,7 +62,7 @@ def sasl_between_brokers(
 def tls_between_brokers(
     keystore: str, trusted: str, *, client_auth: str = "none", prefix: str = "listener.name.internal."
 ) -> dict[str, str]:
-    """Return a listener's TLS settings: PEM files of its certificate with its key, and of authorities."""
+    """Return a listener's TLS settings: PEM files of the certificate with its key, and of the authorities."""
     return {
         f"{prefix}ssl.keystore.type": "PEM",
         f"{prefix}ssl.keystore.location": keystore,

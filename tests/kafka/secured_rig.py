@@ -1,8 +1,8 @@
-"""A broker whose inter-broker listener is secured, led straight to our own secured port.
+"""A broker with a secured inter-broker listener, connected directly to the coordinator's secured port.
 
-A broker that is alone says nothing on its inter-broker listener that matters but to the share coordinator, so
-that listener is advertised at the coordinator's port, with no splitter in the way: what connects there is
-Kafka's own client, with the broker's own certificate or login.
+A single broker uses its inter-broker listener only for requests to the share coordinator. So the listener is
+advertised at the coordinator's port, without a proxy. The coordinator's peer is Kafka's own client, with the
+broker's certificate or login.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,9 @@ from tests.kafka.secured import BrokerSecurity
 
 @dataclass(frozen=True)
 class SecuredRig:
-    """A running broker whose share-group state lives in our coordinator, which asks it who it is."""
+    """A running broker whose share-group state is stored in this coordinator, which authenticates the
+    broker.
+    """
 
     broker: Broker
     coordinator: CoordinatorProcess
@@ -31,7 +33,7 @@ class SecuredRig:
 def secured_rig(
     jars: KafkaJars, directory: Path, security: BrokerSecurity, settings: Mapping[str, str]
 ) -> Iterator[SecuredRig]:
-    """Start all of it, and kill it at the end. `settings` are those of the coordinator."""
+    """Start all processes, and kill them at the end. `settings` are those of the coordinator."""
     with ExitStack() as stack:
         port, http_port = free_ports(2)
         coordinator = CoordinatorProcess(directory, port=port, http_port=http_port, settings=settings)

@@ -1,4 +1,4 @@
-"""A process of ours that serves people over HTTP, started as a user starts it."""
+"""A process of the project with an HTTP endpoint, started with the installed command."""
 
 import http.client
 from collections.abc import Iterable, Mapping
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from tests.kafka.processes import PROGRAM, ChildProcess
 
-# Not how long it takes, but how long a machine with other work to do may take.
+# Not the usual duration, but the upper bound on a busy machine.
 _READY_S = 120
 _STOP_S = 90
 _ANSWER_S = 60
 
 
 class Build(NamedTuple):
-    """The program to start: its command, and the environment that the command needs."""
+    """The program to start: its command, and the environment variables that the command needs."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
@@ -24,7 +24,7 @@ INSTALLED = Build((PROGRAM,), {})
 
 
 class ServedProcess:
-    """A long-running command of `share-coordinator`. It keeps its ports over kills and starts."""
+    """A long-running `share-coordinator` command. Its ports survive kills and restarts."""
 
     def __init__(
         self,
@@ -42,20 +42,20 @@ class ServedProcess:
         self.process = ChildProcess(name, command, log, environment=build.environment)
 
     def start(self) -> None:
-        """Start and wait until it says that it is ready."""
+        """Start the process and wait until /readyz succeeds."""
         self.process.start()
         self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=_READY_S)
 
     def kill(self) -> None:
-        """End it as a power cut would (kill -9)."""
+        """Kill the process with SIGKILL, as in a power failure."""
         self.process.kill()
 
     def stop(self) -> None:
-        """End it in good order (SIGTERM), which must not take for ever."""
+        """Stop the process with SIGTERM, which must succeed before a deadline."""
         self.process.stop(seconds=_STOP_S)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Return status and body of its answer over HTTP; (0, b"") while nobody listens."""
+        """Return status and body of a GET request; (0, b"") if the process does not answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=_ANSWER_S)
         try:
             connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""Kafka's `kafka-share-groups.sh`, run as it is."""
+"""Kafka's `kafka-share-groups.sh`, unmodified."""
 
 import subprocess
 from typing import NamedTuple
@@ -9,7 +9,7 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
 class DescribedOffset(NamedTuple):
-    """A line of `--describe --offsets`; None where the tool prints a dash or has no such column."""
+    """A line of `--describe --offsets`; None for a dash or a missing column."""
 
     group: str
     topic: str
@@ -19,7 +19,7 @@ class DescribedOffset(NamedTuple):
 
 
 class ShareGroupTool:
-    """The share groups of one cluster. Each method runs the tool once and returns what it printed."""
+    """The share groups of one cluster. Each method runs the tool once."""
 
     def __init__(self, jars: KafkaJars, bootstrap: str) -> None:
         self._jars = jars
@@ -56,20 +56,20 @@ class ShareGroupTool:
         return self.run("--list").split()
 
     def run(self, *options: str) -> str:
-        """Run the tool and return what it printed. An error fails the test."""
+        """Run the tool and return its output. An error fails the test."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
         assert not _failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def run_failing(self, *options: str) -> str:
-        """Run the tool, which must end in an error, and return what it printed."""
+        """Run the tool, which must fail, and return its output."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
         assert _failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout
 
 
 def _failed(done: "subprocess.CompletedProcess[str]") -> bool:
-    # After most errors the tool's exit code is 0.
+    # The tool's exit code is 0 after most errors.
     return done.returncode != 0 or "Error:" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""A TCP way between processes of a test that can be cut, as by a rule of a firewall: nobody is told."""
+"""A TCP proxy between processes of a test. It can drop the connectivity silently, like a firewall rule."""
 
 import socket
 import threading
@@ -9,10 +9,10 @@ _HERE = "127.0.0.1"
 
 
 class TcpProxy:
-    """Leads connections from one port to another. While it is cut, what is sent waits, in both directions."""
+    """Forwards connections from one port to another. While it is cut, sent data waits in both directions."""
 
     def __init__(self, port: int, to_port: int) -> None:
-        """Listen at `port`; whoever is there is led to `to_port`, both on this machine."""
+        """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
         self._to_port = to_port
         self._open = threading.Event()
         self._open.set()
@@ -21,17 +21,17 @@ class TcpProxy:
         self._begin(self._accept)
 
     def cut(self) -> None:
-        """Let nothing through."""
+        """Stop forwarding in both directions."""
         self._open.clear()
 
     def mend(self) -> None:
-        """Let everything through, also what waited."""
+        """Continue forwarding, including the data that waited."""
         self._open.set()
 
     def close(self) -> None:
-        """Accept nobody any more, and wait until all connections are over: one end of each must be gone."""
+        """Stop accepting, and wait until all connections have ended. One peer of each must have closed it."""
         self.mend()
-        # Only that wakes up who waits for the next one.
+        # Only a shutdown of the listening socket interrupts `accept`.
         self._listening.shutdown(socket.SHUT_RDWR)
         while self._threads:
             self._threads.pop().join()
@@ -60,7 +60,7 @@ class TcpProxy:
             while data := source.recv(1 << 16):
                 self._open.wait()
                 sink.sendall(data)
-        # The other direction ends with this one.
+        # The end of one direction ends the other direction.
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Requests to a broker that no Kafka client sends: only brokers ask each other these."""
+"""Send requests to a broker that only brokers send each other."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ HOST = "127.0.0.1"
 
 
 def ask(port: int, api: Any, version: int, request: Any) -> Any:
-    """Send one request over a connection of its own to `port` of the loopback address; return the response.
+    """Send one request over a new connection to `port` of the loopback address; return the response.
 
     `api` is a module of `protocol.messages`, and `version` a flexible version of it.
     """
