@@ -1,4 +1,4 @@
-"""A cluster with its coordinators under load, and what a disaster cost."""
+"""A cluster with its coordinators under load, and the measured effect of each failure."""
 
 import asyncio
 import json
@@ -31,19 +31,19 @@ STATE_TOPIC = "_share-coordinator-state"
 GROUP = "share-coordinator"
 SETTINGS = {
     "share.coordinator.state.topic.num.partitions": str(STATE_PARTITIONS),
-    # The shortest that brokers allow by default.
+    # The shortest session timeout that brokers allow by default.
     "session.timeout.ms": "6000",
-    # So often that there is a snapshot and something to prune all the time.
+    # So often that a snapshot and redundant records exist at any time.
     "share.coordinator.snapshot.update.records.per.snapshot": "50",
     "share.coordinator.state.topic.prune.interval.ms": "2000",
 }
 STUBBORN_EACH = 4
-# Nothing may take longer than this, however slow the machine is.
+# The deadline of every step, even on a slow machine.
 BOUND_S = 120.0
 
 
 class Row(NamedTuple):
-    """What one disaster cost, in seconds: how long writes to the worst shard and to the median one failed."""
+    """The effect of one failure, in seconds without a successful write on the worst and the median shard."""
 
     name: str
     worst_s: float
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 class ChaosCluster:
-    """The rig, those who use it, and the rows. Its coroutines run on one event loop."""
+    """The rig, its writers and share groups, and the results. The coroutines run on one event loop."""
 
     def __init__(self, rig: ReplicatedRig, directory: Path) -> None:
         self.rig = rig
@@ -76,7 +76,7 @@ class ChaosCluster:
 
     @asynccontextmanager
     async def under_load(self) -> AsyncIterator[None]:
-        """Start the coordinators, and write and consume as long as the block runs."""
+        """Start the coordinators, and write and consume while the block runs."""
         for one in self.coordinators:
             one.process.start()
         with self.groups.at_work():
@@ -94,14 +94,14 @@ class ChaosCluster:
                     task.cancel()
 
     def send_to_wrong_coordinator(self, port: int) -> asyncio.Task[None]:
-        """Ask a coordinator for anything, whatever it owns."""
+        """Send requests for random share-partitions to one coordinator, regardless of its shards."""
         assert self._writers is not None
         return self._writers.create_task(
             send_to_wrong_coordinator(self.books, port, self._gate, random.Random(self._dice.random()))
         )
 
     def twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
-        """Return a coordinator that says that it is at the address of another one. It is not started."""
+        """Return a coordinator that advertises the address of another coordinator. It is not started."""
         own = self._directory / f"twin-of-{of.port}"
         own.mkdir()
         port, http_port = free_ports(2)
@@ -111,7 +111,7 @@ class ChaosCluster:
         )
 
     def shards_of(self, one: CoordinatorProcess) -> list[dict[str, Any]]:
-        """Return what a coordinator shows of each shard."""
+        """Return a coordinator's description of each shard."""
         status, body = one.get("/api/v1/shards")
         assert status == 200, body
         shards: list[dict[str, Any]] = json.loads(body)["items"]
@@ -133,12 +133,12 @@ class ChaosCluster:
         )
 
     async def happens(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for something that must come true."""
+        """Wait until a condition is true; fail after `BOUND_S`."""
         await asyncio.to_thread(wait_until, condition, seconds=BOUND_S, what=what)
 
     async def all_shards_are_written(self) -> None:
-        """Wait until a write to each shard succeeded that was begun after this call."""
-        # One may be on its way that was begun before.
+        """Wait until a write to each shard succeeded that was started after this call."""
+        # A write that was started before this call may still be in flight.
         goals = [probe.successes + 2 for probe in self.probes]
         await self.happens(
             lambda: all(probe.successes >= goal for probe, goal in zip(self.probes, goals, strict=True)),
@@ -146,7 +146,7 @@ class ChaosCluster:
         )
 
     async def settled(self) -> None:
-        """Wait until all coordinators that run are ready and agree, and all shards can be written to."""
+        """Wait until all running coordinators are ready and agree, and writes to all shards succeed."""
         await self.happens(self._is_settled, "the coordinators are ready and agree")
         await self.all_shards_are_written()
 
@@ -160,7 +160,7 @@ class ChaosCluster:
     async def run_disaster(
         self, name: str, disaster: Callable[["ChaosCluster"], Awaitable[str | None]]
     ) -> None:
-        """Let something happen, wait until it is over, note what it cost, and hold all against the truth."""
+        """Cause a failure, wait for the recovery, record its effect, and check all state."""
         for probe in self.probes:
             probe.begin()
         for group in self.groups.groups:
@@ -183,7 +183,7 @@ class ChaosCluster:
         await self.check()
 
     async def check(self) -> None:
-        """See that what was acknowledged is in the topic, and that the coordinators say what is there."""
+        """Check that the topic has all acknowledged writes, and that the coordinators return its content."""
         self.groups.rest()
         await self._gate.close()
         try:
@@ -200,7 +200,7 @@ class ChaosCluster:
         finally:
             self._gate.open()
             self.groups.wake()
-        # What waited goes out, and is not of the next disaster.
+        # Wait for the delayed writes, so that they do not count for the next failure.
         await self.all_shards_are_written()
         done = [group.done for group in self.groups.groups]
         await self.happens(
@@ -209,7 +209,7 @@ class ChaosCluster:
         )
 
     def _note(self, found: TopicState) -> None:
-        """Remember what was seen, which may be pruned before the end."""
+        """Record observations now, because pruning may remove the records before the end."""
         self.seen.records = found.records
         self.seen.claims |= found.claims
         self.seen.releases |= found.releases
@@ -224,7 +224,7 @@ class ChaosCluster:
         ]
 
     def report(self, console: Console) -> None:
-        """Print what everything cost."""
+        """Print the effects of all failures."""
         table = Table(box=None, title="Seconds without a successful write", title_justify="left")
         table.add_column("")
         for column in ("worst shard", "median shard", "shards > 1 s", "share consumers", "settled after"):

@@ -1,4 +1,4 @@
-"""What must hold after every disaster: all coordinators agree, and say what the topic says."""
+"""Check after each failure that all coordinators agree and return the state in the topic."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ Answered = tuple[int, int, int, int, list[StateBatch]]
 
 
 def found_by(port: int, keys: Collection[SharePartitionKey]) -> list[tuple[int, int, str, int]] | None:
-    """Return what a coordinator answers to FindCoordinator: error, node id, host and port for each key."""
+    """Return a coordinator's FindCoordinator response: error, node id, host and port for each key."""
     request = find_coordinator.FindCoordinatorRequest(
         key_type=SHARE_KEY_TYPE, coordinator_keys=[str(key) for key in keys]
     )
@@ -40,7 +40,7 @@ def found_by(port: int, keys: Collection[SharePartitionKey]) -> list[tuple[int, 
 
 
 def coordinator_of_group(port: int, group: str) -> int:
-    """Return the id of the broker that coordinates a group, as a broker says."""
+    """Return the id of the broker that coordinates a group."""
     request = find_coordinator.FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[group])
     (found,) = ask(port, find_coordinator, 4, request).coordinators
     assert found.error_code == 0, found
@@ -49,7 +49,7 @@ def coordinator_of_group(port: int, group: str) -> int:
 
 
 def agree(ports: Sequence[int], keys: Collection[SharePartitionKey]) -> bool:
-    """Tell whether all coordinators name the same one for every share-partition."""
+    """Return whether all coordinators name the same owner for every share-partition."""
     answers = [found_by(port, keys) for port in ports]
     first = answers[0]
     return first is not None and all(error == 0 for error, *_ in first) and answers.count(first) == len(ports)
@@ -62,10 +62,10 @@ async def compare(
     partitions: int,
     keys: Collection[SharePartitionKey],
 ) -> TopicState:
-    """See that for every share-partition the coordinators answer what is in the topic.
+    """Check that the coordinators return the state in the topic for every share-partition.
 
-    Brokers may write meanwhile. So each state is asked for before and after the topic is read, and compared
-    where it did not change in between; until that was so for each.
+    Brokers may write at the same time. So each state is read before and after the topic. Only states that did
+    not change in between are compared; the others are read again.
     """
     async with ShareCoordinatorClient(",".join(addresses), retry=RETRY, limits=LIMITS) as client:
         left = set(keys)
@@ -94,7 +94,7 @@ async def _ask_all(
 
 
 async def _ask(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answered | None:
-    """Return what the coordinator says; None if the leader changed just now."""
+    """Return the state of a share-partition; None if its leader epoch changed in between."""
     summary = await client.summary(key)
     try:
         state = await client.read(key, summary.leader_epoch)

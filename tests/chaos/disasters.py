@@ -1,4 +1,4 @@
-"""What can happen, in the order in which it does. Each ends with everything running again."""
+"""The failures, in the order in which the test causes them. After each, all processes run again."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from tests.chaos.cluster import GROUP, ChaosCluster
 from tests.chaos.consistency import coordinator_of_group, found_by
 from tests.kafka import CoordinatorProcess
 
-# What it returns is worth adding to its name.
+# The returned text is appended to the name of the failure.
 Disaster = Callable[[ChaosCluster], Awaitable[str | None]]
 
 
@@ -19,7 +19,7 @@ async def _in_thread(action: Callable[[], object]) -> None:
 
 
 async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
-    """Wait until the others own everything that one owned."""
+    """Wait until the other coordinators own all shards of a coordinator."""
     others = [one for one in cluster.coordinators if one is not gone]
     keys = [book.key for book in cluster.books]
 
@@ -35,42 +35,45 @@ async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
 
 
 async def nothing(cluster: ChaosCluster) -> None:
-    """Nothing, for a while: what the other rows are to be compared with."""
+    """Cause no failure for a while: the baseline for the other rows."""
     for _ in range(5):
         await cluster.all_shards_are_written()
 
 
 async def stop_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """SIGTERM: it gives its shards away and ends."""
+    """Stop a coordinator with SIGTERM: it hands over its shards and ends."""
     await _in_thread(cluster.coordinators[number].stop)
     await _is_replaced(cluster, cluster.coordinators[number])
 
 
 async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """One more: the others give it some of their shards."""
+    """Start a coordinator: the others hand over some of their shards."""
     await _in_thread(cluster.coordinators[number].start)
 
 
 async def kill_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Kill -9, and nobody starts it again: the others hear of that when its session is over."""
+    """Kill a coordinator without a restart: the others take over after its session timeout."""
     await _in_thread(cluster.coordinators[number].kill)
     await _is_replaced(cluster, cluster.coordinators[number])
 
 
 async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Kill -9, and somebody starts it again at once, as Kubernetes does."""
+    """Kill a coordinator and restart it at once, as Kubernetes does."""
     one = cluster.coordinators[number]
     await _in_thread(one.kill)
     await _in_thread(one.process.start)
 
 
 async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """SIGSTOP for longer than its session: it wakes up with requests in its buffers that are not its own."""
+    """Suspend a coordinator for longer than its session:
+
+    afterwards it reads buffered requests as a former owner.
+    """
     one = cluster.coordinators[number]
     os.kill(one.process.pid, signal.SIGSTOP)
     try:
         await _is_replaced(cluster, one)
-        # The new owners go on for a while, so that what the zombie has in memory is old.
+        # Write to the new owners, so that the state in the memory of the suspended process is stale.
         for _ in range(5):
             await cluster.all_shards_are_written()
     finally:
@@ -78,9 +81,10 @@ async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> N
 
 
 async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Another one with its address: only the newer one gets shards, and only the older one can be reached.
+    """Start a second coordinator with the same address. It gets the shards, but only the first is
+    reachable.
 
-    So nothing of theirs is served, until somebody ends one of them; and nothing is served twice.
+    So no shard of theirs is served until one of the two is stopped, and no shard is served twice.
     """
     one = cluster.coordinators[number]
     twin = cluster.twin(one)
@@ -101,9 +105,9 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
 
 
 async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
-    """End a broker in good order or not, and start it again.
+    """Stop or kill a broker, and restart it.
 
-    Each in turn, one of them coordinates the group of our coordinators, which then moves.
+    The brokers are restarted in turn. One of them coordinates the group of coordinators, which then moves.
     """
     broker, other = cluster.rig.brokers[number], cluster.rig.brokers[number - 1]
     coordinates = coordinator_of_group(other.client_port, GROUP) == number + 1
@@ -113,14 +117,14 @@ async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
 
 
 async def restart_haproxies(cluster: ChaosCluster) -> None:
-    """Kill and start all three: replication and the brokers' way to us break off for a moment."""
+    """Kill and start all three HAProxies: replication and the connections to coordinators are interrupted."""
     for haproxy in cluster.rig.haproxies:
         await _in_thread(haproxy.kill)
         await _in_thread(haproxy.start)
 
 
 async def restart_coordinators_one_by_one(cluster: ChaosCluster) -> None:
-    """A rolling restart, as an upgrade does it."""
+    """Restart the coordinators one by one, as in an upgrade."""
     for one in cluster.coordinators:
         await _in_thread(one.stop)
         await _in_thread(one.start)

@@ -1,4 +1,4 @@
-"""Real share groups at work: a producer, and consumers that accept, release and reject, each in a thread."""
+"""Real share groups: a producer, and consumers that accept, release and reject, each in its own thread."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from tests.kafka import KafkaClient, wait_until
 
 PARTITIONS = 6
 RULES: tuple[Rule, ...] = (of_each_kind, at_first_second_or_third_delivery)
-# The producer goes on as soon as no group is further behind than this.
+# The producer continues when no group has a greater lag than this.
 BEHIND_MAX = 150
 RECORDS_AT_A_TIME = 5
 
 
 class Group:
-    """One share group of one consumer, and what Kafka told it."""
+    """A share group with one consumer, and a ledger of Kafka's responses."""
 
     def __init__(self, client: KafkaClient, name: str, topic: str, rule: Rule) -> None:
         client.set_group_config(name, {"share.auto.offset.reset": "earliest"})
@@ -38,21 +38,21 @@ class Group:
         self._longest_s = 0.0
 
     def begin(self) -> None:
-        """Measure from now on for how long no commit succeeds."""
+        """Restart the measurement of the time without a successful commit."""
         self._last_success_s, self._longest_s = monotonic(), 0.0
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest time since `begin` in which nothing was accepted or rejected."""
+        """The longest time since `begin` without an accepted or rejected record."""
         return max(self._longest_s, monotonic() - self._last_success_s)
 
     @property
     def done(self) -> int:
-        """How many records are settled, or may be."""
+        """The number of records that are acknowledged, including those in doubt."""
         return len(self.ledger.settled) + len(self.ledger.in_doubt)
 
     def consume(self) -> None:
-        """Poll and settle once."""
+        """Poll and acknowledge once."""
         before = len(self.ledger.settled)
         self.ledger.consume(self._consumer, self._rule)
         if len(self.ledger.settled) > before:
@@ -65,7 +65,7 @@ class Group:
 
 
 class Groups:
-    """A topic, its producer, and a group for each rule. They can be told to rest."""
+    """A topic, its producer, and a group for each rule. Consumption can be paused."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -87,17 +87,20 @@ class Groups:
 
     @property
     def records(self) -> int:
-        """How many records there are for each group."""
+        """The number of records for each group."""
         return self._produced * PARTITIONS
 
     @property
     def settled(self) -> int:
-        """How many records were settled, by all groups."""
+        """The number of acknowledged records, over all groups."""
         return sum(len(group.ledger.settled) for group in self.groups)
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Produce and consume as long as the block runs. What fails there fails the block's end."""
+        """Produce and consume while the block runs.
+
+        Exceptions of the threads propagate at the end of the block.
+        """
         self.wake()
         self._producing.set()
         with ThreadPoolExecutor(1 + len(self.groups), "share group") as pool:
@@ -111,18 +114,21 @@ class Groups:
                 one.result()
 
     def rest(self) -> None:
-        """Settle no more, until `wake`. What a broker has handed out is released when its time is over."""
+        """Pause acknowledgements until `wake`.
+
+        The broker releases acquired records after their lock timeout.
+        """
         self._awake.clear()
 
     def wake(self) -> None:
-        """Go on."""
+        """Continue consumption."""
         self._awake.set()
 
     def finish(self, *, seconds: float) -> None:
-        """Produce no more, and wait until every record is settled, or may be."""
+        """Stop the producer, and wait until every record is acknowledged or in doubt."""
         self._producing.clear()
         with self._appending:
-            pass  # What was being appended is counted now.
+            pass  # Wait until the append in progress is counted.
         wait_until(
             lambda: self._failed.is_set() or all(one.done >= self.records for one in self.groups),
             seconds=seconds,
@@ -130,11 +136,14 @@ class Groups:
         )
 
     def check(self) -> None:
-        """See that every promise was kept, and that nothing is left that was settled. `at_work` is over."""
+        """Check that no promise was broken and no acknowledged record is delivered again.
+
+        `at_work` has ended.
+        """
         for number, group in enumerate(self.groups):
             group.close()
             left = what_is_left(self._client, group.name, self.topic, PARTITIONS, end=self._produced + number)
-            # The records that ask what is left to those before it are records to it as well.
+            # `what_is_left` appends its own records, which a later group also receives.
             left = [record for record in left if record[1] < self._produced]
             assert set(left) <= group.ledger.in_doubt.keys()
             assert group.ledger.broken_promises == []

@@ -1,7 +1,7 @@
-"""Three coordinators beside three brokers live through one disaster after the other, under load.
+"""Three coordinators for three brokers survive a sequence of failures under load.
 
-After each: all coordinators give the same answers, what they answer is what an independent reader finds in
-the topic, and no acknowledgement is lost. What it cost is printed at the end.
+After each failure, all coordinators give the same answers. The answers match an independent reader of the
+topic, and no acknowledgement is lost. The test prints the measured effects at the end.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 @pytest.mark.timeout(3600)
-def test_one_truth_through_all_disasters(
+def test_coordinators_agree_with_topic_after_each_failure(
     newest_jars: KafkaJars, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:

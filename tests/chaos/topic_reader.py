@@ -1,7 +1,7 @@
-"""The state that a state topic holds, read by somebody who has nothing in common with the coordinators.
+"""Read the state of a state topic independently of the coordinators.
 
-The records come through aiokafka's own consumer, and the rule of docs/state-topic.md, whose records count, is
-written down here once more. Only the fold is ours: Kafka's coordinator has been held against that elsewhere.
+The records come through aiokafka's consumer. The rule of docs/state-topic.md for valid records is implemented
+here a second time. Only `Shard.replay` is shared; other tests compare it with Kafka's coordinator.
 """
 
 import struct
@@ -21,7 +21,7 @@ Place = tuple[int, int]
 
 @dataclass
 class TopicState:
-    """What was found: states, how many records, and the places of some of them."""
+    """The content of a topic: states, the number of records, and the positions of some records."""
 
     states: dict[SharePartitionKey, ShareState] = field(default_factory=dict)
     records: int = 0
@@ -31,7 +31,7 @@ class TopicState:
 
 
 async def read_topic(bootstrap: str, topic: str, partitions: int) -> TopicState:
-    """Read a topic from its start to its end as of now."""
+    """Read a topic from its start to its current end offsets."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap, enable_auto_commit=False, auto_offset_reset="earliest"
     )
@@ -69,7 +69,7 @@ def _fold(partition: int, records: list[ConsumerRecord], found: TopicState) -> N
         elif record_type == RELEASE:
             found.releases.add(place)
         if owner_epoch is None:
-            # What came before it was pruned.
+            # Earlier records were pruned.
             owner_epoch = own
         elif record_type == CLAIM and own > owner_epoch:
             owner_epoch = own

@@ -1,7 +1,7 @@
-"""A ledger of one share-partition that many write to: what was asked for, and what of that was acknowledged.
+"""A ledger of one share-partition with several writers: requested writes and acknowledged writes.
 
-The one thing to know: each offset is asked for once, by whoever comes next, wherever it is sent. So whatever
-becomes of a request that failed, state must hold what was acknowledged and nothing that was never asked.
+Each offset is written once, by any writer, to any coordinator. So state must contain all acknowledged offsets
+and no offset that was never requested, whatever the result of a failed request.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from tests.builders import ACKNOWLEDGED
 
 STATE_EPOCH = 1
 LEADER_EPOCH = 0
-# The start offset follows the writes at this distance, a step at a time.
+# The start offset follows the writes at this distance, in steps.
 OPEN_OFFSETS = 60
 START_STEP = 20
 
 
 class WriteLedger:
-    """One share-partition. Used on one event loop, by any number of tasks."""
+    """The ledger of one share-partition. All tasks use it on one event loop."""
 
     def __init__(self, key: SharePartitionKey) -> None:
         self.key = key
@@ -31,12 +31,12 @@ class WriteLedger:
         self.acknowledged_writes = 0
 
     async def open(self, client: ShareCoordinatorClient) -> None:
-        """Begin the state."""
+        """Initialize the state."""
         await client.initialize(self.key, STATE_EPOCH, 0)
         self.is_open = True
 
     async def write(self, client: ShareCoordinatorClient) -> None:
-        """Settle the next offset, and note it when that is acknowledged."""
+        """Acknowledge the next offset, and record the write when the coordinator confirms it."""
         offset, self.next_offset = self.next_offset, self.next_offset + 1
         if offset % START_STEP == 0:
             self.asked_start_offset = max(0, offset - OPEN_OFFSETS)
@@ -53,15 +53,15 @@ class WriteLedger:
         self.acknowledged_writes += 1
 
     async def read(self, client: ShareCoordinatorClient) -> None:
-        """Read, and hold the answer against what had been acknowledged before anybody was asked."""
+        """Read the state, and compare it with the writes that were acknowledged before the request."""
         promised, start_offset = frozenset(self.acknowledged), self.acknowledged_start_offset
         state = await client.read(self.key, LEADER_EPOCH)
         self._compare(state.state_epoch, state.start_offset, state.batches, promised, start_offset)
-        # What lies below the start offset is of no interest to anybody any more.
+        # Offsets below the start offset are no longer checked.
         self.acknowledged = {offset for offset in self.acknowledged if offset >= start_offset}
 
     def check(self, state: ShareState) -> None:
-        """Hold a state that was found somewhere against all that was acknowledged; nobody writes now."""
+        """Compare a given state with all acknowledged writes; no write may be in progress."""
         batches = unpack(state.batches)
         promised = frozenset(self.acknowledged)
         self._compare(

@@ -1,8 +1,8 @@
-"""Who writes to the books: a steady probe of each shard, and those who ask a coordinator whatever it owns.
+"""Writers under failures: a steady probe for each shard, and writers that use a fixed coordinator.
 
-A probe finds its coordinator as brokers do, and measures for how long no write succeeds. The stubborn ask one
-coordinator directly for anything: one that is not the owner, does not know that it is not any more, or does
-not run. Their requests wait in the buffers of one that is stopped and are there when it goes on.
+A probe finds its coordinator as brokers do, and measures the time without a successful write. The stubborn
+writers send requests to one coordinator directly. It may not be the owner, may be a former owner, or may not
+run. Requests to a suspended coordinator stay in its buffers until it continues.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from coordinator.client import (
 )
 from tests.chaos.write_ledger import WriteLedger
 
-# How often a writer writes. That is the load, and the finest gap that a probe sees.
+# The interval of a writer. It determines the load and the resolution of a probe.
 PACE_S = 0.1
-# A probe asks somebody else after this; the stubborn wait until a coordinator that was stopped goes on.
+# A probe tries another coordinator after this time. A stubborn writer waits until a suspended one continues.
 PROBE_LIMITS = ConnectionLimits(connect_s=1, request_s=1)
 STUBBORN_LIMITS = ConnectionLimits(connect_s=1, request_s=90)
 STUBBORN_READS = 0.3
 
 
 class Gate:
-    """Lets everybody write, or nobody."""
+    """Allows all writers to write, or none."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -48,17 +48,17 @@ class Gate:
             self._empty.set()
 
     async def close(self) -> None:
-        """Let nobody in, and wait until those who are inside have got their answers."""
+        """Block new writers, and wait until all writers in progress have their responses."""
         self._open.clear()
         await self._empty.wait()
 
     def open(self) -> None:
-        """Let everybody in again."""
+        """Allow writers again."""
         self._open.set()
 
 
 class Probe:
-    """A steady writer of one shard, and the longest time in which none of its writes succeeded."""
+    """A steady writer of one shard, and its longest time without a successful write."""
 
     def __init__(self, book: WriteLedger, addresses: Sequence[str], gate: Gate) -> None:
         self.book = book
@@ -71,12 +71,12 @@ class Probe:
         self._longest_s = 0.0
 
     def begin(self) -> None:
-        """Measure from now on."""
+        """Restart the measurement."""
         self._last_success_s, self._longest_s = monotonic(), 0.0
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest time without a success since `begin`, that which goes on now too."""
+        """The longest time without a success since `begin`, including the current gap."""
         return max(self._longest_s, monotonic() - self._last_success_s)
 
     async def run(self) -> None:
@@ -106,7 +106,7 @@ class Probe:
 async def send_to_wrong_coordinator(
     books: Sequence[WriteLedger], port: int, gate: Gate, dice: random.Random
 ) -> None:
-    """Write to and read from any book at one coordinator until cancelled."""
+    """Write to and read from random ledgers at one coordinator until cancelled."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
             ShareCoordinatorClient(
