@@ -1,1 +1,1 @@
-"""The whole thing: a real broker, Kafka's own clients and tools, HAProxy and our coordinator."""
+"""End-to-end tests: a real broker, Kafka's own clients and tools, HAProxy and the coordinator."""

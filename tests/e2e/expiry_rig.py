@@ -1,6 +1,6 @@
-"""A coordinator in this process, with a clock that a test moves, in front of a real broker.
+"""An in-process coordinator with a clock that a test advances, in front of a real broker.
 
-Everything is what a coordinator process is made of, but for the clock by which state expires.
+It has the same components as a coordinator process, except for the clock of expiry.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from tests.kafka.broker import new_cluster
 
 RETENTION_MINUTES = 600
 GRACE_MINUTES = 60
-# How often a process would look.
+# The check interval of a coordinator process.
 LOOK_MINUTES = 10
 
-# A round may wait for a consumer that joins in its middle, on a machine with other work too.
+# A round may wait for a consumer that joins during the round, also on a busy machine.
 _DONE_WITHIN_S = 300
 
 T = TypeVar("T")
 
 
 class OffsetClock:
-    """The time of this machine, and what a test says has passed since."""
+    """The system time plus an offset that a test sets."""
 
     def __init__(self) -> None:
         self._passed_ms = 0
@@ -57,7 +57,7 @@ class OffsetClock:
 
 
 class Coordinator:
-    """A coordinator on an event loop of its own; its methods are called from the test's thread."""
+    """A coordinator on its own event loop; its methods are called from the test's thread."""
 
     def __init__(self, port: int, bootstrap: str, directory: Path) -> None:
         self.port = port
@@ -82,10 +82,8 @@ class Coordinator:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
-    # Start and stop.
-
     def start(self, **settings: object) -> None:
-        """Start with what is in the journal; return when it is loaded."""
+        """Start with the state in the journal; return when it is loaded."""
         self.run(self._start(self.config.model_copy(update=settings)))
         wait_until(lambda: self.runtime.initial_load_done, seconds=120, what="the journal is loaded")
 
@@ -121,14 +119,12 @@ class Coordinator:
             (self.config.data_dir / "expiry.json").unlink()
         self.start()
 
-    # Expire.
-
     def round(self) -> RoundResult:
-        """Do what a process does every few minutes."""
+        """Run one expiry round, which a process runs periodically."""
         return self.run(self.expiry.round())
 
     def pass_time(self, minutes: int) -> None:
-        """Let time pass, with a round as often as there would be one, and one at the end."""
+        """Advance the clock, with a round after each check interval."""
         for _ in range(minutes // LOOK_MINUTES):
             self.clock.move(LOOK_MINUTES)
             self.round()
@@ -137,7 +133,7 @@ class Coordinator:
         return self.run(self.expiry.forecast(retention_minutes))
 
     def status(self, group: str) -> dict[str | None, tuple[str, str]]:
-        """Return reason and status of what is abandoned of a group, by topic."""
+        """Return reason and status of the abandoned state of a group, by topic."""
         items = self.forecast().items
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 
@@ -153,7 +149,7 @@ class Coordinator:
 
 
 class ExpiringRig:
-    """A broker whose share-group state lives in a coordinator of this process."""
+    """A broker whose share-group state is stored in a coordinator of this process."""
 
     def __init__(self, broker: Broker, client: KafkaClient, coordinator: Coordinator) -> None:
         self.broker = broker
@@ -165,7 +161,7 @@ class ExpiringRig:
         delete_topic(self.broker, self.client, topic)
 
     def join(self, group: str, topic: str) -> ShareConsumer:
-        """Become a member that has got and accepted what there is in a topic."""
+        """Join a group and accept the records of a topic; return the consumer."""
         self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
@@ -190,7 +186,7 @@ def delete_topic(broker: Broker, client: KafkaClient, topic: str) -> None:
 
 @contextmanager
 def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
-    """Start a coordinator, HAProxy and a broker that is led to it."""
+    """Start a coordinator, HAProxy and a broker that uses the coordinator."""
     with ExitStack() as stack:
         port, haproxy_port = free_ports(2)
         broker = Broker(jars, directory, interbroker_port=haproxy_port, cluster=new_cluster(), node_id=1)
@@ -211,7 +207,7 @@ def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
 
 
 def before_call(owner: Any, name: str, happens: Callable[[], object]) -> Callable[[], None]:
-    """Let something happen right before a coroutine method is called; return how to stop that."""
+    """Run `happens` before each call of a coroutine method; return a function that restores the method."""
     method = getattr(owner, name)
 
     async def call(*args: Any) -> Any:

@@ -1,8 +1,8 @@
-"""A share group's bookkeeper: what it was given, what it said, and whether Kafka kept its word.
+"""Record the deliveries and acknowledgements of a share group, and detect broken promises of Kafka.
 
-The one thing to know: a commit counts from the moment that commitSync reported success for the partition.
-From then on an accepted or rejected record must never be delivered again, and a released one only with a
-higher delivery count. What was not reported as done is in doubt: it may have happened or not.
+A commit counts when commitSync has reported success for the partition. Afterwards an accepted or rejected
+record must not be delivered again. A released record must come with a higher delivery count. A commit that
+was not reported as successful is in doubt: it may have been applied or not.
 """
 
 import threading
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from tests.kafka import ConditionTimeout, Delivery, KafkaClient, ShareConsumer, wait_until
 
-# Settings of a consumer with many small commits: a kill meets one under way.
+# Settings of a consumer with many small commits, so that a kill interrupts a commit.
 FEW_AT_A_TIME = {"max.poll.records": "10"}
 
-# Settings of a group whose records come once, unless they are released: no commit takes so long, however busy
-# the machine is, that what it is about has been given to somebody else.
+# Settings of a group whose records are delivered once unless they are released. The lock outlasts any commit,
+# also on a busy machine.
 FOR_LONG = {"share.record.lock.duration.ms": "60000"}
 
 # (partition, offset)
@@ -31,31 +31,31 @@ def accept_all(delivery: Delivery) -> str:
 
 
 def of_each_kind(delivery: Delivery) -> str:
-    """Reject one record in ten, release another one when it comes first, accept the rest."""
+    """Reject one record in ten, release one in ten at its first delivery, and accept the others."""
     if delivery.offset % 10 == 7:
         return "REJECT"
     return "RELEASE" if delivery.offset % 10 == 5 and delivery.delivery_count == 1 else "ACCEPT"
 
 
 def at_first_second_or_third_delivery(delivery: Delivery) -> str:
-    """Accept one record in three when it comes first, one when it comes again, one when it comes then."""
+    """Accept one third of the records at the first delivery, one at the second, and one at the third."""
     return "ACCEPT" if delivery.delivery_count == 1 + delivery.offset % 3 else "RELEASE"
 
 
 class Ledger:
-    """The records of one topic as one share group saw them. Filled by one thread, read by any."""
+    """The records of one topic as one share group received them. One thread writes; any thread reads."""
 
     def __init__(self) -> None:
         self.delivery_counts: dict[Record, list[int]] = defaultdict(list)
         self.settled: dict[Record, str] = {}
-        # Accepted or rejected by a commit that failed, and not settled since.
+        # Accepted or rejected by a commit that failed, and not acknowledged since.
         self.in_doubt: dict[Record, str] = {}
         self.broken_promises: list[str] = []
         self.failed_commits = 0
         self._released_at: dict[Record, int] = {}
 
     def consume(self, consumer: ShareConsumer, rule: Rule, *, timeout_ms: int = 500) -> list[Delivery]:
-        """Poll once, settle what came by `rule`, and note both."""
+        """Poll once, acknowledge the records by `rule`, and record both."""
         deliveries = consumer.poll(timeout_ms)
         for delivery in deliveries:
             self._note_delivery(delivery)
@@ -74,7 +74,7 @@ class Ledger:
     def consume_until_settled(
         self, consumer: ShareConsumer, rule: Rule, count: int, *, seconds: float
     ) -> None:
-        """Consume until `count` records are settled, and not a moment longer."""
+        """Consume until `count` records are acknowledged, and stop at once."""
         deadline = time.monotonic() + seconds
         while len(self.settled) < count:
             if time.monotonic() > deadline:
@@ -84,7 +84,7 @@ class Ledger:
             self.consume(consumer, rule)
 
     def wait_settled(self, count: int, *, seconds: float) -> None:
-        """Wait until `count` records are settled by whoever consumes meanwhile."""
+        """Wait until `count` records are acknowledged by a concurrent consumer."""
         try:
             wait_until(lambda: len(self.settled) >= count, seconds=seconds, what=f"{count} are settled")
         except ConditionTimeout as error:
@@ -112,7 +112,7 @@ class Ledger:
 
 @contextmanager
 def consuming(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
-    """Let a thread consume by `rule` as long as the block runs. What fails there fails the block's end."""
+    """Consume by `rule` in a thread while the block runs. Exceptions propagate at the end of the block."""
     over = threading.Event()
 
     def consume() -> None:
@@ -131,9 +131,9 @@ def consuming(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[N
 def new_topic(
     client: KafkaClient, name: str, *, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> tuple[str, str, str]:
-    """Create a topic, and return it, a group that reads it from its start, and the topic's id.
+    """Create a topic; return its name, a group that reads it from its start, and the topic's id.
 
-    `settings` are further ones of the group.
+    `settings` are additional settings of the group.
     """
     topic_id = client.create_topic(name, partitions=partitions)
     group = f"{name}-readers"
@@ -151,8 +151,9 @@ def produce(client: KafkaClient, topic: str, partitions: int, *, first: int, cou
 def what_is_left(client: KafkaClient, group: str, topic: str, partitions: int, *, end: int) -> list[Record]:
     """Return the records that a new consumer of `group` gets, whose partitions end at offset `end`.
 
-    A last record is appended to each partition first and not returned: records come in order, so when that
-    has come nothing before it is left. The group must be empty; the broker then reads its state again.
+    First a last record is appended to each partition; it is not returned. Records come in order, so no
+    earlier record is left when the last one arrives. The group must be empty; the broker then reads its state
+    again.
     """
     produce(client, topic, partitions, first=end, count=1)
     lasts = {(partition, end) for partition in range(partitions)}

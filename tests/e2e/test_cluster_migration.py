@@ -1,8 +1,9 @@
-"""Three brokers that have used share groups before, each with a coordinator of ours beside it: mode B.
+"""Migrate a cluster of three brokers that has used share groups, with a coordinator for each broker (mode
+B).
 
-Their topic `__share_group_state` stays, and so they go by its leaders without asking who the coordinator is:
-most requests reach a coordinator that does not own the share-partition.  The control is mode A, a cluster
-that never had the topic, whose brokers ask.  See docs/routing.md.
+The topic `__share_group_state` still exists, so the brokers send requests to its leaders without
+FindCoordinator. Most requests reach a coordinator that does not own the share-partition.  The control is mode
+A: a cluster that never had the topic, whose brokers use FindCoordinator.  See docs/routing.md.
 """
 
 import json
@@ -38,16 +39,16 @@ from tests.kafka.wire import ask
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-# Their shards follow each other, and are more than one coordinator has.
+# Their shards are consecutive, and more than one coordinator owns.
 PARTITIONS = 24
 RECORDS = 10
 FEW_AT_A_TIME = {"max.poll.records": "20"}
-# No coordinator dies here, and one that is only slow stays a member.
+# A long session timeout, because no coordinator ends here and a slow one must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 
 
 def sample(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
-    """Return the sum of the samples of a family that have these labels."""
+    """Return the sum of the samples of a metric family that have these labels."""
     status, body = coordinator.get("/metrics")
     assert status == 200
     total = 0.0
@@ -65,7 +66,7 @@ def in_all(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
 
 
 def start_all(rig: ReplicatedRig) -> None:
-    """Start the coordinators, and wait until they share the shards."""
+    """Start the coordinators, and wait until the shards are distributed."""
     for coordinator in rig.coordinators:
         coordinator.process.start()
     for coordinator in rig.coordinators:
@@ -79,7 +80,10 @@ def start_all(rig: ReplicatedRig) -> None:
 
 @contextmanager
 def moving_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
-    """Start three brokers that use their own share coordinators; HAProxies run, coordinators do not."""
+    """Start three brokers with their own share coordinators, and HAProxies.
+
+    The coordinators are not started.
+    """
     with ExitStack() as stack:
         cluster = new_cluster(brokers=3)
         brokers, haproxies, coordinators = [], [], []
@@ -91,7 +95,7 @@ def moving_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
             stack.callback(broker.kill)
             broker.process.start()
             port, coordinator_port, http_port = free_ports(3)
-            # Coordinators reach each other where brokers do: through HAProxy.
+            # Coordinators reach each other at the same address as brokers: through HAProxy.
             coordinator = CoordinatorProcess(
                 own,
                 port=coordinator_port,
@@ -144,7 +148,7 @@ def migrate_to_ours(rig: ReplicatedRig) -> None:
 
 
 def lead_to_ours(rig: ReplicatedRig) -> None:
-    """Start the brokers again with HAProxy where brokers find them."""
+    """Restart the brokers with the HAProxy ports as advertised inter-broker listeners."""
     for broker, haproxy in zip(rig.brokers, rig.haproxies, strict=True):
         broker.kill()
         command = broker.process.command
@@ -167,7 +171,7 @@ def delete_kafkas_topic(rig: ReplicatedRig) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
+def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with moving_rig(newest_jars, tmp_path) as rig:
@@ -187,12 +191,13 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
         assert in_all(rig, "share_coordinator_forwarding") == [1.0] * 3
         forwarded = in_all(rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE")
         assert sum(forwarded) > 0
-        # Nobody was told to come again, and nobody asked who the coordinator is.
+        # No request was answered with NOT_COORDINATOR, and no broker sent FindCoordinator.
         assert in_all(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR") == [0.0] * 3
         assert in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator") == [0.0] * 3
         assert ledger.failed_commits == 0
 
-        # The one that the fewest come to is replaced; the shards that it owns are somebody else's meanwhile.
+        # Replace the coordinator with the fewest forwarded requests; other coordinators own its shards
+        # meanwhile.
         replaced = rig.coordinators[forwarded.index(min(forwarded))]
         with consuming(ledger, consumer, mixed):
             replaced.stop()
@@ -200,7 +205,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
             ledger.wait_settled(PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
-        # Without the topic brokers ask from now on, and what they know is still so.
+        # Without the topic, brokers use FindCoordinator, and the state is unchanged.
         delete_kafkas_topic(rig)
         assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
@@ -210,7 +215,7 @@ def test_a_share_group_goes_on_in_a_cluster_whose_brokers_ask_nobody(
 
 
 @pytest.mark.timeout(1200)
-def test_where_brokers_ask_they_are_told_the_same_everywhere_and_nothing_is_forwarded(
+def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:

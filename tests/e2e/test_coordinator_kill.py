@@ -1,7 +1,7 @@
-"""`kill -9` of the coordinator again and again under concurrent writers: what was acknowledged is there.
+"""Kill the coordinator repeatedly under concurrent writers: no acknowledged write is lost.
 
-Two coordinators live through it side by side, one with each `journal.sync`: the death of a process takes
-nothing from the system's memory, so both owe the same.  Sometimes a process is killed while it starts.
+Two coordinators run in parallel, one with each value of `journal.sync`. The page cache survives the death of
+a process, so both must keep the same guarantee.  Some kills happen during a start.
 """
 
 import asyncio
@@ -31,24 +31,24 @@ SEED = 4242
 ROUNDS = 12
 BOOKS = 24
 CLIENTS = 6
-# A round ends when so many writes were acknowledged, and some milliseconds later.
+# A round ends some milliseconds after this number of acknowledged writes.
 WRITES_MAX = 1_500
 LEADER_EPOCH = 3
-# A disk that others keep busy makes it slow; that is no answer here, and not what is tested.
+# A busy disk slows the coordinator down. Timeouts are not the subject of this test.
 PATIENCE_S = 60
 PATIENT = {
     "share.coordinator.write.timeout.ms": str(1000 * PATIENCE_S),
     "request.max.age.ms": str(1000 * PATIENCE_S),
 }
-# So small that segments are begun all the time.
+# So small that new segments are created all the time.
 SEGMENT_BYTES = 1 << 20
 
-# Of an offset: delivery count and delivery state, of which the greatest counts.
+# Delivery count and delivery state of an offset; the greatest value wins.
 Progress = tuple[int, int]
 
 
 class ExpectedState:
-    """One share-partition: what was asked for, and what of that the coordinator has acknowledged."""
+    """The requested and the acknowledged writes of one share-partition."""
 
     def __init__(self, number: int) -> None:
         self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
@@ -63,7 +63,7 @@ class ExpectedState:
         self.asked: dict[int, Progress] = {}
 
     async def work(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
-        """Do something, and note it when it is acknowledged."""
+        """Send one request, and record it when it is acknowledged."""
         if self.state_epoch == 0 or dice.random() < 0.005:
             self.asked_state_epoch = self.state_epoch + 1
             await client.initialize(self.key, self.asked_state_epoch, self.next_offset)
@@ -100,7 +100,9 @@ class ExpectedState:
         self._restart(self.next_offset)
 
     def check(self, state: ReadState) -> None:
-        """Compare what the coordinator has with what it acknowledged; more it may only have if asked."""
+        """Compare the coordinator's state with the acknowledged writes; any excess must have been
+        requested.
+        """
         if self.asked_state_epoch != self.state_epoch and state.state_epoch == self.asked_state_epoch:
             self._was_initialized()
         self.asked_state_epoch = self.state_epoch
@@ -121,7 +123,7 @@ class ExpectedState:
 
 
 class KilledCoordinator:
-    """One coordinator that is killed and started again, and its writers."""
+    """A coordinator that is killed and restarted, and its writers."""
 
     def __init__(self, directory: Path, sync: str, dice: random.Random) -> None:
         directory.mkdir()
@@ -138,7 +140,7 @@ class KilledCoordinator:
         self._acknowledged_max = 0
 
     async def live(self, rounds: int) -> None:
-        """Go through so many kills, then look at what is left."""
+        """Kill and restart the coordinator `rounds` times, then check its state."""
         for _ in range(rounds):
             if self.dice.random() < 0.15:
                 await self._kill_in_the_middle_of_a_start()
@@ -181,7 +183,7 @@ class KilledCoordinator:
                 for number, book in enumerate(self.books):
                     writers.create_task(self._keep_writing(clients[number % CLIENTS], book))
                 await self._enough.wait()
-                # Not always right after an answer.
+                # Delay the kill, so that it does not always follow a response.
                 await asyncio.sleep(self.dice.uniform(0, 0.01))
                 self.coordinator.kill()
 
@@ -192,7 +194,7 @@ class KilledCoordinator:
                 if self._acknowledged() >= self._acknowledged_max:
                     self._enough.set()
         except CoordinatorUnavailable:
-            # Unless nobody has killed it.
+            # The coordinator must not fail before the kill.
             if not self._enough.is_set():
                 raise
 
@@ -201,7 +203,7 @@ class KilledCoordinator:
 
 
 @pytest.mark.timeout(1800)
-def test_no_acknowledged_write_is_lost_by_a_kill(tmp_path: Path) -> None:
+def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
     async def main() -> list[KilledCoordinator]:
         lanes = [
             KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))

@@ -1,4 +1,4 @@
-"""Abandoned state of a real broker's share groups, and a clock that is moved: what expires, and when."""
+"""Expiry of abandoned state of a real broker's share groups, with a clock that the test advances."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,18 +37,16 @@ def coordinator(rig: ExpiringRig) -> Coordinator:
 
 
 def expires(coordinator: Coordinator, group: str) -> None:
-    """See what is due go, though a broker has not come back yet to who was started again.
+    """Wait until the state of a group has expired.
 
-    It deletes in a later round then.
+    A restarted coordinator may not have reached a broker yet. It then deletes the state in a later round.
     """
     wait_until(
         lambda: coordinator.states(group) == set() or not coordinator.round(), seconds=120, what="it expires"
     )
 
 
-def test_a_group_that_has_been_empty_for_long_enough_expires(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("empty", partitions=2)
     before = coordinator.counted("group_empty")
     rig.visit("leaving", "empty")
@@ -60,12 +58,12 @@ def test_a_group_that_has_been_empty_for_long_enough_expires(
     assert coordinator.states("leaving") == set()
     assert coordinator.counted("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "nothing is left of the group, so it goes too"
-    # Kafka knows that it is gone: the group begins anew, by its share.auto.offset.reset.
+    # Kafka has deleted the group: a new one starts according to share.auto.offset.reset.
     rig.visit("leaving", "empty")
     assert len(coordinator.states("leaving")) == 2
 
 
-def test_the_oldest_broker_deletes_what_expires(tmp_path: Path) -> None:
+def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
     with expiring_rig(fetch_jars(RELEASES[0]), tmp_path) as rig:
         coordinator = rig.coordinator
         rig.client.create_topic("older", partitions=2)
@@ -78,7 +76,7 @@ def test_the_oldest_broker_deletes_what_expires(tmp_path: Path) -> None:
         assert "leaving" not in rig.tool.list()
 
 
-def test_a_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("busy")
     member = rig.join("staying", "busy")
     coordinator.round()
@@ -90,7 +88,7 @@ def test_a_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coo
     assert coordinator.status("staying") == {"busy": EMPTY_LATER}, "and counts from when it became empty"
 
 
-def test_a_topic_that_a_group_does_not_subscribe_to_any_more_has_a_clock_of_its_own(
+def test_unsubscribed_topic_expires_by_its_own_retention_time(
     rig: ExpiringRig, coordinator: Coordinator
 ) -> None:
     for topic in ("kept", "left"):
@@ -100,7 +98,7 @@ def test_a_topic_that_a_group_does_not_subscribe_to_any_more_has_a_clock_of_its_
     coordinator.round()
     assert coordinator.status("half") == {"left": ("topic_unsubscribed", Status.LATER)}
     coordinator.pass_time(RETENTION_MINUTES)
-    # Kafka deletes nothing of a group that has members, whatever they subscribe to.
+    # Kafka does not delete offsets of a group with members, regardless of their subscriptions.
     assert coordinator.status("half") == {"left": ("topic_unsubscribed", Status.WAITS_FOR_EMPTY_GROUP)}
     assert len(coordinator.states("half")) == 2
     member.close()
@@ -112,14 +110,12 @@ def test_a_topic_that_a_group_does_not_subscribe_to_any_more_has_a_clock_of_its_
     assert coordinator.states("half") == set()
 
 
-def test_a_group_that_is_not_empty_for_a_moment_begins_anew(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("visited")
     rig.visit("visiting", "visited")
     coordinator.round()
     coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
-    # Between two looks: both see the group empty, and its group epoch tells.
+    # The group is empty at both checks, but its group epoch has changed.
     rig.visit("visiting", "visited")
     coordinator.pass_time(RETENTION_MINUTES)
     assert len(coordinator.states("visiting")) == 1
@@ -127,7 +123,7 @@ def test_a_group_that_is_not_empty_for_a_moment_begins_anew(
     assert coordinator.states("visiting") == set()
 
 
-def test_a_restart_makes_nothing_expire_early(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("restarted")
     rig.visit("quiet", "restarted")
     rig.visit("disturbed", "restarted")
@@ -138,11 +134,11 @@ def test_a_restart_makes_nothing_expire_early(rig: ExpiringRig, coordinator: Coo
     coordinator.start()
     rig.visit("disturbed", "restarted")
     coordinator.round()
-    # That nobody came meanwhile Kafka can tell, and that somebody did.
+    # Kafka's group epoch shows which group had members during the downtime.
     coordinator.pass_time(LOOK_MINUTES)
     assert coordinator.states("quiet") == set()
     assert len(coordinator.states("disturbed")) == 1
-    # Without the file it is not known since when a group has been empty.
+    # Without the file, the time since which a group is empty is unknown.
     coordinator.restart(keeps_file=False)
     coordinator.round()
     coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
@@ -151,9 +147,7 @@ def test_a_restart_makes_nothing_expire_early(rig: ExpiringRig, coordinator: Coo
     expires(coordinator, "disturbed")
 
 
-def test_who_joins_between_the_look_and_the_deletion_keeps_everything(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_join_between_check_and_deletion_keeps_state(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("raced")
     rig.visit("racing", "raced")
     coordinator.round()
@@ -174,9 +168,7 @@ def test_who_joins_between_the_look_and_the_deletion_keeps_everything(
     members[0].close()
 
 
-def test_state_of_a_topic_that_was_deleted_goes_after_the_grace_time(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_state_of_deleted_topic_expires_after_grace_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
     for topic in ("there", "deleted"):
         rig.client.create_topic(topic, partitions=3)
     member = rig.join("surviving", "there")
@@ -188,16 +180,14 @@ def test_state_of_a_topic_that_was_deleted_goes_after_the_grace_time(
     coordinator.pass_time(GRACE_MINUTES - LOOK_MINUTES)
     assert len(coordinator.states("surviving")) == 6
     assert coordinator.status("surviving") == {"deleted": ("topic_deleted", Status.LATER)}
-    # Though the group has members: they cannot want what is not there.
+    # The group has members, but they cannot use the state of a deleted topic.
     coordinator.pass_time(LOOK_MINUTES)
     assert len(coordinator.states("surviving")) == 3
     assert coordinator.counted("topic_deleted") >= 3
     member.close()
 
 
-def test_state_of_a_group_that_kafka_does_not_have_goes_after_the_grace_time(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_state_of_unknown_group_expires_after_grace_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
     topic_id = parse_topic_id(rig.client.create_topic("orphaned"))
     keys = {SharePartitionKey("left-behind", topic_id, partition) for partition in range(4)}
 
@@ -215,7 +205,7 @@ def test_state_of_a_group_that_kafka_does_not_have_goes_after_the_grace_time(
     assert coordinator.counted("group_deleted") >= 4
 
 
-def test_nothing_expires_while_no_broker_can_be_asked(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_nothing_expires_while_no_broker_is_reachable(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("unasked")
     rig.visit("unheard", "unasked")
     coordinator.round()
@@ -227,13 +217,11 @@ def test_nothing_expires_while_no_broker_can_be_asked(rig: ExpiringRig, coordina
         coordinator.round()
     assert len(coordinator.states("unheard")) == 1
     coordinator.restart()
-    # Kafka knows what happened meanwhile: nothing.
+    # Kafka's group epoch shows that no member joined during the outage.
     expires(coordinator, "unheard")
 
 
-def test_a_forecast_goes_by_the_retention_time_that_is_asked_for(
-    rig: ExpiringRig, coordinator: Coordinator
-) -> None:
+def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("forecast")
     rig.visit("forecast", "forecast")
     coordinator.round()

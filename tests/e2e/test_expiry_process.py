@@ -1,4 +1,4 @@
-"""A coordinator process that removes abandoned state, and its commands, as docs/expiry.md has them."""
+"""A coordinator process that removes abandoned state, and the commands of docs/expiry.md."""
 
 import re
 import subprocess
@@ -18,14 +18,13 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SETTINGS = {
     "share.coordinator.group.state.retention.minutes": "10080",
     "share.coordinator.group.state.missing.grace.minutes": "0",
-    # A start takes less than the three intervals after which it would count as not having looked, also on a
-    # machine that has other work to do.
+    # Checks count as interrupted after three intervals. A restart takes less time, also on a busy machine.
     "share.coordinator.group.state.retention.check.interval.ms": "30000",
 }
 
 
 class Rig:
-    """A broker that is led to a coordinator process that knows the cluster."""
+    """A broker that uses a coordinator process, which has the broker as its bootstrap server."""
 
     def __init__(self, broker: Broker, client: KafkaClient, coordinator: CoordinatorProcess) -> None:
         self.broker = broker
@@ -33,7 +32,7 @@ class Rig:
         self.coordinator = coordinator
 
     def visit(self, group: str, topic: str) -> None:
-        """Be a member of a group for as long as it takes to consume a record."""
+        """Join a group, consume a record, and leave."""
         self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
@@ -42,7 +41,7 @@ class Rig:
         consumer.close()
 
     def expiry(self, *options: str) -> "subprocess.CompletedProcess[str]":
-        """Run the command."""
+        """Run `share-coordinator expiry`."""
         url = f"http://127.0.0.1:{self.coordinator.http_port}"
         command = [PROGRAM, "expiry", *options, "--url", url]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -78,7 +77,7 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield Rig(broker, client, coordinator)
 
 
-def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
+def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
     for topic in ("orders", "payments"):
         rig.client.create_topic(topic, partitions=3)
     rig.visit("workers", "orders")
@@ -98,7 +97,7 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
     ]
     assert {row[6] for row in rows} == {"later"}
 
-    # A kill -9 between two looks: they have been empty since then all the same.
+    # A kill -9 between two checks does not change the time since which they are empty.
     rig.coordinator.kill()
     rig.coordinator.start()
     assert sorted(wait_until(shown, seconds=120, what="they are seen again")[1:]) == sorted(rows)
@@ -115,7 +114,7 @@ def test_what_goes_is_shown_before_and_counted_after(rig: Rig) -> None:
     assert sample(rig.coordinator, "share_coordinator_expiry_last_round_timestamp_seconds") > 1_700_000_000
 
 
-def test_the_commands_of_the_page(rig: Rig) -> None:
+def test_commands_of_expiry_page(rig: Rig) -> None:
     yaml = rig.expiry("-o", "yaml")
     assert yaml.stdout.startswith("total:")
     sooner = rig.rows("--retention-minutes", "1440")

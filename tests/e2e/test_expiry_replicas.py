@@ -1,4 +1,4 @@
-"""Three coordinators that share the shards: what is abandoned goes once, whoever owns which part of it."""
+"""Expiry with three coordinators that share the shards: each state is removed exactly once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 PARTITIONS = 24
 EXPIRED = "share_coordinator_expired_share_partitions_total"
 SETTINGS = {
-    # No coordinator dies here, and one that is only slow stays a member. An empty group is kept for longer
-    # than it takes to restart a coordinator, whose counts begin anew with it.
+    # No coordinator ends unexpectedly, and a slow one must stay a member. The retention time is longer than
+    # the restart of a coordinator, whose counters restart at 0.
     "session.timeout.ms": "30000",
     "heartbeat.interval.ms": "500",
     "share.coordinator.group.state.retention.minutes": "2",
@@ -48,7 +48,7 @@ def held(coordinators: list[CoordinatorProcess]) -> list[float]:
 
 
 def join(rig: ReplicatedRig, topic: str) -> ShareConsumer:
-    """Become a member that has consumed a record of a topic."""
+    """Join the group and accept the records of a topic; return the consumer."""
     rig.client.produce(topic, 1)
     consumer = rig.client.share_consumer("workers", topic)
     records = wait_until(lambda: consumer.poll(200), seconds=120, what=f"a record of {topic}")
@@ -57,7 +57,7 @@ def join(rig: ReplicatedRig, topic: str) -> ShareConsumer:
 
 
 @pytest.mark.timeout(900)
-def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: ReplicatedRig) -> None:
+def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -> None:
     coordinators = list(rig.coordinators)
     for topic in ("kept", "deleted"):
         rig.client.create_topic(topic, partitions=PARTITIONS)
@@ -65,7 +65,7 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     members = [join(rig, topic) for topic in ("kept", "deleted")]
     wait_until(lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all is initialised")
     assert min(held(coordinators)) > 0, "each coordinator has some of it"
-    # The brokers may have been loading their groups when the coordinators asked for the first time.
+    # The brokers may have been loading their groups at the first requests of the coordinators.
     failures = [sample(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
     delete_topic(rig.brokers[0], rig.client, "deleted")
@@ -74,7 +74,7 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
         lambda: expired(coordinators, "topic_deleted") == PARTITIONS, seconds=120, what="it is counted once"
     )
 
-    # The group is empty from now on, and shards go from one to another and back in the middle.
+    # The group is empty from now on. Meanwhile shards move to other coordinators and back.
     for member in members:
         member.close()
     coordinators[-1].stop()
@@ -83,7 +83,7 @@ def test_what_is_abandoned_goes_once_whoever_owns_which_part_of_it(rig: Replicat
     wait_until(
         lambda: expired(coordinators, "group_empty") == PARTITIONS, seconds=120, what="it is counted once"
     )
-    # No one of them could tell that nothing of the group is left anywhere: the empty group stays listed.
+    # No single coordinator owns all state of the group, so none of them deletes the empty group.
     tool = ShareGroupTool(rig.brokers[0].jars, rig.brokers[0].bootstrap)
     assert "workers" in tool.list()
     for coordinator, before in zip(coordinators, failures, strict=True):

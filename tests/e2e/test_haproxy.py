@@ -1,7 +1,6 @@
-"""deploy/haproxy/haproxy.cfg: what goes to the share coordinator, and what to the broker.
+"""deploy/haproxy/haproxy.cfg: routing of connections to the share coordinator or to the broker.
 
-Both are played by plain sockets here: what HAProxy decides on is the first frame of a connection, and these
-tests say it byte by byte.
+Plain sockets imitate both. HAProxy decides by the first frame of a connection, so the tests send exact bytes.
 """
 
 import re
@@ -24,7 +23,7 @@ FETCH = 1
 
 
 class Split:
-    """An HAProxy between a broker and a coordinator that only listen."""
+    """An HAProxy in front of sockets that imitate a broker and a coordinator."""
 
     def __init__(
         self, haproxy: HAProxy, broker: socket.socket, coordinator_port: int, other_port: int
@@ -46,7 +45,7 @@ def split(tmp_path: Path) -> Iterator[Split]:
 
 @pytest.fixture
 def split_with_another(tmp_path: Path) -> Iterator[Split]:
-    """The same, and HAProxy knows of another coordinator, after which of one that is never there."""
+    """The same with two further coordinators in the configuration, the first of which never runs."""
     with started(tmp_path, with_another=True) as split:
         yield split
 
@@ -75,16 +74,16 @@ def listening(port: int) -> socket.socket:
 
 
 def frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
-    """A request with a body of a few bytes, as a broker opens a connection with."""
+    """Return an ApiVersions request (or another API), as a broker sends first on a connection."""
     header = request_header.RequestHeader(api_key, 4, 0, client_id)
     body = request_header.encode(header, 2) + b"\x0dapache-kafka\x064.4.0\x00"
     return struct.pack(">i", len(body)) + body
 
 
 def received(listener: socket.socket, size: int) -> bytes:
-    """Return the first `size` bytes of the first connection that says something.
+    """Return the first `size` bytes of the first connection that sends data.
 
-    Those that say nothing are how we noticed that HAProxy listens, and how it looks whether we do.
+    Connections without data are the readiness probe of the test and the health checks of HAProxy.
     """
     content = b""
     while not content:
@@ -96,7 +95,7 @@ def received(listener: socket.socket, size: int) -> bytes:
     return content
 
 
-def test_the_persister_is_led_to_the_coordinator(split: Split) -> None:
+def test_persister_is_routed_to_coordinator(split: Split) -> None:
     first_frame = frame("Persister-client-1")
     with listening(split.coordinator_port) as coordinator, split.connect() as persister:
         persister.sendall(first_frame)
@@ -114,14 +113,14 @@ def test_the_persister_is_led_to_the_coordinator(split: Split) -> None:
         ("a-persister: Persister-client-1", API_VERSIONS),
     ],
 )
-def test_every_other_connection_is_led_to_the_broker(split: Split, client_id: str, api_key: int) -> None:
+def test_other_connections_are_routed_to_broker(split: Split, client_id: str, api_key: int) -> None:
     first_frame = frame(client_id, api_key)
     with listening(split.coordinator_port), split.connect() as connection:
         connection.sendall(first_frame)
         assert received(split.broker, len(first_frame)) == first_frame
 
 
-def test_a_first_frame_in_pieces_is_led_like_a_whole_one(split: Split) -> None:
+def test_fragmented_first_frame_is_routed_like_a_whole_one(split: Split) -> None:
     first_frame = frame("Persister-client-1")
     with listening(split.coordinator_port) as coordinator, split.connect() as persister:
         persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -130,8 +129,8 @@ def test_a_first_frame_in_pieces_is_led_like_a_whole_one(split: Split) -> None:
         assert received(coordinator, len(first_frame)) == first_frame
 
 
-def test_the_persister_waits_for_a_coordinator_that_restarts(split: Split) -> None:
-    """Nobody listens when the persister connects; what it said then reaches the one who comes."""
+def test_persister_waits_for_restarting_coordinator(split: Split) -> None:
+    """No process listens when the persister connects; the started coordinator receives its first bytes."""
     first_frame = frame("Persister-client-1")
     with split.connect() as persister:
         persister.sendall(first_frame)
@@ -139,27 +138,27 @@ def test_the_persister_waits_for_a_coordinator_that_restarts(split: Split) -> No
             assert received(coordinator, len(first_frame)) == first_frame
 
 
-# A connection that was led elsewhere, and how often it was tried again before. Each try costs it a second;
-# one that is held for a coordinator that is alone is tried 25 times.
+# A connection that was routed to another coordinator, with its number of retries. Each retry takes a second;
+# a connection to a single coordinator is retried 25 times.
 LED_ELSEWHERE = re.compile(r" any_coordinator/other-2 .* \d+/\d+/\d+/\d+/\+?(\d+) \d+/\d+$", re.M)
 TRIED_AGAIN_MAX = 2
 
 
-def test_another_coordinator_is_asked_while_our_own_is_down(split_with_another: Split) -> None:
+def test_other_coordinator_is_used_while_own_one_is_down(split_with_another: Split) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
     with listening(split.other_port) as other:
         for _ in range(3):
             with split.connect() as persister:
                 persister.sendall(first_frame)
                 assert received(other, len(first_frame)) == first_frame
-        # Whatever else there is between brokers has nothing to do with that.
+        # Other connections between brokers are not affected.
         with split.connect() as connection:
             fetch = frame("broker-1-fetcher-0", FETCH)
             connection.sendall(fetch)
             assert received(split.broker, len(fetch)) == fetch
 
     def logged() -> list[str] | None:
-        """Return how often each of the three was tried again, once all of them are over."""
+        """Return the number of retries of each of the three connections when all have ended."""
         tries = LED_ELSEWHERE.findall(split.haproxy.process.log.read_text())
         return tries if len(tries) == 3 else None
 
@@ -167,7 +166,7 @@ def test_another_coordinator_is_asked_while_our_own_is_down(split_with_another: 
     assert max(map(int, tries)) <= TRIED_AGAIN_MAX
 
 
-def test_our_own_coordinator_comes_first_when_it_is_back(split_with_another: Split) -> None:
+def test_own_coordinator_is_preferred_after_its_restart(split_with_another: Split) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
     with listening(split.other_port) as other, split.connect() as persister:
         persister.sendall(first_frame)
@@ -186,7 +185,7 @@ def test_our_own_coordinator_comes_first_when_it_is_back(split_with_another: Spl
             wait_until(is_led_to_our_own, seconds=120, what="HAProxy sees that it is back")
 
 
-def test_the_persister_waits_for_its_own_when_no_other_is_there(split_with_another: Split) -> None:
+def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another: Split) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
 
     def knows_that_nobody_is_there() -> bool:
@@ -199,11 +198,11 @@ def test_the_persister_waits_for_its_own_when_no_other_is_there(split_with_anoth
             assert received(coordinator, len(first_frame)) == first_frame
 
 
-def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, tmp_path: Path) -> None:
+def test_health_checks_cause_no_warnings_in_coordinator(split_with_another: Split, tmp_path: Path) -> None:
     split = split_with_another
     (http_port,) = free_ports(1)
     other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")
-    # Who is there before the second look was never taken to be down, and does not come up.
+    # HAProxy logs UP only for a server that it has marked DOWN before.
     wait_until(
         lambda: "any_coordinator/other-2 is DOWN" in split.haproxy.process.log_tail(),
         seconds=120,
@@ -218,7 +217,7 @@ def test_a_coordinator_does_not_mind_being_looked_at(split_with_another: Split, 
         )
         with split.connect() as persister:
             persister.sendall(frame("Persister-client-1"))
-            # Size and correlation id of the answer, which is that of an ApiVersions request.
+            # The size and correlation id of the ApiVersions response.
             with persister.makefile("rb") as answer:
                 assert answer.read(8)[4:] == bytes(4)
     finally:

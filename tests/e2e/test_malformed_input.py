@@ -1,4 +1,4 @@
-"""Noise on the wire, against a coordinator process: it stays small, stays up, and goes on serving others."""
+"""Send malformed input to a coordinator process: memory stays bounded and other clients are served."""
 
 import asyncio
 import random
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.e2e
 SEED = 932
 CONNECTIONS = 10_000
 AT_A_TIME = 200
-# What the process may grow by under all of it: buffers of connections that are there at a time, and the
-# slack of its allocator. A leak of one frame a connection would be ten times that.
+# The allowed growth of the process: buffers of concurrent connections and allocator slack. A leak of one
+# frame for each connection would be ten times as much.
 GROWTH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -43,21 +43,21 @@ def resident_bytes(pid: int) -> int:
 
 
 def noise(dice: random.Random) -> bytes:
-    """Return something that no client means: random, truncated, oversized, or nearly right."""
+    """Return invalid input: random, truncated, oversized, or almost valid bytes."""
     kind = dice.randrange(6)
     if kind == 0:
         return b""
     if kind == 1:
         return dice.randbytes(dice.randint(1, 400))
-    if kind == 2:  # a frame whose end never comes
+    if kind == 2:  # a frame that is never completed
         return struct.pack(">i", dice.randint(100, 16 << 20)) + dice.randbytes(dice.randint(0, 4_000))
-    if kind == 3:  # a size that cannot be
+    if kind == 3:  # an impossible frame size
         return struct.pack(">i", dice.choice([-1, -(2**31), 2**31 - 1, 0, 1, 7])) + dice.randbytes(20)
-    # A header of an API that is served, and then noise.
+    # A valid header of a served API, followed by random bytes.
     api_key, version = dice.choice([10, 18, 83, 84, 85, 86, 87]), dice.randint(-1, 7)
     header = struct.pack(">hhih", api_key, version, 1, 1) + b"c\0"
     body = dice.randbytes(dice.randint(0, 300))
-    if kind == 4:  # counts that promise far more than there is
+    if kind == 4:  # array counts far above the actual content
         body = b"\x02g" + b"\xff\xff\xff\xff\x0f" + body
     return struct.pack(">i", len(header) + len(body)) + header + body
 
@@ -90,7 +90,7 @@ async def make_all_noise(port: int) -> None:
         await asyncio.gather(*(make_noise(port, dice) for _ in range(AT_A_TIME)))
 
 
-def test_noise_neither_fells_nor_fattens_it_and_others_are_served(coordinator: CoordinatorProcess) -> None:
+def test_malformed_input_neither_stops_process_nor_leaks_memory(coordinator: CoordinatorProcess) -> None:
     pid = coordinator.process.pid
 
     async def scenario() -> int:

@@ -1,9 +1,9 @@
-"""A share group whose state moves while nobody consumes: to our coordinator, and back to Kafka's own.
+"""Migrate the state of an idle share group to this coordinator, and back to Kafka's own.
 
 Each release of Kafka begins with the share coordinator built into the broker.  Then the state is migrated,
-and the broker is started again with its inter-broker listener advertised at HAProxy; later all of it the
-other way round.  The group goes on as if nothing had happened: what was accepted or rejected does not come
-again, and what was released comes with the next delivery count.
+and the broker restarts with its inter-broker listener advertised at HAProxy. Later the test migrates back.
+The group continues without a difference: accepted or rejected records do not come again, and released records
+come with the next delivery count.
 """
 
 import json
@@ -42,7 +42,7 @@ RECORDS = 60
 
 
 class MovingRig:
-    """A broker that is led to its own share coordinator, or to one of ours."""
+    """A broker that uses either its own share coordinator or this coordinator."""
 
     def __init__(self, stack: ExitStack, rig: BuiltInRig, directory: Path, place: str) -> None:
         self.rig = rig
@@ -71,7 +71,7 @@ class MovingRig:
         self._restart(self.rig.broker.internal_port)
 
     def _restart(self, interbroker_port: int) -> None:
-        """Start the broker again with another address where brokers find it."""
+        """Restart the broker with another advertised inter-broker address."""
         broker = self.rig.broker
         broker.stop()
         name = "advertised.listeners="
@@ -85,7 +85,7 @@ class MovingRig:
         broker.start()
 
     def migrate(self, source: str, target: str, *options: str) -> "subprocess.CompletedProcess[str]":
-        """Run the command as an operator does."""
+        """Run the command with the options of an operator."""
         settings = [f"--set={name}={value}" for name, value in ONE_COPY.items()]
         return subprocess.run(
             [
@@ -121,23 +121,23 @@ def moving_rig(release: str, place: str, directory: Path) -> Iterator[MovingRig]
 
 
 def mixed(delivery: Delivery) -> str:
-    """Reject one record in ten; of the others accept one in three each time that they come."""
+    """Reject one record in ten; accept one third of the others at each of three deliveries."""
     if delivery.offset % 10 == 7:
         return "REJECT"
     return "ACCEPT" if delivery.delivery_count > delivery.offset % 3 else "RELEASE"
 
 
 def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
-    """Consume until so many records are settled, and leave: the group is idle afterwards."""
+    """Consume until `settled` records are acknowledged, and leave the group."""
     consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
     ledger.consume_until_settled(consumer, mixed, settled, seconds=120)
     consumer.close()
 
 
-# The oldest and the newest release, and both places; what one does has nothing to do with the other, so not
-# each with each. Migration without consumers is tested with every release (tests/topic).
+# The oldest and the newest release, and both logs. Release and log are independent, so two combinations
+# suffice. tests/topic tests migration without consumers for every release.
 @pytest.mark.parametrize(("release", "place"), [(RELEASES[0], "journal"), (RELEASES[-1], OURS)])
-def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
+def test_share_group_continues_after_migration_and_migration_back(
     release: str, place: str, tmp_path: Path
 ) -> None:
     with moving_rig(release, place, tmp_path) as moving:
@@ -173,7 +173,7 @@ def test_a_share_group_goes_on_after_its_state_moved_and_moved_back(
             assert counts == list(range(1, expected + 1)), f"offset {offset}"
 
 
-def test_a_share_group_that_is_active_is_noticed(tmp_path: Path) -> None:
+def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
     with moving_rig(RELEASES[-1], "journal", tmp_path) as moving:
         client = moving.rig.client
         topic, group, _ = new_topic(client, "active")

@@ -1,4 +1,4 @@
-"""`share-coordinator observe` beside unmodified brokers that use their own share coordinator."""
+"""`share-coordinator observe` with unmodified brokers that use their own share coordinator."""
 
 import json
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def answer(observer: ObserverProcess, path: str) -> Any:
 
 
 def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
-    """Settle what one poll returns, all of it in the same way."""
+    """Acknowledge all records of one poll with the type `how`."""
     consumer = rig.client.share_consumer(GROUP, topic)
     records = wait_until(consumer.poll, seconds=seconds, what="records are delivered")
     assert set(consumer.settle([how] * len(records)).values()) == {None}
@@ -51,13 +51,13 @@ def shown(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_observer_shows_what_the_brokers_own_coordinator_holds(release: str, tmp_path: Path) -> None:
+def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path: Path) -> None:
     with built_in_rig(fetch_jars(release), tmp_path) as rig:
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", RECORDS)
         with observing(rig, tmp_path) as observer:
-            # The topic does not exist before the first share group consumes.
+            # The state topic is created when the first share group consumes.
             wait_until(lambda: observer.get("/livez")[0] == 200, seconds=60, what="HTTP is served")
             consume(rig, "orders", "ACCEPT")
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
@@ -91,7 +91,7 @@ def _with_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
     return signals if signals["items"] and signals["items"][0]["lag"] == RECORDS else None
 
 
-def test_an_observer_outlasts_a_restart_of_the_broker_and_changes_nothing(tmp_path: Path) -> None:
+def test_observer_survives_broker_restart_and_creates_nothing(tmp_path: Path) -> None:
     with built_in_rig(fetch_jars(RELEASES[-1]), tmp_path) as rig:
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})

@@ -1,4 +1,4 @@
-"""`offsets reset` and `offsets delete` on real share groups, and what Kafka's own tool says afterwards."""
+"""`offsets reset` and `offsets delete` on real share groups, compared with the output of Kafka's own tool."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 from tests.kafka.share_group_tool import DescribedOffset
 
-# Below 4.3 brokers do not alter offsets of share groups.
+# Brokers before 4.3 do not alter offsets of share groups.
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.parametrize("rig", [STANDALONE[-1], BUILT_IN], indirect=True),
@@ -26,7 +26,7 @@ FIGURES = ("start_offset", "new_offset", "in_flight_records", "redelivered", "sk
 
 
 def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of `offsets` as a user does."""
+    """Run a command of `offsets` as a user runs it."""
     port = rig.coordinator.http_port if isinstance(rig, StandaloneRig) else free_ports(1)[0]
     return subprocess.run(
         [
@@ -42,7 +42,7 @@ def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
-    """Run a command that succeeds for one partition; return what it says of it."""
+    """Run a command that succeeds for one partition; return its figures."""
     done = offsets(rig, *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
@@ -51,18 +51,18 @@ def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
 
 
 def figures(rig: BuiltInRig, *known: int | None) -> dict[str, Any]:
-    """What should be said; without our coordinator nobody knows what is in flight."""
+    """Return the expected figures; without this coordinator, the in-flight records are unknown."""
     start, new, *effect = known
     shown = effect if isinstance(rig, StandaloneRig) else [None] * 3
     return dict(zip(FIGURES, (start, new, *shown), strict=True))
 
 
 def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
-    """Let a group be done with all records, and leave; return the topic, the group and the topic's id."""
+    """Acknowledge all records of a group and leave; return the topic, the group and the topic's id."""
     topic, group, topic_id = new_topic(rig.client, name, settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
-    # Some are rejected, and some come twice.
+    # Some records are rejected, and some are delivered twice.
     Ledger().consume_until_settled(consumer, of_each_kind, RECORDS, seconds=120)
     consumer.close()
     wait_until(lambda: is_empty(rig, group), seconds=120, what="an empty group")
@@ -70,7 +70,9 @@ def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
 
 
 def is_empty(rig: BuiltInRig, group: str) -> bool:
-    """Tell whether Kafka says that a group has no members; one that left in a hurry is missed first."""
+    """Return whether Kafka reports a group without members; after a missing leave, its session must
+    expire.
+    """
 
     async def ask() -> bool:
         groups = ShareGroups(rig.broker.bootstrap)
@@ -86,7 +88,7 @@ def shown_by_kafka(rig: BuiltInRig, group: str) -> list[DescribedOffset]:
     return rig.share_groups.describe_offsets(group)
 
 
-def test_offsets_are_reset_and_kafka_agrees(rig: BuiltInRig) -> None:
+def test_reset_offsets_match_kafkas_tool(rig: BuiltInRig) -> None:
     topic, group, _ = consumed(rig, "reset-by-us")
     (before,) = shown_by_kafka(rig, group)
     where = ("reset", "--group", group, "--topic", topic)
@@ -99,7 +101,7 @@ def test_offsets_are_reset_and_kafka_agrees(rig: BuiltInRig) -> None:
     assert planned(rig, *where, "--to-earliest", "--execute") == plan
     (after,) = shown_by_kafka(rig, group)
     assert (after.start_offset, after.lag) == (0, RECORDS)
-    # Nothing is left of the deliveries before.
+    # No state of the earlier deliveries is left.
     assert planned(rig, *where, "--to-offset", "7", "--execute") == figures(rig, 0, 7, 0, 0, 7)
     assert shown_by_kafka(rig, group)[0].start_offset == 7
     assert planned(rig, *where[:-1], f"{topic}:0", "--to-latest") == figures(rig, 7, RECORDS, 0, 0, 13)
@@ -115,7 +117,7 @@ def test_offsets_are_reset_and_kafka_agrees(rig: BuiltInRig) -> None:
     assert ledger.delivery_counts == {(0, offset): [1] for offset in range(7, RECORDS)}
 
 
-def test_an_offset_that_is_not_there_becomes_the_nearest(rig: BuiltInRig) -> None:
+def test_reset_to_missing_offset_uses_nearest(rig: BuiltInRig) -> None:
     topic, group, _ = consumed(rig, "reset-beyond")
     done = offsets(rig, "reset", "--group", group, "--topic", topic, "--to-offset", "1000")
     assert done.returncode == 0
@@ -129,7 +131,7 @@ def test_an_offset_that_is_not_there_becomes_the_nearest(rig: BuiltInRig) -> Non
     assert row[4] == str(RECORDS)
 
 
-def test_offsets_are_deleted_and_kafka_agrees(rig: BuiltInRig) -> None:
+def test_deleted_offsets_match_kafkas_tool(rig: BuiltInRig) -> None:
     topic, group, topic_id = consumed(rig, "deleted-by-us")
     before = shown_by_kafka(rig, group)
     where = ("delete", "--group", group, "--topic", topic)
@@ -144,7 +146,7 @@ def test_offsets_are_deleted_and_kafka_agrees(rig: BuiltInRig) -> None:
     assert f"group '{group}' has no state of topic {topic}" in again.stderr
 
 
-def test_a_group_with_members_is_left_alone(rig: BuiltInRig) -> None:
+def test_group_with_members_is_not_changed(rig: BuiltInRig) -> None:
     topic, group, _ = new_topic(rig.client, "busy")
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
@@ -159,7 +161,7 @@ def test_a_group_with_members_is_left_alone(rig: BuiltInRig) -> None:
     consumer.close()
 
 
-def test_what_kafka_does_not_know_is_not_deleted_behind_its_back(rig: BuiltInRig) -> None:
+def test_unknown_group_topic_or_partition_is_refused(rig: BuiltInRig) -> None:
     topic, _, _ = new_topic(rig.client, "unknown-group")
     done = offsets(rig, "delete", "--group", "nobody", "--topic", topic, "--execute")
     assert (done.returncode, done.stdout) == (1, "")
@@ -173,7 +175,7 @@ def test_what_kafka_does_not_know_is_not_deleted_behind_its_back(rig: BuiltInRig
         assert said in done.stderr
 
 
-def test_a_group_that_is_to_come_may_begin_somewhere(rig: BuiltInRig) -> None:
+def test_reset_sets_start_offset_of_group_without_state(rig: BuiltInRig) -> None:
     topic, group, _ = new_topic(rig.client, "to-come")
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     where = ("reset", "--group", group, "--topic", topic, "--to-offset", "5")

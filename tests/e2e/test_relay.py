@@ -1,4 +1,4 @@
-"""The relay between real brokers that log in to each other, and whose share-group state is ours."""
+"""The relay between real brokers that authenticate to each other and store state in this coordinator."""
 
 import socket
 from collections.abc import Iterator
@@ -38,20 +38,20 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
 FIND_COORDINATOR = 10
-# Version 4: no topics, and none to be created.
+# Version 4: an empty list of topics, and no topic creation.
 NO_TOPICS = b"\0\0\0\0\0"
 
 
 @pytest.fixture(scope="module")
 def plain(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
-    """A broker with users `kafka` and `eve`, whom it lets in alike."""
+    """A broker that accepts the logins of the users `kafka` and `eve`."""
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
     with relayed_rig(newest_jars, tmp_path_factory.mktemp("plain"), security, ALLOWED) as rig:
         yield rig
 
 
 def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
-    """Let a share group go through records, and see that none is lost and none comes twice."""
+    """Consume records with a share group, and check that none is lost or delivered twice."""
     topic, group, topic_id = new_topic(rig.client, name, partitions=partitions)
     produce(rig.client, topic, partitions, first=0, count=50)
     ledger = Ledger()
@@ -67,7 +67,7 @@ def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
 
 
 class Stranger:
-    """Somebody at the relay's port."""
+    """An unknown client at the relay's port."""
 
     def __init__(self, rig: RelayedRig) -> None:
         self._socket = socket.create_connection(("127.0.0.1", rig.relay.port), timeout=120)
@@ -78,7 +78,7 @@ class Stranger:
         self._socket.close()
 
     def ask(self, frame: bytes) -> bytes:
-        """Send a frame and return the answer without its size; nothing if the connection is closed."""
+        """Send a frame and return the response without its size; empty if the connection is closed."""
         try:
             self._socket.sendall(frame)
             size = self._stream.read(4)
@@ -87,19 +87,19 @@ class Stranger:
             return b""
 
     def log_in(self, user: str, password: str) -> int:
-        """Log in with PLAIN; return the error code of the answer."""
+        """Log in with PLAIN; return the error code of the response."""
         self.ask(handshake(PLAIN))
         answer = self.ask(token(f"\0{user}\0{password}".encode()))
-        # After the correlation id and no tagged fields.
+        # The error code follows the correlation id and the empty tagged fields.
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
-def test_a_share_group_behind_a_login(plain: RelayedRig) -> None:
+def test_share_group_works_with_sasl_between_brokers(plain: RelayedRig) -> None:
     share(plain, "behind-a-login")
     assert plain.relay.figure('connections{destination="coordinator"}') >= 1
 
 
-def test_who_is_not_on_the_list_gets_to_the_broker_only(plain: RelayedRig) -> None:
+def test_principal_not_on_list_reaches_only_broker(plain: RelayedRig) -> None:
     before = plain.relay.figure('connections_decided_total{destination="coordinator"}')
     with closing(Stranger(plain)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
@@ -111,19 +111,19 @@ def test_who_is_not_on_the_list_gets_to_the_broker_only(plain: RelayedRig) -> No
     assert plain.relay.figure('connections_decided_total{destination="coordinator"}') == before
 
 
-def test_a_wrong_password_is_what_the_broker_says(plain: RelayedRig) -> None:
+def test_wrong_password_is_refused_by_broker(plain: RelayedRig) -> None:
     with closing(Stranger(plain)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
 
 
-def test_without_a_login_nobody_gets_anywhere(plain: RelayedRig) -> None:
+def test_client_without_login_is_refused(plain: RelayedRig) -> None:
     for client_id in (PERSISTER, FETCHER):
         with closing(Stranger(plain)) as stranger:
             assert stranger.ask(request(METADATA, client_id, NO_TOPICS, version=4)) == b""
 
 
-def test_no_acknowledged_record_is_lost_by_kills_of_the_relay(plain: RelayedRig) -> None:
+def test_kills_of_relay_lose_no_acknowledged_record(plain: RelayedRig) -> None:
     partitions, kills, per_round = 3, 4, 60
     topic, group, _ = new_topic(plain.client, "kills", partitions=partitions)
     ledger = Ledger()
@@ -140,7 +140,7 @@ def test_no_acknowledged_record_is_lost_by_kills_of_the_relay(plain: RelayedRig)
     assert ledger.broken_promises == []
 
 
-def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
+def test_persister_waits_for_killed_coordinator(plain: RelayedRig) -> None:
     topic, group, _ = new_topic(plain.client, "waits")
     ledger = Ledger()
     consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
@@ -148,7 +148,7 @@ def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
         produce(plain.client, topic, 1, first=0, count=100)
         ledger.wait_settled(20, seconds=120)
         plain.coordinator.kill()
-        # What came before may all be settled.
+        # All earlier records may be acknowledged already.
         produce(plain.client, topic, 1, first=100, count=100)
         wait_until(
             lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,
@@ -161,7 +161,7 @@ def test_a_coordinator_that_is_killed_is_waited_for(plain: RelayedRig) -> None:
     assert ledger.broken_promises == []
 
 
-def test_scram_and_half_of_it(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: KafkaJars, tmp_path: Path) -> None:
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS), ALLOWED) as rig:
         share(rig, "scram")
         before = rig.relay.figure('connections_decided_total{destination="coordinator"}')
@@ -169,14 +169,14 @@ def test_scram_and_half_of_it(newest_jars: KafkaJars, tmp_path: Path) -> None:
             stranger.ask(handshake(SCRAM))
             challenge = stranger.ask(token(b"n,,n=kafka,r=a-nonce"))
             assert Struct(">h").unpack_from(challenge, 5) == (ErrorCode.NONE,)
-            # Nobody knows yet whether this one knows the password.
+            # The SCRAM exchange is incomplete, so the client is not authenticated.
             assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
         assert rig.relay.figure('connections_refused_total{reason="unauthenticated"}') == 1
         assert rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
 
 
-def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    # Kafka's clients begin anew in the last 15 % of a session, which must not be over then on a slow machine.
+def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_path: Path) -> None:
+    # Kafka's clients reauthenticate in the last 15 % of a session, which must suffice on a slow machine.
     security = sasl_between_brokers(PLAIN, BROKERS, session_ms=30_000)
     with relayed_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
         topic, group, _ = new_topic(rig.client, "sessions", settings=FOR_LONG)
@@ -195,9 +195,7 @@ def test_sessions_that_end_are_begun_again(newest_jars: KafkaJars, tmp_path: Pat
         assert rig.relay.figure('connections_refused_total{reason="session"}') == 0
 
 
-def test_a_login_over_tls_to_a_broker_that_wants_a_certificate_too(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
+def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "certificates")
     relay, broker = authority.issue("relay"), authority.issue("broker")
     trusted = str(authority.certificate)
@@ -235,7 +233,7 @@ def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: P
 
 
 def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    """Every record has three copies before it is acknowledged, and all of them pass a relay."""
+    """Each record has three copies before it is acknowledged, and replication passes through the relays."""
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
         share(rig, "replicated", partitions=6)
         sent = [relay.figure('received_bytes_total{destination="broker"}') for relay in rig.relays]
@@ -253,6 +251,6 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
         assert ledger.broken_promises == []
 
 
-def test_the_oldest_release(tmp_path: Path) -> None:
+def test_share_group_works_with_oldest_release(tmp_path: Path) -> None:
     with relayed_rig(fetch_jars(RELEASES[0]), tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED) as rig:
         share(rig, "oldest")

@@ -1,4 +1,4 @@
-"""The relay as systemd runs it: it is killed, and nobody who connects meanwhile is turned away."""
+"""The relay under socket activation, as with systemd: a restart refuses no connection."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 HERE = "127.0.0.1"
 
-# Holds a socket, and starts what it is told with it as file 3, again and again, as systemd does.
+# Holds a listening socket and starts the program with it as file descriptor 3, repeatedly, like systemd.
 SYSTEMD = """
 import os, socket, sys
 held = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -41,7 +41,7 @@ def listening(port: int) -> socket.socket:
 
 
 class HeldRelay:
-    """A relay that finds its listening socket open, and is started again whenever it ends."""
+    """A relay that inherits its listening socket and is restarted when it ends."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.port, broker_port, coordinator_port, http_port = free_ports(4)
@@ -70,7 +70,7 @@ class HeldRelay:
         self.process.wait_ready(lambda: self.process.logged(text) >= times, seconds=120)
 
     def end(self, how: signal.Signals) -> None:
-        """End the relay that runs now; another one is started at once."""
+        """End the running relay with a signal; the parent process restarts it at once."""
         log = self.process.log.read_text()
         os.kill(int(log.rpartition("started ")[2].split()[0]), how)
 
@@ -91,7 +91,7 @@ def arrives(said: bytes, at: socket.socket) -> bool:
         return stream.read(len(said)) == said
 
 
-def test_who_connects_while_it_restarts_waits(relay: HeldRelay) -> None:
+def test_connection_during_restart_waits(relay: HeldRelay) -> None:
     relay.start()
     fetch, write = request(FETCH, FETCHER, b"a body"), request(WRITE, PERSISTER, b"a body")
     for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):
@@ -101,7 +101,7 @@ def test_who_connects_while_it_restarts_waits(relay: HeldRelay) -> None:
             assert arrives(fetch, relay.broker)
             assert arrives(write, relay.coordinator)
         relay.end(how)
-        # The old one is gone, and the new one has only just begun to load.
+        # The old process is gone, and the new process has not loaded yet.
         relay.wait_logged("started", times)
         with relay.connect() as early:
             early.sendall(fetch)

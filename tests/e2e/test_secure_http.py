@@ -1,4 +1,4 @@
-"""A coordinator as a process whose HTTP side is secured: commands, files that are replaced, and its log."""
+"""A coordinator process with TLS and tokens for HTTP: commands, replaced files, and its log."""
 
 import json
 import os
@@ -19,7 +19,7 @@ KEY_PASSWORD = "open-sesame-of-the-key"
 
 
 class Secured:
-    """A coordinator with TLS and tokens, its files, and commands that ask it."""
+    """A coordinator with TLS and tokens, its files, and commands that use its HTTP API."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,14 +50,14 @@ class Secured:
         )
 
     def issue(self, name: str, *, ended: bool = False) -> None:
-        """Put another certificate in the place of the coordinator's, as a renewal does."""
+        """Replace the coordinator's certificate by a new one, as in a renewal."""
         issued = self.authority.issue(name, key_password=KEY_PASSWORD, ended=ended)
         for made, place in ((issued.key, "server.key"), (issued.certificate, "server.crt")):
             shutil.copy(made, self.folder / f"{place}.new")
             os.replace(self.folder / f"{place}.new", self.folder / place)
 
     def run(self, *arguments: str, token: str = "reading") -> "subprocess.CompletedProcess[str]":
-        """Run a command that asks the coordinator."""
+        """Run a command that uses the HTTP API."""
         options = ("--url", f"https://127.0.0.1:{self.http_port}", "--ca", str(self.authority.certificate))
         return subprocess.run(
             [PROGRAM, *arguments, *options, "--token-file", str(self.folder / token)],
@@ -82,13 +82,13 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         running.process.kill()
 
 
-def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -> None:
+def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secured) -> None:
     assert secured.run("groups", "list").returncode == 0
     refused = secured.run("prune", "--execute")
     assert (refused.returncode, "token reader may only read" in refused.stderr) == (1, True)
     assert secured.run("prune", "--execute", token="writing").returncode == 0
 
-    # Another certificate, one that is over, and a good one again.
+    # An expired certificate, then a valid one.
     secured.issue("ended", ended=True)
     wait_until(
         lambda: "certificate has expired" in secured.run("shards").stderr,
@@ -98,7 +98,7 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
     secured.issue("renewed")
     wait_until(secured.answers, seconds=120, what="the renewed certificate is shown")
 
-    # A file of tokens that became useless changes nothing; another one does.
+    # An invalid token file is ignored; a valid one is used.
     file_of(secured.folder, "nonsense\n")
     log = secured.process.log
     wait_until(
@@ -121,7 +121,7 @@ def test_commands_get_in_and_files_may_be_replaced_meanwhile(secured: Secured) -
     assert done == [("token operator", "prune")]
 
 
-def test_the_settings_are_shown_without_their_secrets(secured: Secured) -> None:
+def test_config_show_hides_secrets(secured: Secured) -> None:
     shown = subprocess.run(
         [PROGRAM, "config", "show"], env=secured.environment, capture_output=True, text=True, check=True
     ).stdout
@@ -151,7 +151,7 @@ def test_the_settings_are_shown_without_their_secrets(secured: Secured) -> None:
         ),
     ],
 )
-def test_a_file_of_no_use_is_one_line_at_the_start(
+def test_unusable_file_is_reported_in_one_line_at_start(
     tmp_path: Path, setting: str, text: str | None, said: str
 ) -> None:
     secured = Secured(tmp_path)

@@ -1,7 +1,7 @@
-"""The same bytes to a real broker and to us: what is answered to logins, and to who may not ask.
+"""Compare the responses of a real broker and of the coordinator to logins and unauthorized requests.
 
-The broker has users, an authorizer, and its own share coordinator; we have the same users, and a list with
-the same one on it.
+The broker has users, an authorizer, and its own share coordinator. The coordinator has the same users, and
+the same user on its list of allowed principals.
 """
 
 import socket
@@ -35,14 +35,14 @@ KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
 class ListenerPorts(NamedTuple):
-    """Where each listens."""
+    """The ports of both servers."""
 
     kafka: int
     ours: int
 
 
 class WireExchange(NamedTuple):
-    """The answers, without their sizes, and whether the connection was closed then."""
+    """The responses without their sizes, and whether the server closed the connection afterwards."""
 
     answers: list[bytes]
     closed: bool
@@ -50,12 +50,12 @@ class WireExchange(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerPorts]:
-    """A broker with an authorizer, and a coordinator with a list."""
+    """A broker with an authorizer, and a coordinator with a list of allowed principals."""
     folder = tmp_path_factory.mktemp("answers")
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
     authorizer = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Its own controller knows it without a name.
+        # The broker's own controller connects without a name.
         "super.users": f"User:{BROKERS.user};User:ANONYMOUS",
     }
     broker = Broker(newest_jars, folder, overrides={**security.overrides, **authorizer})
@@ -82,12 +82,12 @@ def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> I
         broker.kill()
 
 
-# Who closes does so within the delay against guessing, unless the machine is busy.
+# A server closes within the delay of failed logins, or later if the machine is busy.
 CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 
 def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[WireExchange, WireExchange]:
-    """Return what we say and what Kafka says. Where only one of them closes, the other is given time."""
+    """Return the exchanges with the coordinator and with Kafka. If only one closed, retry with more time."""
     heard = exchange(sides.ours, frames), exchange(sides.kafka, frames)
     if heard[0].closed != heard[1].closed:
         patience_s = CLOSES_AT_LAST_WITHIN_S
@@ -96,7 +96,7 @@ def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[W
 
 
 def exchange(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> WireExchange:
-    """Send frames one by one, each after the answer to the last; hear whether there is an end."""
+    """Send each frame after the response to the previous one; note whether the server closes."""
     answers: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), timeout=120) as peer, peer.makefile("rb") as stream:
         try:
@@ -163,13 +163,13 @@ LOGINS: dict[str, list[bytes]] = {
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_a_login_is_answered_as_kafka_answers_it(sides: ListenerPorts, name: str) -> None:
+def test_login_is_answered_like_kafka(sides: ListenerPorts, name: str) -> None:
     ours, kafkas = exchange_with_both(sides, LOGINS[name])
     assert ours == kafkas
 
 
 def states() -> Iterator[tuple[str, bytes]]:
-    """A request of each API, and of each version that 4.4.0 has, about two partitions."""
+    """Yield a request of each API, and of each version that 4.4.0 has, about two partitions."""
     parts = {
         "Initialize": (
             initialize_api,
@@ -200,7 +200,7 @@ REFUSED = {**dict(states()), **{f"FindCoordinator v{version}": find(version) for
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_who_may_not_ask_is_answered_as_kafka_answers(sides: ListenerPorts, name: str) -> None:
+def test_unauthorized_request_is_answered_like_kafka(sides: ListenerPorts, name: str) -> None:
     frames = [*LOGGED_IN, REFUSED[name]]
     ours, kafkas = exchange_with_both(sides, frames)
     assert len(ours.answers) == 3

@@ -1,4 +1,4 @@
-"""Real brokers whose inter-broker listener is secured, and whose persister shows our port who it is."""
+"""Real brokers with a secured inter-broker listener, whose persister authenticates to the coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ STATE_TOPIC = "__share_group_state"
 
 
 def share(rig: SecuredRig, name: str) -> None:
-    """Let a share group go through records, and see that none is lost and none comes twice."""
+    """Consume records with a share group, and check that none is lost or delivered twice."""
     topic, group, topic_id = new_topic(rig.client, name, partitions=2)
     produce(rig.client, topic, 2, first=0, count=50)
     ledger = Ledger()
@@ -49,7 +49,7 @@ def log_of(rig: SecuredRig) -> str:
 
 
 def figure(rig: SecuredRig, name: str) -> float:
-    """Return a metric of the coordinator; 0 for one that it does not have yet."""
+    """Return a metric of the coordinator; 0 if it does not exist yet."""
     status, body = rig.coordinator.get("/metrics")
     assert status == 200
     lines = (line.rpartition(" ") for line in body.decode().splitlines())
@@ -57,7 +57,7 @@ def figure(rig: SecuredRig, name: str) -> float:
 
 
 def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
-    """Read a state that does not exist; return the error that comes of it."""
+    """Read the state of an unknown share-partition; return the error code."""
 
     async def read() -> ErrorCode:
         address = ("localhost", rig.coordinator.port)
@@ -70,7 +70,7 @@ def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
 
 
 class Certificates:
-    """The files of a cluster whose brokers know each other, and our coordinator, by certificates."""
+    """The files of a cluster whose brokers and coordinator authenticate by certificates."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -120,18 +120,18 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def mutual_tls(
     newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
-    """A broker that shows its certificate to our coordinator, and wants to see ours."""
+    """A broker and a coordinator with TLS client authentication in both directions."""
     folder = tmp_path_factory.mktemp("mutual-tls")
     with secured_rig(newest_jars, folder, certificates.between_brokers, certificates.of_coordinator) as rig:
         yield rig
 
 
-def test_a_share_group_over_mutual_tls(mutual_tls: SecuredRig) -> None:
+def test_share_group_works_over_mutual_tls(mutual_tls: SecuredRig) -> None:
     share(mutual_tls, "mutual-tls")
     assert "WARNING" not in log_of(mutual_tls)
 
 
-def test_only_certificates_on_the_list_are_let_in(mutual_tls: SecuredRig, certificates: Certificates) -> None:
+def test_only_allowed_certificates_are_authorized(mutual_tls: SecuredRig, certificates: Certificates) -> None:
     uninitialised = ErrorCode.INVALID_REQUEST
     assert read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == uninitialised
     refused = read_as(mutual_tls, certificates.client(certificates.stranger.combined_file))
@@ -139,7 +139,7 @@ def test_only_certificates_on_the_list_are_let_in(mutual_tls: SecuredRig, certif
     assert log_of(mutual_tls).count("is not on the list listen.allowed.principals") == 1
 
 
-def test_new_certificates_are_taken_while_a_group_consumes(
+def test_certificates_are_reloaded_while_group_consumes(
     mutual_tls: SecuredRig, certificates: Certificates
 ) -> None:
     topic, group, _ = new_topic(mutual_tls.client, "renewed")
@@ -154,7 +154,7 @@ def test_new_certificates_are_taken_while_a_group_consumes(
             if renewal < 2:
                 certificates.authority.issue("coordinator")
             else:
-                # A bad one: what was good stays in use.
+                # An invalid file: the previous certificate stays in use.
                 certificates.coordinator.certificate.write_text("no certificate")
             told = "TLS files were reloaded" if renewal < 2 else "the previous ones stay in use"
             wait_until(
@@ -178,7 +178,7 @@ def test_new_certificates_are_taken_while_a_group_consumes(
 def scram(
     newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
-    """A broker that logs in by SCRAM over TLS, anew twice a minute."""
+    """A broker that authenticates by SCRAM over TLS, and reauthenticates twice a minute."""
     folder = tmp_path_factory.mktemp("scram")
     (folder / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\neve=hers\n")
     tls = tls_between_brokers(str(certificates.broker.combined_file), str(certificates.authority.certificate))
@@ -188,7 +188,7 @@ def scram(
         "listen.sasl.enabled.mechanisms": SCRAM,
         "listen.sasl.users.file": str(folder / "users.properties"),
         "listen.allowed.principals": f"User:{BROKERS.user}",
-        # Kafka's clients begin anew in the last 15 % of it, which must not be over then on a slow machine.
+        # Kafka's clients reauthenticate in the last 15 % of a session, which must suffice on a slow machine.
         "listen.connections.max.reauth.ms": "30000",
         "listen.reload.interval.ms": "200",
     }
@@ -197,7 +197,7 @@ def scram(
         yield rig
 
 
-def test_a_share_group_behind_a_login_that_is_made_anew(scram: SecuredRig) -> None:
+def test_share_group_works_across_reauthentication(scram: SecuredRig) -> None:
     logins = 'rpc_requests_total{api="SaslAuthenticate",code="NONE"}'
     topic, group, _ = new_topic(scram.client, "anew")
     ledger = Ledger()
@@ -206,7 +206,7 @@ def test_a_share_group_behind_a_login_that_is_made_anew(scram: SecuredRig) -> No
         produce(scram.client, topic, 1, first=0, count=20)
         ledger.wait_settled(20, seconds=120)
         opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)
-        # SCRAM takes two tokens: at least three logins on connections that stay.
+        # SCRAM takes two tokens: at least three reauthentications on existing connections.
         count = 20
         while figure(scram, logins) < before + 6:
             produce(scram.client, topic, 1, first=count, count=10)
@@ -219,7 +219,7 @@ def test_a_share_group_behind_a_login_that_is_made_anew(scram: SecuredRig) -> No
     assert BROKERS.password not in log_of(scram)
 
 
-def test_a_password_that_is_changed_holds_from_the_next_login_on(
+def test_changed_password_is_used_for_next_login(
     scram: SecuredRig, certificates: Certificates, tmp_path: Path
 ) -> None:
     users = Path(scram.broker.directory / "users.properties")
@@ -231,11 +231,11 @@ def test_a_password_that_is_changed_holds_from_the_next_login_on(
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
     wait_until(lambda: "users were reloaded" in log_of(scram), seconds=120, what="the file is read")
-    # Logged in, and still not on the list.
+    # The login succeeds, but the user is still not on the list.
     assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_share_group_behind_a_login_in_clear(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path: Path) -> None:
     (tmp_path / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\n")
     settings = {
         "listen.security.protocol": "SASL_PLAINTEXT",

@@ -1,4 +1,4 @@
-"""The whole way with everybody secured: a broker that logs in, the relay, and our port over mutual TLS."""
+"""All connections secured: a broker with SASL, the relay, and mutual TLS to the coordinator."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +21,7 @@ BROKERS = Login("kafka", "between-brokers")
 
 
 def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[str, str]:
-    """Return the settings of a port that the relay alone may connect to."""
+    """Return the settings of a listener that only the relay may use."""
     return {
         "listen.security.protocol": "SSL",
         "listen.ssl.certificate.location": str(ours.certificate),
@@ -32,7 +32,7 @@ def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[st
     }
 
 
-def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "tls")
     ours, relays = authority.issue("coordinator"), authority.issue("relay")
     port, http_port, relay_port, relay_http_port = free_ports(4)
@@ -41,7 +41,7 @@ def test_a_share_group_all_the_way(newest_jars: KafkaJars, tmp_path: Path) -> No
             tmp_path,
             port=port,
             http_port=http_port,
-            # Brokers come through the relay, whatever they want of us.
+            # Brokers reach the coordinator only through the relay.
             advertised_port=relay_port,
             settings=port_for_the_relay(authority, ours),
         )

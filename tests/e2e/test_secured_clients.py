@@ -1,4 +1,4 @@
-"""Kafka's own Java client at the secured port of a coordinator process: each mechanism, each refusal."""
+"""Kafka's Java client at a secured listener of the coordinator: each mechanism and each refusal."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ MODULES = {
 
 @contextmanager
 def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[CoordinatorProcess]:
-    """Run a coordinator with these settings, and see that it ends well and without a traceback."""
+    """Run a coordinator with these settings, and check that it stops without a traceback."""
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
         directory, port=port, http_port=http_port, log="memory", settings=settings
@@ -46,7 +46,7 @@ def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[Coordinato
 def outcomes(
     jars: KafkaJars, directory: Path, coordinator: CoordinatorProcess, *clients: Mapping[str, str]
 ) -> list[str]:
-    """Connect as clients with these settings; return what came of each."""
+    """Connect one client for each of `clients`; return the outcome of each."""
     files = []
     for number, settings in enumerate(clients):
         file = directory / f"client-{number}.properties"
@@ -130,7 +130,7 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
         assert secret not in log
 
 
-def test_a_mechanism_that_is_not_enabled(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_disabled_mechanism_is_refused(newest_jars: KafkaJars, tmp_path: Path) -> None:
     (tmp_path / "users.properties").write_text("alice=alice-secret\n")
     settings = {
         "listen.security.protocol": "SASL_PLAINTEXT",
@@ -169,7 +169,7 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
             **({"ssl.keystore.type": "PEM", "ssl.keystore.location": own} if own else {}),
         }
 
-    # Clients that are only disconnected try again until then.
+    # A disconnected client retries until these timeouts.
     soon = {"default.api.timeout.ms": "5000", "request.timeout.ms": "2500"}
 
     with serving(tmp_path, settings) as coordinator:
@@ -188,7 +188,7 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
         status, metrics = coordinator.get("/metrics")
     assert said[0].startswith(LET_IN)
     assert said[1].startswith("SslAuthenticationException: SSL handshake failed")
-    # With TLS 1.3 a client hears of its refusal when it thinks itself in: an error, or no more than the end.
+    # With TLS 1.3, a client receives the refusal after its own handshake: as an error or a closed connection.
     assert all(not line.startswith(LET_IN) and line != "null" for line in said[2:])
     assert status == 200
     for reason in ("bad_certificate", "no_certificate", "plaintext_to_tls"):

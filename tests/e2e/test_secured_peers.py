@@ -1,4 +1,4 @@
-"""Coordinators that forward to each other, and tools that ask one, where everybody has to say who it is."""
+"""Coordinators that forward to each other, and client tools, with authentication on all connections."""
 
 import asyncio
 import json
@@ -24,12 +24,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 PARTITIONS = 8
 KEYS = [SharePartitionKey("group", bytes([number]) * 16, number) for number in range(40)]
-# Until both have joined, nobody owns anything.
+# No coordinator owns a shard until both have joined.
 PATIENT = RetryPolicy(attempts_max=480, first_s=0.25, multiplier=1.0)
 
 
 class Side:
-    """The files of all: an authority, and users."""
+    """The files of all processes: an authority, and users."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "tls")
@@ -76,7 +76,7 @@ def side(tmp_path: Path) -> Side:
 
 @pytest.fixture
 def pair(built_in: BuiltInRig, side: Side, tmp_path: Path) -> Iterator[list[CoordinatorProcess]]:
-    """Two coordinators that share a topic, and forward what is the other's."""
+    """Two coordinators that share a topic and forward requests for each other's shards."""
     topic = new_topic("peers")
     with ExitStack() as stack:
         coordinators = []
@@ -109,7 +109,7 @@ def pair(built_in: BuiltInRig, side: Side, tmp_path: Path) -> Iterator[list[Coor
 
 
 def forwarded(coordinator: CoordinatorProcess) -> float:
-    """Return how many requests a coordinator carried to others, with success."""
+    """Return the number of requests that a coordinator forwarded successfully."""
     _, body = coordinator.get("/metrics")
     lines = body.decode().splitlines()
     return sum(
@@ -120,9 +120,9 @@ def forwarded(coordinator: CoordinatorProcess) -> float:
 
 
 @pytest.mark.broker
-def test_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side: Side) -> None:
+def test_authenticated_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side: Side) -> None:
     async def ask(port: int, leader_epoch: int) -> list[int]:
-        # Whoever is asked directly has to carry half of it to the other.
+        # A coordinator that is used directly forwards about half of the requests.
         async with ShareCoordinatorClient(
             ("localhost", port), direct=True, retry=PATIENT, security=side.tool
         ) as client:
@@ -141,7 +141,7 @@ def test_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side
         assert "could not log in" not in log
 
 
-def test_tools_ask_a_coordinator_that_asks_them(
+def test_tools_authenticate_to_coordinator(
     share_coordinator: CommandLine, side: Side, tmp_path: Path
 ) -> None:
     journal = tmp_path / "from"
@@ -165,7 +165,7 @@ def test_tools_ask_a_coordinator_that_asks_them(
             *("recovery", "diff", *live, "--coordinator-config", side.tool_file(), "-o", "json")
         )
         found = json.loads(compared.out)
-        # One was initialised anew in the journal, and its leader epoch cannot be carried by RPCs.
+        # One share-partition was reinitialized in the journal, and RPCs cannot transfer its leader epoch.
         assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
         played = share_coordinator(
             *("demo", "-b", f"localhost:{port}", "--coordinator-config", side.tool_file())

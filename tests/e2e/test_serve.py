@@ -1,4 +1,4 @@
-"""The command line as a user has it: a process that starts, serves, says what is wrong, and stops."""
+"""The command line as a user sees it: a process that starts, serves, reports errors, and stops."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def command(*args: str) -> list[str]:
 
 
 def failed(*args: str) -> tuple[int, list[str]]:
-    """Run a command that is expected to end by itself: its exit code and what it said on stderr."""
+    """Run a command that is expected to exit; return its exit code and the lines of stderr."""
     done = subprocess.run(
         command(*args), capture_output=True, text=True, timeout=STOP_TIMEOUT_S, env=ENVIRONMENT, check=False
     )
@@ -36,7 +36,7 @@ def failed(*args: str) -> tuple[int, list[str]]:
 
 @contextmanager
 def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run `serve` until the block ends; it is up when the block begins."""
+    """Run `serve` until the block ends; it is ready when the block begins."""
     process = subprocess.Popen(
         command("serve", *args, "--logging-format", "json"),
         stderr=subprocess.PIPE,
@@ -60,13 +60,13 @@ def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def addresses() -> list[str]:
-    """Flags of two addresses that are free."""
+    """The flags for two free addresses."""
     port, http_port = free_ports(2)
     return ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_it_is_told_to_stop(
+def test_coordinator_serves_until_signal(
     addresses: list[str], tmp_path: Path, number: signal.Signals
 ) -> None:
     with serving(*addresses, "--data-dir", str(tmp_path / "new" / "data")) as process:
@@ -81,7 +81,7 @@ def test_it_serves_until_it_is_told_to_stop(
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--http"])
-def test_an_address_in_use_is_said_in_one_line(addresses: list[str], flag: str) -> None:
+def test_address_in_use_is_reported_in_one_line(addresses: list[str], flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken_address = f"127.0.0.1:{taken.getsockname()[1]}"
         addresses[addresses.index(flag) + 1] = taken_address
@@ -92,7 +92,7 @@ def test_an_address_in_use_is_said_in_one_line(addresses: list[str], flag: str) 
     assert "in use" in said[0]
 
 
-def test_a_journal_has_one_process(addresses: list[str], tmp_path: Path) -> None:
+def test_second_process_on_journal_is_refused(addresses: list[str], tmp_path: Path) -> None:
     with serving(*addresses, "--data-dir", str(tmp_path)) as process:
         port, http_port = free_ports(2)
         others = ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
@@ -102,7 +102,7 @@ def test_a_journal_has_one_process(addresses: list[str], tmp_path: Path) -> None
     assert f"held by process {process.pid}" in said[0]
 
 
-def test_a_bad_setting_is_said_in_one_line() -> None:
+def test_invalid_setting_is_reported_in_one_line() -> None:
     assert failed("serve", "--max-connections", "none") == (
         2,
         [
@@ -112,9 +112,7 @@ def test_a_bad_setting_is_said_in_one_line() -> None:
     )
 
 
-def test_a_setting_that_does_not_fit_to_what_is_there_is_a_bad_one(
-    addresses: list[str], tmp_path: Path
-) -> None:
+def test_setting_that_contradicts_journal_is_refused(addresses: list[str], tmp_path: Path) -> None:
     with serving(*addresses, "--data-dir", str(tmp_path), "--state-topic-num-partitions", "4"):
         pass
     more = ("--data-dir", str(tmp_path), "--state-topic-num-partitions", "5", "--logging-level", "error")
@@ -124,7 +122,7 @@ def test_a_setting_that_does_not_fit_to_what_is_there_is_a_bad_one(
     assert "share.coordinator.state.topic.num.partitions=5 cannot be used: it must be 4" in said[0]
 
 
-def test_the_demo_needs_nothing_that_runs() -> None:
+def test_demo_runs_without_other_processes() -> None:
     done = subprocess.run(
         command("demo", "--own", "-o", "json"),
         capture_output=True,
@@ -137,7 +135,7 @@ def test_the_demo_needs_nothing_that_runs() -> None:
     assert len([json.loads(line) for line in done.stdout.splitlines()]) > 3
 
 
-def test_it_does_not_run_without_its_assertions() -> None:
+def test_python_without_assertions_is_refused() -> None:
     done = subprocess.run(
         [sys.executable, "-O", "-m", "coordinator", "serve"], capture_output=True, text=True, timeout=120
     )

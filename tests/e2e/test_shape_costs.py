@@ -1,4 +1,4 @@
-"""The cost of each shape of a write, compared with others of its size, as `--check-shapes` does."""
+"""The cost of each shape of a write relative to other shapes of the same size, as in `--check-shapes`."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
         pytest.param("mixed", marks=_NEAR_THE_LIMIT),
     ],
 )
-def test_a_shape_costs_at_most_three_times_the_cheapest(kind: str, measured: dict[str, ShapeCost]) -> None:
+def test_shape_costs_at_most_three_times_the_cheapest(kind: str, measured: dict[str, ShapeCost]) -> None:
     assert measured[kind].times <= TIMES_MAX, measured
 
 

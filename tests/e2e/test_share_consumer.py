@@ -1,7 +1,7 @@
-"""Kafka's own share consumer and tools, through an unmodified broker whose share-group state is ours.
+"""Kafka's share consumer and tools with an unmodified broker whose share-group state is stored here.
 
-Each test runs with every supported release; where our coordinator is not killed, also with a broker that
-uses the coordinator built into it, which shows that what is asked for here is what Kafka does.
+Each test runs with every supported release. Tests that do not kill the coordinator also run with a broker's
+built-in coordinator, which shows that Kafka has the expected behaviour.
 """
 
 import random
@@ -30,7 +30,7 @@ STATE_TOPIC = "__share_group_state"
 FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
 
 
-def test_released_records_come_again_and_the_others_do_not(rig: BuiltInRig) -> None:
+def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) -> None:
     topic, group, _ = new_topic(rig.client, "kinds", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=100)
     ledger = Ledger()
@@ -43,16 +43,16 @@ def test_released_records_come_again_and_the_others_do_not(rig: BuiltInRig) -> N
     assert {record: counts for record, counts in ledger.delivery_counts.items() if counts != [1]} == {
         (0, offset): [1, 2] for offset in range(5, 100, 10)
     }
-    # Nobody made the topic where Kafka would keep the state, unless that is where it is kept.
+    # The state topic exists only if the broker uses its built-in coordinator.
     assert (STATE_TOPIC in rig.client.topics()) == (not isinstance(rig, StandaloneRig))
 
 
 @only_ours
-def test_our_coordinator_shows_what_kafka_hides(standalone: StandaloneRig) -> None:
+def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
     produce(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
-    # All but the released one, which is due to come again.
+    # All records but the released one, which is delivered again.
     Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
@@ -64,7 +64,7 @@ def test_our_coordinator_shows_what_kafka_hides(standalone: StandaloneRig) -> No
 
 
 def is_done(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
-    """Tell whether our coordinator has `record` as one that is not to be delivered any more."""
+    """Return whether the coordinator has stored `record` in a final delivery state."""
     partition, offset = record
     state = rig.coordinator.share_partition(group, topic_id, partition)
     assert state is not None
@@ -75,7 +75,7 @@ def is_done(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bo
 
 
 @only_ours
-def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneRig) -> None:
+def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     partitions, kills, per_round = 3, 6, 100
     client = standalone.client
     topic, group, topic_id = new_topic(client, "kills", partitions=partitions)
@@ -89,7 +89,7 @@ def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneR
             ledger.wait_settled(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
-        # The group is empty for a moment, so the broker asks for its state again.
+        # The group is empty for a moment, so the broker reads its state again.
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
@@ -106,9 +106,9 @@ def test_no_commit_is_undone_by_kills_of_the_coordinator(standalone: StandaloneR
 
 
 def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
-    """Let records come once, twice or three times, with a `disaster` after the first and the second time.
+    """Deliver records once, twice or three times, with a `disaster` after the first and second delivery.
 
-    They are released one commit before it, so their next delivery counts on from what was stored.
+    They are released one commit before the failure, so their next delivery counts on from the stored count.
     """
     topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=30)
@@ -127,7 +127,7 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
     assert seen == {offset: [1, 2, 3][: 1 + offset % 3] for offset in range(30)}
 
 
-def test_delivery_counts_go_on_when_the_broker_was_killed(rig: BuiltInRig) -> None:
+def test_delivery_counts_continue_after_kill_of_broker(rig: BuiltInRig) -> None:
     def disaster() -> None:
         rig.broker.kill()
         rig.broker.start()
@@ -136,8 +136,8 @@ def test_delivery_counts_go_on_when_the_broker_was_killed(rig: BuiltInRig) -> No
 
 
 @only_ours
-def test_delivery_counts_go_on_when_broker_and_coordinator_were_killed(standalone: StandaloneRig) -> None:
-    """Nothing is left in any memory: what the broker knows afterwards, our journal told it."""
+def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalone: StandaloneRig) -> None:
+    """No process keeps state in memory: the broker reads all state from the journal."""
 
     def disaster() -> None:
         standalone.broker.kill()

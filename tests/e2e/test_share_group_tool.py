@@ -1,7 +1,7 @@
-"""Kafka's `kafka-share-groups.sh` as it is, on state that is ours.
+"""Kafka's `kafka-share-groups.sh`, unmodified, with state in this coordinator.
 
-What it prints about a group comes from the group coordinator of the broker, which asks the share coordinator
-for summaries and tells it to set and to delete state.
+The tool uses the group coordinator of the broker. The group coordinator reads summaries from the share
+coordinator, and initializes and deletes state there.
 """
 
 import pytest
@@ -12,12 +12,12 @@ from tests.kafka.share_group_tool import DescribedOffset
 
 pytestmark = pytest.mark.broker
 
-# The tool of 4.1 answers that resetting offsets is not implemented, and knows no lag.
+# The tool of 4.1 does not implement the reset of offsets and shows no lag.
 FIRST_RELEASE = "4.1.1"
 
 
 def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> Ledger:
-    """Let a new consumer of `group` accept `count` records, and leave."""
+    """Accept `count` records with a new consumer of `group`, and leave."""
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
     ledger.consume_until_settled(consumer, accept_all, count, seconds=120)
@@ -34,11 +34,11 @@ def described(rig: BuiltInRig, group: str, topic: str, start_offset: int, lag: i
     return DescribedOffset(group, topic, 0, start_offset, known_lag)
 
 
-def test_the_start_offset_and_the_lag_are_described(rig: BuiltInRig) -> None:
+def test_start_offset_and_lag_are_described(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "described", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
-    # A start offset that moved is stored with the write that comes next.
+    # The broker stores a new start offset with the next write.
     produce(rig.client, topic, 1, first=10, count=1)
     read_all(rig, group, topic, 1)
     produce(rig.client, topic, 1, first=11, count=3)
@@ -50,7 +50,7 @@ def test_the_start_offset_and_the_lag_are_described(rig: BuiltInRig) -> None:
         assert state["start_offset"] == 10
 
 
-def test_offsets_are_reset_to_the_earliest(rig: BuiltInRig) -> None:
+def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
     if rig.broker.jars.release == FIRST_RELEASE:
         assert "not yet implemented" in rig.share_groups.run_failing(
             "--reset-offsets", "--to-earliest", "--execute", "--group", "none", "--topic", "none"
@@ -65,7 +65,7 @@ def test_offsets_are_reset_to_the_earliest(rig: BuiltInRig) -> None:
     assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
 
 
-def test_offsets_of_a_topic_are_deleted(rig: BuiltInRig) -> None:
+def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
@@ -77,7 +77,7 @@ def test_offsets_of_a_topic_are_deleted(rig: BuiltInRig) -> None:
     assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
 
 
-def test_a_group_is_deleted(rig: BuiltInRig) -> None:
+def test_group_is_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
@@ -86,5 +86,5 @@ def test_a_group_is_deleted(rig: BuiltInRig) -> None:
     assert group not in rig.share_groups.list()
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
-    # A group of the same name knows nothing of the old one.
+    # A new group of the same name starts without the old state.
     assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)

@@ -1,4 +1,4 @@
-"""Three brokers, each behind an HAProxy of its own, and one coordinator: deploy/kafka/three as it is."""
+"""Three brokers, each behind its own HAProxy, and one coordinator, with deploy/kafka/three unchanged."""
 
 import pytest
 
@@ -10,15 +10,15 @@ pytestmark = pytest.mark.broker
 PARTITIONS = 6
 
 
-def test_the_next_leader_knows_what_the_killed_one_was_told(three_brokers: ThreeBrokerRig) -> None:
-    """Every record has three copies, so brokers also reach each other through HAProxy."""
+def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) -> None:
+    """Each record has three copies, so brokers also reach each other through HAProxy."""
     client = three_brokers.client
     topic, group, _ = new_topic(client, "replicated", partitions=PARTITIONS)
     produce(client, topic, PARTITIONS, first=0, count=50)
     ledger = Ledger()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
     ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 20, seconds=120)
-    # It led two of the six partitions.
+    # The killed broker led two of the six partitions.
     three_brokers.brokers[1].kill()
     ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 50, seconds=120)
     consumer.close()

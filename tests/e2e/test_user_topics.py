@@ -1,4 +1,4 @@
-"""Names of topics, and lag, asked of a real broker: by the coordinator, and by the command line itself."""
+"""Topic names and lag, requested from a real broker by the coordinator and by the command line."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ RECORDS = 10
 
 @pytest.fixture(scope="module")
 def topic(built_in: BuiltInRig) -> tuple[str, str]:
-    """A topic of two partitions, ten records in the second: its name and its id."""
+    """A topic of two partitions, with ten records in the second: its name and its id."""
     name = "watched"
     topic_id = built_in.client.create_topic(name, partitions=2)
     built_in.client.produce(name, RECORDS, partition=1)
@@ -37,7 +37,7 @@ def topic(built_in: BuiltInRig) -> tuple[str, str]:
 def coordinator(
     request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]
 ) -> Iterator[CoordinatorProcess]:
-    """A coordinator that has state of the topic, and with it a state of a topic that nobody knows."""
+    """A coordinator with state of the topic, and state of an unknown topic."""
     port, http_port = free_ports(2)
     knows = request.param == "the coordinator knows the cluster"
     settings = {"bootstrap.servers": built_in.broker.bootstrap} if knows else {}
@@ -80,13 +80,13 @@ def described(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str,
     return items
 
 
-def test_the_lag_is_end_minus_start_minus_what_is_complete(
+def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
     built_in: BuiltInRig, topic: tuple[str, str], coordinator: CoordinatorProcess
 ) -> None:
     flags = ("--bootstrap-servers", built_in.broker.bootstrap)
 
     def shown() -> list[dict[str, Any]]:
-        """Return both, once the cluster has answered: nobody is kept waiting for it for long."""
+        """Return both states when the broker has answered; the command waits only briefly for a broker."""
         items = sorted(described(coordinator, *flags), key=lambda item: item["topic"] is None)
         return items if items[0]["lag"] is not None else []
 
@@ -96,7 +96,7 @@ def test_the_lag_is_end_minus_start_minus_what_is_complete(
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
 
-def test_a_coordinator_that_knows_the_cluster_needs_nobody_else(
+def test_coordinator_with_bootstrap_servers_resolves_topic_names(
     topic: tuple[str, str], coordinator: CoordinatorProcess, request: pytest.FixtureRequest
 ) -> None:
     knows = "the coordinator knows the cluster" in request.node.name
@@ -113,7 +113,7 @@ def test_a_coordinator_that_knows_the_cluster_needs_nobody_else(
     assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] == trouble
 
 
-def test_a_topic_has_an_id_as_long_as_it_is_there(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
+def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
     async def ask() -> None:
         topics = UserTopics(built_in.broker.bootstrap)
         topic_id = parse_topic_id(topic[1])
@@ -132,7 +132,7 @@ def test_a_topic_has_an_id_as_long_as_it_is_there(built_in: BuiltInRig, topic: t
     assert "no-such-topic" not in built_in.client.topics()
 
 
-def test_a_cluster_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
     (dead,) = free_ports(1)
 
     async def ask() -> None:
@@ -160,7 +160,7 @@ def test_a_cluster_that_is_not_there_is_said_so(tmp_path: Path) -> None:
             lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=120, what="trouble"
         )
         assert "can be reached" in trouble
-        # People know less; brokers are served as ever.
+        # HTTP shows less information; requests of brokers are served as before.
         assert process.get("/readyz")[0] == 200
     finally:
         process.stop()
