@@ -1,1 +1,1 @@
-"""What deploy/ ships, held to the tools and the processes that it is for."""
+"""Tests of the files in deploy/ with the tools and processes that use them."""

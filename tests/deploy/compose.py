@@ -1,4 +1,4 @@
-"""docker-compose.yml, as its tool understands it and brings it up, and what the scripts of Kafka start."""
+"""Run docker-compose.yml with docker-compose, and list the main classes of Kafka's scripts."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ from tests.kafka.toolchain import program_path
 KAFKA_SERVICES = ("kafka", "producer", "consumer")
 _PROJECT = "share-groups"
 
-# What Kafka's scripts start.
+# The main class of each script.
 MAIN_CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
@@ -28,7 +28,7 @@ MAIN_CLASSES = {
 
 
 def compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 900) -> str:
-    """Run docker-compose on our file and return what it printed. An error fails the test."""
+    """Run docker-compose on the shipped file and return its output. An error fails the test."""
     program = program_path("docker-compose")
     assert program is not None, "docker-compose is not installed"
     done = subprocess.run(
@@ -44,7 +44,7 @@ def compose(*arguments: str, environment: Mapping[str, str] | None = None, secon
 
 
 def composed() -> dict[str, Any]:
-    """Return the services as docker-compose understands them."""
+    """Return the services in the resolved configuration of docker-compose."""
     services: dict[str, Any] = yaml.safe_load(compose("config"))["services"]
     return services
 
@@ -55,13 +55,13 @@ def release_of(image: str) -> str:
 
 
 class Stack:
-    """The services of docker-compose.yml in an engine; all that is not as in the file is in its variables."""
+    """The services of docker-compose.yml in an engine; variables set all values that differ from the file."""
 
-    # All but Grafana, which nothing here stands in for.
+    # All services but Grafana, for which there is no stand-in image.
     SERVICES = ("splitter", "coordinator", *KAFKA_SERVICES, "prometheus")
 
     def __init__(self, engine_environment: Mapping[str, str], images: Mapping[str, str]) -> None:
-        """Prepare them in the engine that the environment names, with `images` by the variables for them."""
+        """Prepare the services in the engine of this environment; `images` maps variables to image names."""
         kafka_port, self.http_port, self.prometheus_port, grafana_port = free_ports(4)
         self._environment = {
             **engine_environment,
@@ -73,17 +73,17 @@ class Stack:
         }
 
     def run(self, *arguments: str) -> str:
-        """Run a command of docker-compose on these services."""
+        """Run a docker-compose command on these services."""
         return compose(*arguments, environment=self._environment)
 
     def said(self) -> str:
-        """Return the end of what each service has printed, and which of them run."""
+        """Return the status of the services and the end of their output."""
         return self.run("ps") + self.run("logs", "--no-color", "--tail", "30")
 
 
 @contextmanager
 def running_stack(engine_environment: Mapping[str, str], images: Mapping[str, str]) -> Iterator[Stack]:
-    """Bring everything up; at the end nothing of it is left."""
+    """Start all services; remove them at the end."""
     stack = Stack(engine_environment, images)
     try:
         try:

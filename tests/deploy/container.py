@@ -1,4 +1,4 @@
-"""Our coordinator in a container, in the place of the process that other tests run."""
+"""The coordinator in a container, with the interface of `CoordinatorProcess`."""
 
 import json
 from pathlib import Path
@@ -10,16 +10,19 @@ from tests.kafka.processes import ChildProcess
 
 
 class CoordinatorContainer(CoordinatorProcess):
-    """A container of the image, on the network of this machine. Its journal is a volume that outlives it."""
+    """A container of the image in the host network.
+
+    Its journal is on a volume that outlives the container.
+    """
 
     NAME = "coordinator"
     VOLUME = "coordinator-data"
 
     def __init__(self, engine: Engine, image: str, directory: Path, *, port: int, http_port: int) -> None:
-        """Prepare to serve brokers at `port` and people at `http_port`; nothing is started."""
+        """Prepare to serve brokers at `port` and HTTP at `http_port`; nothing is started."""
         super().__init__(directory, port=port, http_port=http_port)
         self._engine = engine
-        # What it says goes on to the log of the process that it stands for.
+        # Append the container's output to the log file of the base class.
         self.process = ChildProcess(
             "share-coordinator",
             engine.client("logs", "--follow", self.NAME),
@@ -37,30 +40,30 @@ class CoordinatorContainer(CoordinatorProcess):
         ]
 
     def start(self) -> None:
-        """Start a new container and wait until it says that it is ready."""
+        """Start a new container and wait until it is ready."""
         self._engine.docker(*self._command)
         self.process.start()
         self.process.wait_ready(lambda: self.get("/readyz")[0] == 200, seconds=120)
 
     def kill(self) -> None:
-        """End it as a power cut would (`docker kill`), and remove what is left of it but its volume."""
+        """Kill the container (`docker kill`), as in a power failure, and remove it, but not its volume."""
         self._engine.docker("kill", self.NAME)
         self.discard()
 
     def stop(self) -> None:
-        """End it in good order (`docker stop`), and remove what is left of it but its volume."""
+        """Stop the container (`docker stop`), and remove it, but not its volume."""
         self._engine.docker("stop", "--time", "40", self.NAME)
         code = self.inspect()["State"]["ExitCode"]
         assert code == 0, f"exit code {code}\n{self.process.log_tail()}"
         self.discard()
 
     def discard(self) -> None:
-        """Remove it, whatever its state, but not its volume."""
+        """Remove the container in any state, but not its volume."""
         self._engine.docker("rm", "--force", self.NAME)
         self.process.kill()
 
     def inspect(self) -> dict[str, Any]:
-        """Return what the engine knows of it."""
+        """Return the engine's description of the container."""
         (known,) = json.loads(self._engine.docker("inspect", self.NAME))
         facts: dict[str, Any] = known
         return facts

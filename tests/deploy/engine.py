@@ -1,7 +1,7 @@
-"""A Docker engine of our own for tests, whose images come from no registry.
+"""A private Docker engine for tests; its images do not come from a registry.
 
-The one thing to know: the engine is the first process of a PID namespace and a mount namespace, and its data
-lie in memory. When it is killed, containers, mounts and images are gone with it, whatever ends the test run.
+The engine is the first process of a PID namespace and a mount namespace, and its data directory is in memory.
+When it is killed, the containers, mounts and images are removed, however the test run ends.
 """
 
 import os
@@ -19,23 +19,26 @@ from tests.kafka.toolchain import program_path
 
 NEEDED = ("docker", "dockerd", "mmdebstrap", "root")
 
-# Before dockerd starts: its data in memory, and no sight of an engine that runs here already, whose
-# containerd it would take for its own.
+# Setup before dockerd starts: a data directory in memory. It also hides /run/containerd, because dockerd
+# would use the containerd of another engine on the machine.
 _OWN_MOUNTS = """
 mount -t tmpfs -o mode=755 engine "$1"
 test ! -d /run/containerd || mount -t tmpfs engine /run/containerd
 shift
 exec "$@"
 """
-# As deploy/kubernetes and docker-compose.yml confine containers.
+# The same restrictions as in deploy/kubernetes and docker-compose.yml.
 CONFINED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true")
 
 
 class Engine:
-    """A dockerd with its own data, and the client that talks to it."""
+    """A dockerd with its own data directory, and its client."""
 
     def __init__(self, directory: Path) -> None:
-        """Prepare it below `directory`, whose path must be short: a socket lies in it. Nothing is started."""
+        """Prepare an engine below `directory`, whose path must be short enough for a socket.
+
+        Nothing is started.
+        """
         self._directory = directory
         data = directory / "data"
         data.mkdir()
@@ -43,7 +46,7 @@ class Engine:
         self._environment = {
             "DOCKER_HOST": socket,
             "DOCKER_CONFIG": str(directory / "client"),
-            # The builder that every engine has.
+            # The legacy builder, which every engine has.
             "DOCKER_BUILDKIT": "0",
         }
         self.process = ChildProcess(
@@ -54,24 +57,25 @@ class Engine:
                 _program("dockerd"),
                 *("--data-root", str(data), "--exec-root", str(directory / "exec")),
                 *("--host", socket, "--pidfile", str(directory / "pid")),
-                # Nothing that is the whole machine's: no rules of a firewall, no forwarding.
+                # No changes of the machine's network: no firewall rules, no forwarding.
                 *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
             ],
             directory / "dockerd.log",
-            # It starts programs by name that ordinary users do not find.
+            # dockerd starts programs by name that are not in the PATH of ordinary users.
             environment={"PATH": f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin:/sbin"},
         )
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start the engine and wait until it answers."""
         self.process.start()
         self.process.wait_ready(lambda: self._run(["version"]).returncode == 0, seconds=120)
 
     def stop(self) -> None:
-        """End it and all its containers, and leave nothing behind."""
+        """Stop the engine and all its containers, and remove their remains."""
         try:
             if self.process.running:
-                # In good order, so that groups and networks of the kernel go, too.
+                # Remove containers before the engine, so that cgroups and networks of the kernel are removed,
+                # too.
                 containers = self._run(["ps", "--all", "--quiet"]).stdout.split()
                 if containers:
                     self._run(["rm", "--force", "--volumes", *containers])
@@ -80,7 +84,7 @@ class Engine:
             self.process.kill()
 
     def docker(self, *arguments: str, seconds: float = 300) -> str:
-        """Run a command of the client and return what it printed. An error fails the test."""
+        """Run a command of the client and return its output. An error fails the test."""
         done = self._run(arguments, seconds=seconds)
         assert done.returncode == 0, f"docker {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
@@ -90,10 +94,10 @@ class Engine:
         return [_program("docker"), *arguments]
 
     def build(self, image: str, recipe: str, files: Mapping[str, Path], leave_out: Sequence[str] = ()) -> str:
-        """Build an image by a Dockerfile's text and return its name; there is no network in it.
+        """Build an image from the text of a Dockerfile, without network, and return its name.
 
-        `files` are files and folders of this machine by where they lie in the context, below `rootfs`; those
-        with a name of `leave_out` are left out.
+        `files` maps paths in the context, below `rootfs`, to local files and directories. Entries with a name
+        in `leave_out` are skipped.
         """
 
         def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -114,7 +118,7 @@ class Engine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client of it must find in its environment."""
+        """The environment variables for a client of this engine."""
         return {**os.environ, **self._environment}
 
     def _run(
@@ -133,8 +137,8 @@ class Engine:
 
 @contextmanager
 def running_engine() -> Iterator[Engine]:
-    """Start an engine without any image; at the end nothing of it is left."""
-    # Not pytest's folder: its path is long, and it is kept.
+    """Start an engine without images; remove it at the end."""
+    # Not pytest's directory: its path is too long for a socket, and pytest keeps it.
     directory = Path(tempfile.mkdtemp(prefix="engine-"))
     engine = Engine(directory)
     try:

@@ -1,4 +1,4 @@
-"""The files of deploy/, read."""
+"""Parse the files of deploy/."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ DASHBOARD = GRAFANA / "dashboards" / "share-coordinator.json"
 
 
 def yaml_of(path: Path) -> Any:
-    """Return the one document of a file."""
+    """Return the single document of a file."""
     return yaml.safe_load(path.read_text("utf-8"))
 
 
@@ -28,10 +28,10 @@ def yaml_documents(path: Path) -> list[dict[str, Any]]:
 
 
 def alert_rules() -> list[dict[str, Any]]:
-    """Return the alerts, without the recorded facts about an installation."""
+    """Return the alerting rules."""
     return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "alert" in rule]
 
 
 def recording_rules() -> list[dict[str, Any]]:
-    """Return the facts about an installation that the alerts go by."""
+    """Return the recording rules, which the alerts use for facts about an installation."""
     return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "record" in rule]

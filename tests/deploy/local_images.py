@@ -1,7 +1,7 @@
-"""Images that stand in for those of a registry, made of Debian's packages and of what other tests run.
+"""Build stand-ins for images of a registry from Debian packages and from programs on this machine.
 
-The one thing to know: each has the user, the folders, the programs and the entry point of the image that it
-stands for, so that what is given to that one can be given to this one, unchanged.
+Each stand-in has the user, the directories, the programs and the entry point of the original image. So it
+accepts the same configuration.
 """
 
 import ast
@@ -17,26 +17,26 @@ from tests.kafka.toolchain import program_path
 
 PYTHON = "stand-in/python"
 
-# HAProxy and what Java needs as well: one base is enough for everything.
+# Packages for HAProxy and Java as well, so that one base image suffices for all stand-ins.
 _PACKAGES = ("ca-certificates", "haproxy", "python3-venv", "zlib1g")
-# What the compiled module takes. In a registry's image Python brings its headers along.
+# The build dependencies of the compiled module. Python images of a registry contain the headers.
 _BUILD_PACKAGES = "gcc libc6-dev python3-dev"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# Settings of pip that say how this machine reaches a package index.
+# The pip settings that define how to reach a package index.
 _REACHING_AN_INDEX = ("cert", "client-cert", "default-timeout", "extra-index-url", "index-url", "proxy",
                       "retries", "timeout", "trusted-host")  # fmt: skip
-# All that is made lives in namespaces of its own and dies with whoever waits for it.
+# The build runs in its own namespaces and ends with its parent process.
 _CONTAINED = (
     *("setpriv", "--pdeathsig", "KILL"),
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
 )
 _MAKE_BASE = 'mount -t tmpfs -o mode=755 base "$TMPDIR"; "${@:2}" | "$0" import - "$1"'
-# Of a Java: nothing that only people and compilers need.
+# Parts of a JDK that are needed only by people and compilers.
 _UNUSED_OF_JAVA = ("docs", "include", "jmods", "legal", "man", "src.zip")
 
 
 def make_python_image(engine: Engine) -> None:
-    """Make an image of a small Debian with Python, which stands in for python:3.x-slim."""
+    """Make a minimal Debian image with Python as a stand-in for python:3.x-slim."""
     with tempfile.TemporaryDirectory(prefix="base-") as scratch:
         Path(scratch).chmod(0o755)
         memory = Path(scratch) / "memory"
@@ -70,7 +70,7 @@ def make_python_image(engine: Engine) -> None:
 
 
 def build_ours(engine: Engine, target: str) -> str:
-    """Build a target of our Dockerfile on the stand-in for its base, and return the image's name."""
+    """Build a target of the project's Dockerfile on the stand-in base image, and return the image name."""
     image = f"share-coordinator-{target}"
     engine.docker(
         *("build", "--network", "host", "--target", target, "--tag", image),
@@ -82,12 +82,12 @@ def build_ours(engine: Engine, target: str) -> str:
 
 
 def make_haproxy_image(engine: Engine) -> str:
-    """Make what stands in for haproxy:3.2, and return its name."""
+    """Make a stand-in for haproxy:3.2, and return its name."""
     return engine.build("stand-in/haproxy", f"FROM {PYTHON}\nUSER 99:99\nSTOPSIGNAL SIGUSR1\n", {})
 
 
 def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
-    """Make what stands in for apache/kafka, and return its name: the jars, and scripts of Kafka's names."""
+    """Make a stand-in for apache/kafka with the jars and scripts of Kafka's names, and return its name."""
     java = Path(program_path("java") or "").resolve()
     home = java.parents[1]
     scripts = scratch / "bin"
@@ -103,7 +103,7 @@ def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
         f"FROM {PYTHON}\nCOPY rootfs /\nRUN install -d -o 1000 -g 1000 /var/lib/kafka /var/lib/kafka/data\n"
         "USER 1000:1000\n"
     )
-    # Debian's Java keeps its configuration in /etc.
+    # Debian's Java has its configuration in /etc.
     folders = [home, *Path("/etc").glob("java-*")]
     files = {
         "/opt/kafka/bin": scripts,
@@ -114,7 +114,7 @@ def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
 
 
 def make_prometheus_image(engine: Engine) -> str:
-    """Make what stands in for prom/prometheus, and return its name."""
+    """Make a stand-in for prom/prometheus, and return its name."""
     program = Path(program_path("prometheus") or "").resolve()
     recipe = (
         f"FROM {PYTHON}\nCOPY rootfs /\nRUN install -d -o 65534 -g 65534 /prometheus\nUSER 65534\n"
@@ -125,9 +125,9 @@ def make_prometheus_image(engine: Engine) -> str:
 
 
 def _settings_of_pip() -> str:
-    """Return a pip.conf that reaches the package index as pip on this machine does.
+    """Return a pip.conf with this machine's settings for the package index.
 
-    Whether that says it in files of its own or in the environment.
+    The settings may come from pip's configuration files or from the environment.
     """
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
@@ -141,7 +141,9 @@ def _settings_of_pip() -> str:
 
 
 def _codename() -> str:
-    """Return the name of the Debian that runs here: programs of this machine run on its libraries."""
+    """Return the codename of this machine's Debian, so that its programs find matching libraries in the
+    image.
+    """
     release = Path("/etc/os-release").read_text("utf-8")
     names = [line.partition("=")[2] for line in release.splitlines() if line.startswith("VERSION_CODENAME=")]
     return names[0].strip('"') if names else "stable"

@@ -1,4 +1,4 @@
-"""A real Prometheus with the files of deploy/prometheus, and what its expressions are made of."""
+"""A real Prometheus with the files of deploy/prometheus, and a parser for metric names in PromQL."""
 
 import json
 import urllib.request
@@ -15,12 +15,12 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.toolchain import program_path
 
-# So short that a rate can be computed after a moment, and as long as an answer may take on a busy machine.
+# Short enough for a rate after a moment, and long enough for a response on a busy machine.
 SCRAPE_INTERVAL = "2s"
 
 
 class PrometheusServer:
-    """A Prometheus that scrapes `targets` (host:port) under the job's name that we ship."""
+    """A Prometheus that scrapes `targets` (host:port) under the shipped job name."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class PrometheusServer:
         observers: Sequence[str] = (),
         access: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare it; nothing is started. Only addresses and intervals differ from the files.
+        """Prepare Prometheus; nothing is started. Only addresses and intervals differ from the files.
 
-        `observers` are scraped as a job of their own. `access` has the credentials for the coordinators' job.
+        `observers` are scraped as a separate job. `access` has the credentials for the coordinators' job.
         """
         (self._port,) = free_ports(1)
         config = yaml_of(PROMETHEUS / "prometheus.yml")
@@ -62,7 +62,7 @@ class PrometheusServer:
         )
 
     def start(self) -> None:
-        """Start and wait until it answers."""
+        """Start Prometheus and wait until it is ready."""
         self.process.start()
         self.process.wait_ready(lambda: self.process.logged("Server is ready"), seconds=120)
 
@@ -70,21 +70,21 @@ class PrometheusServer:
         self.process.kill()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series that an expression gives now, each with `metric` and `value`."""
+        """Return the current series of an expression, each with `metric` and `value`."""
         data = self.ask("query", query=expression)
         assert data["resultType"] == "vector", expression
         result: list[dict[str, Any]] = data["result"]
         return result
 
     def ask(self, what: str, **parameters: str) -> Any:
-        """Return the data of an answer of its API. Raises HTTPError where it finds a mistake."""
+        """Return the data of an API response. Raises HTTPError if the API reports an error."""
         url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=120) as answer:
             return json.load(answer)["data"]
 
 
 def metric_names(expression: str) -> set[str]:
-    """Return the names of all metrics that an expression of PromQL reads. Raises ValueError for a bad one."""
+    """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid one."""
     names: set[str] = set()
 
     def visit(node: Any) -> bool:

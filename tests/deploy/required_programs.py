@@ -1,7 +1,8 @@
-"""Tests with the mark `needs(program, ...)`, and what happens where such a program is missing.
+"""The mark `needs(program, ...)`, and the handling of missing programs.
 
-As for tests with a real broker (tests.kafka.fixtures): they are left out, and one line at the end of the run
-says so and how to get what is missing; where SHARE_COORDINATOR_REQUIRE_ALL=1 is set (CI), they fail instead.
+If a program is missing, these tests are deselected, and one line at the end of the run says how to install
+it. With SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead. tests.kafka.fixtures does the same for a
+real broker.
 """
 
 import os
@@ -14,7 +15,7 @@ import pytest
 
 from tests.kafka.toolchain import all_required, program_path
 
-# Debian's name of the package that brings each program.
+# The Debian package of each program.
 PACKAGES = {
     "curl": "curl",
     "docker": "docker.io",
@@ -28,16 +29,16 @@ PACKAGES = {
 }
 # Programs that Debian does not package, with the command that installs each.
 OTHER_SOURCES = {"helm": "go install helm.sh/helm/v3/cmd/helm@v3.22.0"}
-# Not a program but a right, that to mount: containers of our own need it, and root in a container has it not.
+# The permission to mount, not a program. Private containers need it; root in a container lacks it.
 ROOT = "root"
 
 _left_out = pytest.StashKey[list[str]]()
-# What a worker of pytest-xdist tells the process that prints the summary.
+# The key under which a pytest-xdist worker reports its names to the controller process.
 _LEFT_OUT = "deploy_tests_left_out"
 
 
 def missing(needed: Iterable[str]) -> list[str]:
-    """Return what of `needed` is not here."""
+    """Return the elements of `needed` that are missing."""
     return [name for name in needed if not _is_here(name)]
 
 
@@ -63,7 +64,7 @@ def _may_mount() -> bool:
 
 
 def how_to_get(names: Iterable[str]) -> str:
-    """Say in one line what is missing and which command installs it."""
+    """Return one line with the missing names and the command that installs them."""
     names = list(dict.fromkeys(names))
     packages = sorted({PACKAGES[name] for name in names if name in PACKAGES})
     hints = [f"apt-get install {' '.join(packages)}"] if packages else []
@@ -103,7 +104,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take over from a worker of pytest-xdist what it left out; each worker has collected all tests."""
+    """Take the names for deselected tests from a pytest-xdist worker; each worker has collected all tests."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, [])
 
 

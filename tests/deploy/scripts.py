@@ -1,4 +1,4 @@
-"""The shell scripts in our manifests that start a broker, run up to the broker itself."""
+"""Run the shell scripts of the manifests that start a broker, without the broker itself."""
 
 import os
 import shlex
@@ -20,9 +20,10 @@ def run_up_to_the_broker(
     elsewhere: Mapping[str, Path],
     environment: Mapping[str, str],
 ) -> str:
-    """Run `script` in `directory` with Kafka's real storage tool, and return what it printed.
+    """Run `script` in `directory` with Kafka's real storage tool, and return its output.
 
-    What it looks for at a key of `elsewhere` is at its value. Where it would start the broker, it says how.
+    Each path in the keys of `elsewhere` is replaced by its value. Instead of starting the broker, the script
+    prints the arguments.
     """
     for there, here in elsewhere.items():
         assert there in script, there

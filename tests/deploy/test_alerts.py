@@ -1,4 +1,4 @@
-"""deploy/prometheus: valid; every alert is raised and not raised in a unit test, and explained to people."""
+"""deploy/prometheus: valid rules; unit tests and a runbook section for every alert."""
 
 import re
 import subprocess
@@ -27,14 +27,14 @@ def promtool(*arguments: str) -> str:
 
 
 @pytest.mark.needs("promtool")
-def test_promtool_accepts_the_configuration_and_its_rules() -> None:
+def test_promtool_accepts_configuration_and_rules() -> None:
     assert "SUCCESS" in promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
     rules = len(alert_rules()) + len(recording_rules())
     assert f"{rules} rules found" in promtool("check", "rules", str(ALERTS))
 
 
 @pytest.mark.needs("promtool")
-def test_alerts_are_raised_by_what_they_are_for() -> None:
+def test_alerts_pass_their_unit_tests() -> None:
     assert "SUCCESS" in promtool("test", "rules", str(ALERTS_TEST))
 
 
@@ -54,30 +54,30 @@ def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
 
 
 @EACH_ALERT
-def test_an_alert_says_how_bad_it_is_and_where_to_read_on(rule: Rule) -> None:
+def test_alert_has_severity_summary_and_runbook_link(rule: Rule) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "runbook_url"}
     assert rule["annotations"]["runbook_url"] == f"docs/operations.md#{rule['alert'].lower()}"
 
 
 def section(alert: str) -> str:
-    """Return what the runbook says about an alert; "" if nothing."""
+    """Return the runbook section of an alert; "" if it is missing."""
     found = re.search(rf"^### {alert}\n(.*?)(?=^##|\Z)", RUNBOOK.read_text("utf-8"), re.M | re.S)
     return found[1] if found else ""
 
 
 @EACH_ALERT
-def test_the_runbook_says_what_an_alert_means_and_what_to_do(rule: Rule) -> None:
+def test_runbook_explains_alert_and_action(rule: Rule) -> None:
     text = section(rule["alert"])
     for heading in ("**Means.**", "**Do.**"):
         assert len(text.partition(heading)[2].split()) > 10, f"{rule['alert']}: nothing behind {heading}"
 
 
-def test_the_runbook_knows_no_alert_that_does_not_exist() -> None:
+def test_runbook_has_exactly_the_existing_alerts() -> None:
     headings = re.findall(r"^### (Share\w*)$", RUNBOOK.read_text("utf-8"), re.M)
     assert headings == [rule["alert"] for rule in alert_rules()]
 
 
 @pytest.mark.parametrize("rule", recording_rules(), ids=lambda rule: str(rule["record"]))
-def test_the_runbook_says_what_to_set_for_an_installation(rule: Rule) -> None:
+def test_runbook_explains_recording_rule(rule: Rule) -> None:
     assert f"`{rule['record']}`" in RUNBOOK.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""docker-compose.yml: understood by its tool, made of the files that tests run as processes."""
+"""docker-compose.yml: accepted by docker-compose, and built from the files that other tests run."""
 
 import re
 from pathlib import Path
@@ -20,18 +20,18 @@ NAMESPACE = "service:splitter"
 
 
 def mounted(service: dict[str, Any]) -> dict[str, str]:
-    """Return the files and folders of this repository that a service gets, by where it finds them."""
+    """Return the read-only files and directories of a service, by their path in the container."""
     volumes = [volume.split(":") for volume in service["volumes"]]
     return {there: here for here, there, mode in volumes if mode == "ro"}
 
 
 @with_compose
-def test_its_tool_understands_it() -> None:
+def test_docker_compose_accepts_file() -> None:
     assert compose("config", "--quiet") == ""
 
 
 @with_compose
-def test_what_kafka_haproxy_and_prometheus_run_are_the_files_in_deploy() -> None:
+def test_services_mount_files_of_deploy() -> None:
     services = composed()
     assert mounted(services["splitter"]) == {"/usr/local/etc/haproxy/haproxy.cfg": str(HAPROXY_CFG)}
     assert mounted(services["kafka"]) == {
@@ -49,7 +49,7 @@ def test_what_kafka_haproxy_and_prometheus_run_are_the_files_in_deploy() -> None
 
 
 @with_compose
-def test_the_coordinator_listens_where_haproxy_and_prometheus_look_for_it() -> None:
+def test_coordinator_addresses_match_haproxy_and_prometheus() -> None:
     services = composed()
     config = load_config(environ=services["coordinator"]["environment"]).config
     default = re.search(r"presetenv COORDINATOR_ADDRESS (\S+)", HAPROXY_CFG.read_text("utf-8"))
@@ -64,7 +64,7 @@ def test_the_coordinator_listens_where_haproxy_and_prometheus_look_for_it() -> N
 
 
 @with_compose
-def test_every_service_is_confined_and_every_image_is_a_release() -> None:
+def test_services_are_confined_and_images_are_releases() -> None:
     for name, service in composed().items():
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -75,7 +75,7 @@ def test_every_service_is_confined_and_every_image_is_a_release() -> None:
 
 @with_compose
 @pytest.mark.broker
-def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Path) -> None:
+def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
     kafka = composed()["kafka"]
     jars = fetch_jars(release_of(kafka["image"]))
     elsewhere = {"/etc/share-groups/server.properties": SINGLE}
@@ -87,6 +87,6 @@ def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Pat
 
 
 @with_compose
-def test_the_build_has_the_targets_that_are_named() -> None:
+def test_dockerfile_has_named_targets() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.M)
     assert {composed()["coordinator"]["build"]["target"], "serve", "recovery", "spark"} <= {*stages}

@@ -1,6 +1,6 @@
-"""The images, built and run for real: beside an unmodified broker, under a share consumer, and killed.
+"""Build and run the images with an unmodified broker and a share consumer, and kill them.
 
-All of it is in one file, so that one engine serves all tests also where several processes run them.
+All of these tests are in one file, so that pytest-xdist runs them in one process with one engine.
 """
 
 import json
@@ -55,7 +55,7 @@ ENOUGH_ORDERS = 80
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """An engine with what stands in for Python's image."""
+    """An engine with the stand-in for Python's image."""
     with running_engine() as running:
         make_python_image(running)
         yield running
@@ -97,28 +97,26 @@ def container(rig: StandaloneRig) -> CoordinatorContainer:
     return rig.coordinator
 
 
-def test_the_image_says_who_it_runs_as_and_where_state_is(engine: Engine, serve_image: str) -> None:
+def test_image_declares_user_volume_ports_and_entry_point(engine: Engine, serve_image: str) -> None:
     (known,) = json.loads(engine.docker("inspect", serve_image))
     assert known["Config"]["User"] == "10001"
     assert list(known["Config"]["Volumes"]) == ["/data"]
     assert sorted(known["Config"]["ExposedPorts"]) == ["9095/tcp", "9096/tcp"]
     assert known["Config"]["Healthcheck"]["Test"][0] == "CMD"
-    # A shell would not pass SIGTERM on.
+    # A shell would not forward SIGTERM.
     assert known["Config"]["Entrypoint"] == ["share-coordinator"]
     assert known["Config"]["Cmd"] == ["serve"]
-    # A compiler was at hand when it was built.
+    # The image contains the compiled module.
     loaded = "from coordinator.fastpath import compiled; print(compiled)"
     assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)
 
 
-def test_one_that_serves_with_tls_is_found_healthy_too(
-    engine: Engine, serve_image: str, tmp_path: Path
-) -> None:
+def test_container_with_tls_becomes_healthy(engine: Engine, serve_image: str, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     issued = Authority(folder).issue("coordinator")
     tokens = folder / "tokens"
     tokens.write_text("somebody read what-only-somebody-knows\n")
-    # Secrets are readable for those that they are for: here, the user of the image.
+    # Only the user of the image may read the secrets.
     for secret in (folder, issued.combined_file, tokens):
         os.chown(secret, 10001, -1)
         secret.chmod(0o700)
@@ -149,7 +147,7 @@ def wait_until_healthy(engine: Engine, container: str) -> None:
 
 
 @pytest.mark.broker
-def test_it_is_healthy_without_a_right_to_anything(engine: Engine, container: CoordinatorContainer) -> None:
+def test_container_is_healthy_without_privileges(engine: Engine, container: CoordinatorContainer) -> None:
     wait_until_healthy(engine, container.NAME)
     assert container.inspect()["HostConfig"]["ReadonlyRootfs"] is True
     status = dict(
@@ -162,7 +160,7 @@ def test_it_is_healthy_without_a_right_to_anything(engine: Engine, container: Co
 
 
 @pytest.mark.broker
-def test_kills_of_the_container_undo_no_commit_of_a_share_consumer(
+def test_kills_of_container_undo_no_commit_of_share_consumer(
     rig: StandaloneRig, container: CoordinatorContainer
 ) -> None:
     client = rig.client
@@ -176,7 +174,7 @@ def test_kills_of_the_container_undo_no_commit_of_a_share_consumer(
             ledger.wait_settled(goal, seconds=120)
             container.kill()
             container.start()
-        # The group is empty for a moment, so the broker asks for its state again.
+        # The group is empty for a moment, so the broker reads its state again.
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
@@ -196,10 +194,10 @@ def test_kills_of_the_container_undo_no_commit_of_a_share_consumer(
 
 
 @pytest.mark.broker
-def test_the_recovery_image_reads_what_the_coordinator_wrote(
+def test_recovery_image_reads_journal_of_coordinator(
     engine: Engine, rig: StandaloneRig, container: CoordinatorContainer
 ) -> None:
-    """While the coordinator is at work, and without a right to write to its journal."""
+    """The coordinator runs at the same time, and the journal is mounted read-only."""
     topic, group, topic_id = new_topic(rig.client, "recovered")
     produce(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
@@ -227,7 +225,7 @@ def test_the_recovery_image_reads_what_the_coordinator_wrote(
     ]
     assert runs[0] == runs[1]
     assert shown["start_offset"] > 0
-    # It compares with the running coordinator, and draws.
+    # The audit compares the log with the running coordinator, and writes a report.
     live = ("--live", f"127.0.0.1:{container.port}", "--report", "/tmp/audit.html")
     audit = recovery("audit", *live, network="host")
     assert (audit["verdict"], audit["exit_code"]) == ("clean", 0)
@@ -236,7 +234,7 @@ def test_the_recovery_image_reads_what_the_coordinator_wrote(
 
 @pytest.fixture(scope="module")
 def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """All of docker-compose.yml but Grafana."""
+    """All services of docker-compose.yml but Grafana."""
     jars = fetch_jars(release_of(composed()["kafka"]["image"]))
     images = {
         "COORDINATOR_IMAGE": serve_image,
@@ -249,7 +247,7 @@ def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFac
 
 
 def get(port: int, path: str) -> Any:
-    """Return what somebody on this machine answers over HTTP, as JSON; None while nobody does."""
+    """Return the JSON response of a server on this machine; None if it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
             return json.load(answer)
@@ -263,7 +261,7 @@ def orders(stack: Stack) -> set[int]:
 
 
 def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
-    """Return the first true value of `condition`; if there is none, say what the services said."""
+    """Return the first true value of `condition`; on a timeout, add the output of the services."""
     try:
         return wait_until(condition, seconds=600, what=what)
     except ConditionTimeout as error:
@@ -272,13 +270,13 @@ def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
 
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
-def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) -> None:
+def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack) -> None:
     eventually(stack, lambda: len(orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
     stack.run("kill", "coordinator")
     before = orders(stack)
     stack.run("start", "coordinator")
     goal = max(before) + ENOUGH_ORDERS
-    # None is missing up to there, whatever was under way at the kill.
+    # All orders up to the goal are consumed, including those in flight at the kill.
     eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "no order is missing")
     group = eventually(stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "its state is shown")
     assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
@@ -286,7 +284,7 @@ def test_all_of_it_runs_and_a_killed_coordinator_loses_no_order(stack: Stack) ->
 
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
-def test_prometheus_sees_the_coordinator_and_what_it_does(stack: Stack) -> None:
+def test_prometheus_scrapes_coordinator_and_evaluates_rules(stack: Stack) -> None:
     def shows(expression: str) -> bool:
         answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
         return answer is not None and bool(answer["data"]["result"])

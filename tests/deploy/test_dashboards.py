@@ -1,7 +1,7 @@
-"""The dashboard and the alerts, against a real Prometheus that scrapes real processes.
+"""The dashboard and the alerts with a real Prometheus that scrapes real processes.
 
-Together they have every series: a coordinator with a journal that is audited, a coordinator in a group with a
-Kafka topic, and an observer of a share group that consumes.
+The processes expose every series: a coordinator with an audited journal, a coordinator in a group with a
+Kafka topic, and an observer of an active share group.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ConditionTimeout, wait_until
 from tests.kafka.rig import BuiltInRig
 
-# Families without a series while all is well.
+# Metric families without a series as long as no problem exists.
 _SILENT = {"share_coordinator_prune_failures_total", "share_coordinator_share_group_problem", "ALERTS"}
-# Not how long it takes, but how long a machine with other work to do may take.
+# Not the usual duration, but the upper bound on a busy machine.
 _SCRAPED_S = 300
-# What Prometheus itself knows.
+# Series that Prometheus itself generates.
 _NOT_SCRAPED = {"up", "ALERTS"}
 
 
 class Query(NamedTuple):
-    """An expression of the dashboard, and the panel or variable that it belongs to."""
+    """An expression of the dashboard, and the panel or variable that contains it."""
 
     place: str
     expression: str
@@ -68,7 +68,7 @@ def _filled_in(expression: str) -> str:
     return filled
 
 
-def test_panels_have_a_title_a_description_and_a_place_of_their_own() -> None:
+def test_panels_have_title_description_and_separate_positions() -> None:
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -83,7 +83,7 @@ def test_panels_have_a_title_a_description_and_a_place_of_their_own() -> None:
             assert panel["targets"], panel["title"]
 
 
-def test_grafana_is_given_the_dashboard_and_where_its_figures_are() -> None:
+def test_grafana_provisioning_has_dashboard_and_data_source() -> None:
     (source,) = yaml_of(GRAFANA / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
     assert source["type"] == "prometheus"
     uids = {
@@ -101,7 +101,7 @@ def test_grafana_is_given_the_dashboard_and_where_its_figures_are() -> None:
 def coordinators(
     built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[CoordinatorProcess]]:
-    # Snapshots and pruning come soon.
+    # Short intervals for snapshots and pruning.
     journal = {
         "share.coordinator.snapshot.update.records.per.snapshot": "1",
         "share.coordinator.state.topic.prune.interval.ms": "500",
@@ -129,7 +129,7 @@ def coordinators(
 def audits(
     coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AuditProcess]:
-    """Audits of the journal, again and again."""
+    """A process that audits the journal periodically."""
     log = tmp_path_factory.mktemp("audits") / "audits.log"
     process = AuditProcess(coordinators[0].data, every="20s", log=log)
     process.start()
@@ -187,7 +187,7 @@ def prometheus(
     observed: ObservedGroup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PrometheusServer]:
-    """A Prometheus that has seen both coordinators, the observer and an audit."""
+    """A Prometheus that has scraped both coordinators, the observer and an audit."""
     ports = [*(coordinator.http_port for coordinator in coordinators), audits.port]
     server = PrometheusServer(
         tmp_path_factory.mktemp("prometheus"),
@@ -201,7 +201,7 @@ def prometheus(
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )
-        # There are no metrics of audits before the first one is over, and for that Spark has to start.
+        # Audit metrics appear after the first audit, which takes longer than a start of the other processes.
         audits.wait_ready(lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S)
         yield server
     finally:
@@ -209,7 +209,7 @@ def prometheus(
 
 
 def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
-    """Let a client write something and leave, and let somebody send what is no request."""
+    """Send some requests from a client, and invalid bytes from another one."""
     key = SharePartitionKey("watched", TOPIC_ID, 0)
 
     async def write() -> None:
@@ -235,11 +235,11 @@ def scraped_names(prometheus: PrometheusServer) -> set[str]:
 
 @pytest.mark.broker
 @pytest.mark.needs("prometheus")
-def test_every_metric_of_the_dashboard_and_the_alerts_exists(
+def test_every_metric_of_dashboard_and_alerts_exists(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
     recorded = {rule["record"] for rule in recording_rules()}
-    # A family without a series yet is listed all the same.
+    # /metrics lists families without a series, too.
     listed = {
         line.split()[2].decode()
         for coordinator in coordinators
@@ -257,7 +257,7 @@ def test_every_metric_of_the_dashboard_and_the_alerts_exists(
 
 @pytest.mark.broker
 @pytest.mark.needs("prometheus")
-def test_every_query_of_the_dashboard_shows_something(
+def test_every_query_of_dashboard_returns_data(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
     silent_at_first = {query for query in queries() if not _SILENT & metric_names(query.expression)}
@@ -278,7 +278,7 @@ def test_every_query_of_the_dashboard_shows_something(
 
 @pytest.mark.broker
 @pytest.mark.needs("prometheus")
-def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer) -> None:
+def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> None:
     def evaluated() -> list[dict[str, Any]]:
         rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
         return rules if all(rule["health"] == "ok" for rule in rules) else []
@@ -291,7 +291,7 @@ def test_coordinators_that_are_well_raise_no_alert(prometheus: PrometheusServer)
         return [(rule["name"], alert["state"]) for rule in rules for alert in rule.get("alerts", [])]
 
     def none_is_raised() -> bool:
-        """Tell whether no alert would fire if all stayed as it is. A scrape that comes late is over soon."""
+        """Return whether no alert is pending or firing. An alert after a late scrape resolves soon."""
         raised = states()
         assert [name for name, state in raised if state == "firing"] == []
         return not raised

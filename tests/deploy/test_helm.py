@@ -75,14 +75,14 @@ def environment(objects: list[Object]) -> dict[str, str]:
 
 
 @VALUES
-def test_lint_reports_nothing(values: Object) -> None:
+def test_helm_lint_reports_nothing(values: Object) -> None:
     done = helm("lint", "--strict", "--kube-version", "1.34.0", str(CHART), values=values)
     assert done.returncode == 0, done.stdout
 
 
 @VALUES
 @pytest.mark.parametrize("release", ["1.29", kubernetes_validate.latest_version()])
-def test_every_object_matches_the_kubernetes_schemas(values: Object, release: str) -> None:
+def test_every_object_matches_kubernetes_schemas(values: Object, release: str) -> None:
     objects = [each for each in rendered(values) if each["kind"] not in NOT_IN_KUBERNETES]
     assert len(objects) >= (3 if values.get("mode") == "observe" else 4)
     for each in objects:
@@ -90,7 +90,7 @@ def test_every_object_matches_the_kubernetes_schemas(values: Object, release: st
 
 
 @VALUES
-def test_the_environment_is_a_valid_configuration(values: Object) -> None:
+def test_environment_is_valid_configuration(values: Object) -> None:
     objects = rendered(values)
     variables = environment(objects)
     accepted = {name: value for name, value in variables.items() if not name.endswith("_LOCATION")}
@@ -111,7 +111,7 @@ def test_the_environment_is_a_valid_configuration(values: Object) -> None:
 
 
 @VALUES
-def test_the_pod_is_confined(values: Object) -> None:
+def test_pod_is_confined(values: Object) -> None:
     objects = rendered(values)
     pod, container = only(objects, "StatefulSet")["spec"]["template"]["spec"], _container(objects)
     assert pod["automountServiceAccountToken"] is False
@@ -124,7 +124,7 @@ def test_the_pod_is_confined(values: Object) -> None:
     assert "memory" in container["resources"]["limits"]
 
 
-def test_an_observer_has_no_listener_and_keeps_nothing() -> None:
+def test_observer_has_no_listener_and_no_volume() -> None:
     objects = rendered(OBSERVE)
     assert _container(objects)["args"] == ["observe"]
     assert [port["name"] for port in _container(objects)["ports"]] == ["http"]
@@ -135,28 +135,28 @@ def test_an_observer_has_no_listener_and_keeps_nothing() -> None:
     assert service["spec"]["selector"]["app.kubernetes.io/name"] == "share-coordinator-observer"
 
 
-def test_the_strimzi_user_may_read_and_describe_only() -> None:
+def test_strimzi_user_may_only_read_and_describe() -> None:
     user = yaml.safe_load((DEPLOY / "observe" / "strimzi-user.yaml").read_text("utf-8"))
     acls = user["spec"]["authorization"]["acls"]
     assert {operation for acl in acls for operation in acl["operations"]} == {"Describe", "Read"}
     assert user["metadata"]["name"] == STRIMZI["kafka"]["secretName"]
 
 
-def test_the_properties_for_a_hosted_cluster_are_valid() -> None:
+def test_properties_for_hosted_cluster_are_valid() -> None:
     path = DEPLOY / "observe" / "hosted.properties"
     secret = {"SHARE_COORDINATOR_SASL_PASSWORD": "secret", "SHARE_COORDINATOR_BOOTSTRAP_SERVERS": "host:9092"}
     config = load_config(file=path, environ=secret).config
     assert (config.security_protocol, config.sasl_username) == ("SASL_SSL", "API_KEY")
 
 
-def test_the_journal_is_on_a_persistent_volume() -> None:
+def test_journal_is_on_persistent_volume() -> None:
     stateful_set = only(rendered(JOURNAL), "StatefulSet")
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
     assert claim["metadata"]["name"] == "data"
     assert environment(rendered(JOURNAL))["SHARE_COORDINATOR_DATA_DIR"] == "/data"
 
 
-def test_the_secured_rendering_uses_each_secret_and_each_setting() -> None:
+def test_secured_values_use_each_secret_and_setting() -> None:
     objects = rendered(SECURED)
     volumes = only(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
     secrets = {each["secret"]["secretName"] for each in volumes if "secret" in each}
@@ -169,7 +169,7 @@ def test_the_secured_rendering_uses_each_secret_and_each_setting() -> None:
     assert _container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
 
 
-def test_the_rules_and_the_dashboard_are_those_of_the_repository() -> None:
+def test_rules_and_dashboard_equal_files_of_repository() -> None:
     objects = rendered(SECURED)
     alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8"))
     assert only(objects, "PrometheusRule")["spec"] == alerts
@@ -186,7 +186,7 @@ def test_the_rules_and_the_dashboard_are_those_of_the_repository() -> None:
         ({"mode": "observe"}, "bootstrapServers"),
     ],
 )
-def test_values_that_cannot_work_are_refused_by_the_schema(values: Object, named: str) -> None:
+def test_invalid_values_are_refused_by_schema(values: Object, named: str) -> None:
     done = helm("lint", str(CHART), "--kube-version", "1.34.0", values=values)
     assert done.returncode != 0
     assert named in done.stdout + done.stderr

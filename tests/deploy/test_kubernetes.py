@@ -1,4 +1,4 @@
-"""deploy/kubernetes: valid, consistent with itself, and with the files that tests run as processes."""
+"""deploy/kubernetes: valid, consistent, and equal to the files that other tests run."""
 
 import json
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ BROKERS = DEPLOY / "kubernetes" / "brokers.yaml"
 COORDINATORS = DEPLOY / "kubernetes" / "coordinators.yaml"
 BOTH = pytest.mark.parametrize("path", [BROKERS, COORDINATORS], ids=lambda path: path.stem)
 
-# Containers that start before the broker and stay beside it: on by default since 1.29.
+# Sidecar containers (init containers with restartPolicy Always) are enabled by default since 1.29.
 OLDEST = "1.29"
-# No schema of it is to be had offline: it belongs to the Prometheus operator.
+# No schema is available offline: the kind belongs to the Prometheus operator.
 OPERATORS = ("ServiceMonitor",)
 
 Object = dict[str, Any]
@@ -51,7 +51,7 @@ def is_part(labels: Object, of: Object) -> bool:
 
 
 def pod_labels(path: Path) -> Object:
-    """The labels that the manifest gives to its pods, and those that Kubernetes adds to the first of them."""
+    """Return the labels of the manifest for its pods, and those that Kubernetes adds to the first pod."""
     (stateful_set,) = objects(path, "StatefulSet")
     first = stateful_set["spec"].get("ordinals", {}).get("start", 0)
     return {
@@ -63,7 +63,7 @@ def pod_labels(path: Path) -> Object:
 
 @BOTH
 @pytest.mark.parametrize("release", [OLDEST, kubernetes_validate.latest_version()])
-def test_every_object_fits_the_schemas_of_kubernetes(path: Path, release: str) -> None:
+def test_every_object_matches_kubernetes_schemas(path: Path, release: str) -> None:
     validated = [
         kubernetes_validate.validate(document, release, strict=True)
         for document in yaml_documents(path)
@@ -89,7 +89,7 @@ def test_every_container_is_confined(path: Path) -> None:
 
 
 @BOTH
-def test_what_selects_pods_selects_these(path: Path) -> None:
+def test_selectors_match_pods(path: Path) -> None:
     labels = pod_labels(path)
     (stateful_set,) = objects(path, "StatefulSet")
     assert is_part(stateful_set["spec"]["selector"]["matchLabels"], labels)
@@ -107,7 +107,7 @@ def test_what_selects_pods_selects_these(path: Path) -> None:
 
 
 @BOTH
-def test_what_a_pod_listens_on_is_reachable_and_nothing_else(path: Path) -> None:
+def test_network_policy_and_services_match_container_ports(path: Path) -> None:
     listens = {port["containerPort"] for each in containers(path) for port in each["ports"]}
     (policy,) = objects(path, "NetworkPolicy")
     let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
@@ -117,7 +117,7 @@ def test_what_a_pod_listens_on_is_reachable_and_nothing_else(path: Path) -> None
 
 
 @BOTH
-def test_prometheus_finds_the_job_that_the_alerts_name(path: Path) -> None:
+def test_service_monitor_uses_job_name_of_alerts(path: Path) -> None:
     (monitor,) = objects(path, "ServiceMonitor")
     assert set(monitor["spec"]) == {"jobLabel", "selector", "endpoints"}
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -131,7 +131,7 @@ def test_prometheus_finds_the_job_that_the_alerts_name(path: Path) -> None:
 
 
 def environment(path: Path) -> dict[str, str]:
-    """The environment of the coordinator in the first pod, as Kubernetes fills it in."""
+    """Return the environment of the coordinator in the first pod, with the values of Kubernetes."""
     facts = {
         "metadata.name": pod_labels(path)["statefulset.kubernetes.io/pod-name"],
         "metadata.namespace": "default",
@@ -143,7 +143,7 @@ def environment(path: Path) -> dict[str, str]:
             values[variable["name"]] = facts[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             continue
         text = variable["value"]
-        # Only variables above it are known to a variable.
+        # A variable can refer only to variables above it.
         for name, value in values.items():
             text = text.replace(f"$({name})", value)
         assert "$(" not in text
@@ -152,7 +152,7 @@ def environment(path: Path) -> dict[str, str]:
 
 
 @BOTH
-def test_the_coordinators_are_configured_as_a_group_of_replicas(path: Path) -> None:
+def test_coordinators_are_configured_as_group(path: Path) -> None:
     config = load_config(environ=environment(path)).config
     assert (config.log, config.ownership) == ("kafka", "group")
     assert (config.listen.host, config.http.host) == ("0.0.0.0", "0.0.0.0")
@@ -170,7 +170,7 @@ def test_the_coordinators_are_configured_as_a_group_of_replicas(path: Path) -> N
 
 
 def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool:
-    """Whether a rule of a policy names pods of this namespace that have these labels, and the port."""
+    """Return whether a rule of a policy allows pods of this namespace with these labels, and the port."""
     return any(
         port in {each["port"] for each in rule["ports"]}
         and any(
@@ -183,7 +183,7 @@ def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool
 
 
 @BOTH
-def test_coordinators_reach_each_other_where_they_are_advertised(path: Path) -> None:
+def test_coordinators_reach_each_other_at_advertised_address(path: Path) -> None:
     config = load_config(environ=environment(path)).config
     (policy,) = objects(path, "NetworkPolicy")
     assert lets(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
@@ -201,7 +201,7 @@ def test_coordinators_and_brokers_reach_each_other(path: Path) -> None:
 
 
 @BOTH
-def test_the_coordinator_runs_as_its_image_is_made(path: Path) -> None:
+def test_coordinator_container_matches_image(path: Path) -> None:
     said = dict(
         line.split(" ", 1)
         for line in (REPOSITORY / "Dockerfile").read_text("utf-8").partition("AS base\n")[2].splitlines()
@@ -217,7 +217,7 @@ def test_the_coordinator_runs_as_its_image_is_made(path: Path) -> None:
 
 
 @BOTH
-def test_a_stop_may_take_as_long_as_the_coordinator_needs(path: Path) -> None:
+def test_grace_period_exceeds_stop_timeout(path: Path) -> None:
     config = load_config(environ=environment(path)).config
     assert pod(path)["spec"]["terminationGracePeriodSeconds"] * 1000 > config.stop_timeout_ms + 10_000
 
@@ -229,15 +229,15 @@ def probes(path: Path) -> Iterator[tuple[str, Object]]:
 
 
 @BOTH
-def test_probes_ask_what_is_meant_for_them(path: Path) -> None:
-    """There is no startup probe, which would kill a coordinator that waits for its brokers."""
+def test_probes_use_livez_and_readyz(path: Path) -> None:
+    """There is no startup probe, because it would kill a coordinator that waits for its brokers."""
     assert {name: probe["httpGet"] for name, probe in probes(path)} == {
         "livenessProbe": {"path": "/livez", "port": "http"},
         "readinessProbe": {"path": "/readyz", "port": "http"},
     }
 
 
-def test_splitter_and_coordinator_run_beside_the_broker_from_before_its_start() -> None:
+def test_splitter_and_coordinator_are_sidecars_of_broker() -> None:
     spec = pod(BROKERS)["spec"]
     assert [each["name"] for each in spec["initContainers"]] == ["splitter", "share-coordinator"]
     assert {each["restartPolicy"] for each in spec["initContainers"]} == {"Always"}
@@ -245,7 +245,7 @@ def test_splitter_and_coordinator_run_beside_the_broker_from_before_its_start() 
     assert container(BROKERS, "splitter").keys().isdisjoint({"env", "envFrom"}), "the defaults of the file"
 
 
-def test_brokers_can_find_each_other_before_they_are_ready() -> None:
+def test_brokers_resolve_each_other_before_they_are_ready() -> None:
     (stateful_set,) = objects(BROKERS, "StatefulSet")
     spec = stateful_set["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
@@ -260,7 +260,7 @@ def test_brokers_can_find_each_other_before_they_are_ready() -> None:
         assert by_name[name]["clusterIP"] == "None"
 
 
-def test_the_files_in_the_manifest_are_those_that_tests_run() -> None:
+def test_config_map_equals_files_of_deploy() -> None:
     _, files = objects(BROKERS, "ConfigMap")
     assert files["data"] == {
         "haproxy.cfg": HAPROXY_CFG.read_text("utf-8"),
@@ -272,7 +272,7 @@ def test_the_files_in_the_manifest_are_those_that_tests_run() -> None:
 
 
 @pytest.mark.broker
-def test_kafka_accepts_how_its_storage_is_formatted_at_every_start(tmp_path: Path) -> None:
+def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
     kafka = container(BROKERS, "kafka")
     jars = fetch_jars(kafka["image"].rpartition(":")[2])
     cluster, _ = objects(BROKERS, "ConfigMap")

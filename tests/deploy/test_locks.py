@@ -1,4 +1,4 @@
-"""deploy/image/*.lock pin every dependency of the images that pyproject.toml names, with hashes."""
+"""deploy/image/*.lock pin every dependency of the images in pyproject.toml, with hashes."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ def pins(image: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("image", EXTRAS)
-def test_every_requirement_is_pinned_to_a_version_it_accepts(image: str) -> None:
+def test_every_requirement_is_pinned_to_an_accepted_version(image: str) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = [*project["dependencies"]]
     for extra in EXTRAS[image]:

@@ -1,4 +1,4 @@
-"""The walk over expressions that other tests rely on."""
+"""The parser for metric names in PromQL, which other tests use."""
 
 import pytest
 
@@ -16,10 +16,10 @@ from tests.deploy.prometheus import metric_names
         ("vector(1)", set()),
     ],
 )
-def test_every_metric_of_an_expression_is_found(expression: str, names: set[str]) -> None:
+def test_every_metric_of_expression_is_found(expression: str, names: set[str]) -> None:
     assert metric_names(expression) == names
 
 
-def test_what_is_no_expression_is_refused() -> None:
+def test_invalid_expression_is_refused() -> None:
     with pytest.raises(ValueError, match=r"."):
         metric_names("sum by (a (x)")

@@ -1,10 +1,10 @@
-"""What is said where a program is missing that tests of deploy/ need."""
+"""The hint for programs that tests of deploy/ need."""
 
 from tests.deploy.engine import NEEDED
 from tests.deploy.required_programs import how_to_get
 
 
-def test_one_line_says_how_to_get_everything_that_containers_take() -> None:
+def test_hint_names_everything_that_containers_need() -> None:
     assert how_to_get([*NEEDED, "docker-compose", "promtool"]) == (
         "no docker, dockerd, mmdebstrap, root, docker-compose, promtool here; to get them: "
         "apt-get install docker-compose docker.io mmdebstrap prometheus, run as root with the right to mount"

@@ -1,4 +1,4 @@
-"""A real Prometheus that is let in by a coordinator that asks for a token, over TLS, as the file says how."""
+"""A real Prometheus scrapes a coordinator with TLS and a token, as prometheus.yml describes."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs("prometheus")
 
 
 def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
-    """Return what the comments of the file tell to add, with these files."""
+    """Return the settings in the comments of prometheus.yml, with these files."""
     text = (PROMETHEUS / "prometheus.yml").read_text("utf-8")
     told = "\n".join(re.findall(r"^ +#   (.+)$", text.partition("static_configs:")[0], re.MULTILINE))
     settings: dict[str, Any] = yaml.safe_load(told)
@@ -29,7 +29,7 @@ def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("token", "is_up"), [(READING, 1), ("wrong-0123456789-wrong", 0)])
-def test_prometheus_is_let_in_with_its_token(tmp_path: Path, token: str, is_up: int) -> None:
+def test_prometheus_scrapes_with_valid_token_only(tmp_path: Path, token: str, is_up: int) -> None:
     files = Files(tmp_path)
     token_file = tmp_path / "prometheus.token"
     token_file.write_text(token + "\n")
@@ -44,7 +44,7 @@ def test_prometheus_is_let_in_with_its_token(tmp_path: Path, token: str, is_up: 
             def is_refused() -> bool:
                 return bool(refused("share_coordinator_http_refused_total", {"status": "401"}))
 
-            # A scrape that takes too long on a busy machine is neither the one nor the other.
+            # On a busy machine, a scrape may time out; it is then neither refused nor successful.
             if is_up:
                 wait_until(
                     lambda: server.query("share_coordinator_ready"), seconds=120, what="it has figures"

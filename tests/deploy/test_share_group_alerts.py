@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.needs("prometheus")]
 
 RECORDS = 150
 DELIVERIES = 5
-# A wait, not a bound: the monitor looks every 5 s, "stuck" takes 60 s, and a busy machine several times that.
+# A deadline, not the expected time: the monitor checks every 5 s, "stuck" takes 60 s, and a busy machine
+# needs several times as long.
 FIRES_S = 400
 
 
@@ -66,7 +67,7 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def _fire_at_once(alerts: Path) -> None:
-    """Remove the time for which a condition has to hold, which the unit tests of the rules cover."""
+    """Remove the `for` durations, which the unit tests of the rules cover."""
     rules = yaml.safe_load(alerts.read_text("utf-8"))
     for group in rules["groups"]:
         for rule in group["rules"]:
@@ -76,7 +77,7 @@ def _fire_at_once(alerts: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def hanging(rig: Rig) -> Iterator[None]:
-    """A consumer that never finishes the first record of its group while the other tests run."""
+    """A consumer that never accepts the first record of its group while the other tests run."""
     rig.new_group("hanging", 20)
     with closing(rig.kafka.client.share_consumer("hanging", "hanging")) as consumer:
         records = wait_until(consumer.poll, seconds=120, what="records are delivered")
@@ -84,7 +85,7 @@ def hanging(rig: Rig) -> Iterator[None]:
         yield
 
 
-def test_a_group_that_releases_all_records_has_an_outage_and_then_poison_records(rig: Rig) -> None:
+def test_releasing_all_records_raises_outage_then_poison_records(rig: Rig) -> None:
     rig.new_group("failing", RECORDS)
     with closing(rig.kafka.client.share_consumer("failing", "failing")) as consumer:
         deliveries = dict.fromkeys(range(RECORDS), 0)
@@ -98,11 +99,11 @@ def test_a_group_that_releases_all_records_has_an_outage_and_then_poison_records
             consumer.settle(["RELEASE"] * len(records))
 
         rig.wait_fires("ShareGroupOutage", "failing", release_all)
-        # The consumer is idle now, so the outage ends, and each record has one delivery left.
+        # The consumer stops polling, so the outage ends, and each record has one delivery left.
         rig.wait_fires("ShareGroupPoisonRecords", "failing", release_all)
 
 
-def test_a_group_that_its_consumer_left_has_no_consumers(rig: Rig) -> None:
+def test_group_without_members_raises_without_consumers(rig: Rig) -> None:
     rig.new_group("abandoned", 10)
     consumer = rig.kafka.client.share_consumer("abandoned", "abandoned")
     records = wait_until(consumer.poll, seconds=120, what="records are delivered")
@@ -112,14 +113,14 @@ def test_a_group_that_its_consumer_left_has_no_consumers(rig: Rig) -> None:
     rig.wait_fires("ShareGroupWithoutConsumers", "abandoned")
 
 
-def test_records_that_were_deleted_before_delivery_are_lost(rig: Rig) -> None:
+def test_deletion_of_undelivered_records_raises_records_lost(rig: Rig) -> None:
     rig.new_group("slow", 10)
     consumer = rig.kafka.client.share_consumer("slow", "slow")
     records = wait_until(consumer.poll, seconds=120, what="records are delivered")
     consumer.settle(["ACCEPT"] * len(records))
     consumer.close()
     rig.kafka.client.produce("slow", 20, first=10)
-    # Moves the log start offset, as retention does.
+    # Advances the log start offset, as retention does.
     asyncio.run(_delete_records(rig.kafka.broker.bootstrap, "slow", before_offset=25))
     with closing(rig.kafka.client.share_consumer("slow", "slow")) as consumer:
 
@@ -129,7 +130,7 @@ def test_records_that_were_deleted_before_delivery_are_lost(rig: Rig) -> None:
         rig.wait_fires("ShareGroupRecordsLost", "slow", accept_all)
 
 
-def test_a_group_whose_member_holds_its_records_is_stuck(rig: Rig) -> None:
+def test_member_that_keeps_its_records_raises_stuck(rig: Rig) -> None:
     rig.wait_fires("ShareGroupStuck", "hanging")
 
 

@@ -19,24 +19,24 @@ def unit() -> configparser.ConfigParser:
     return parser
 
 
-def test_the_settings_of_the_unit_are_valid() -> None:
+def test_settings_of_unit_are_valid() -> None:
     name, _, value = unit()["Service"]["Environment"].partition("=")
     config = load_config(file=SETTINGS, environ={name: value}).config
     assert str(config.data_dir) == "/var/lib/share-coordinator"
     assert (config.listen.host, config.http.host) == ("127.0.0.1", "127.0.0.1")
 
 
-def test_the_unit_starts_serve_with_the_installed_settings() -> None:
+def test_unit_starts_serve_with_installed_settings() -> None:
     command = shlex.split(unit()["Service"]["ExecStart"])
     assert command[1:] == ["serve", "--config", f"/etc/share-coordinator/{SETTINGS.name}"]
 
 
-def test_stopping_takes_longer_than_the_coordinator_needs() -> None:
+def test_stop_timeout_of_unit_exceeds_that_of_coordinator() -> None:
     timeout_s = int(unit()["Service"]["TimeoutStopSec"].removesuffix("s"))
     config = load_config(file=SETTINGS, environ={}).config
     assert timeout_s * 1000 > config.stop_timeout_ms + 10_000
 
 
 @pytest.mark.parametrize("directive", ["NoNewPrivileges", "ProtectHome", "PrivateTmp"])
-def test_the_service_is_confined(directive: str) -> None:
+def test_service_is_confined(directive: str) -> None:
     assert unit()["Service"][directive] == "yes"
