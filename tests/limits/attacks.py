@@ -1,7 +1,7 @@
-"""Hostile clients of each kind, many connections at a time.
+"""Hostile clients of each kind, with many connections at a time.
 
-Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`: a process of its own, so that its work does
-not delay the clients whose latency is measured. KINDS are separated by commas and divide the connections.
+Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. A separate process does not delay the
+clients whose latency is measured. KINDS are separated by commas and divide the connections.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Attack = Callable[[Open], Awaitable[None]]
 
 LISTED, NOT_LISTED = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
 _FOREVER_S = 3_600.0
-# As many as a TLS server can accept in a moment.
+# A TLS server can accept about this number of connections at a time.
 _OPENING_AT_A_TIME = 50
 
 
@@ -40,7 +40,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Log in one frame after the other: a token must not arrive before the answer to the handshake."""
+    """Log in one frame after the other: a token must not arrive before the handshake response."""
     reader, writer = await open_one()
     whole = handshake_frames(token)
     first = 4 + int.from_bytes(whole[:4], "big")
@@ -51,7 +51,7 @@ async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader
 
 
 async def drained(writer: asyncio.StreamWriter) -> None:
-    """Wait until more can be written; over TLS, `drain` alone does not notice the end of a connection."""
+    """Wait until more can be written. Over TLS, `drain` alone does not detect a closed connection."""
     await writer.drain()
     await asyncio.sleep(0)
 
@@ -71,19 +71,19 @@ async def slow_start(open_one: Open) -> None:
 
 
 async def half_frame(open_one: Open) -> None:
-    """Announce the largest frame, and send half of it."""
+    """Announce the largest frame before authentication, and send half of it."""
     reader, writer = await open_one()
     writer.write((64 << 10).to_bytes(4, "big") + bytes(32 << 10))
     await reader.read()
 
 
 async def failed_login(open_one: Open) -> None:
-    """Log in with a wrong password, again and again."""
+    """Log in with a wrong password."""
     await _logged_in(open_one, b"\0broker\0wrong")
 
 
 async def slow_reader(open_one: Open) -> None:
-    """Ask for much, as a user who is not on the list, and read nothing."""
+    """Send large requests as a user who is not authorized, and read no responses."""
     _, writer = await _logged_in(open_one, NOT_LISTED)
     while not writer.transport.is_closing():
         writer.write(frames.with_keys([b""] * 1_000))
@@ -100,14 +100,14 @@ async def pipelining(open_one: Open) -> None:
 
 
 async def http_half_head(open_one: Open) -> None:
-    """Send a request whose head goes on for ever."""
+    """Send a request with a header that does not end."""
     reader, writer = await open_one()
     writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + bytes([97]) * 30_000)
     await reader.read()
 
 
 async def http_half_body(open_one: Open) -> None:
-    """Send a request whose body does not end."""
+    """Send a request with a body that does not end."""
     reader, writer = await open_one()
     writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
     for _ in range(1_000):
@@ -124,7 +124,7 @@ async def http_pipelining(open_one: Open) -> None:
 
 
 async def http_slow_reader(open_one: Open) -> None:
-    """Ask for the page, and read nothing."""
+    """Request the page, and read no responses."""
     _, writer = await open_one()
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     for _ in range(1_000):
@@ -133,13 +133,13 @@ async def http_slow_reader(open_one: Open) -> None:
 
 
 async def http_wrong_token(open_one: Open) -> None:
-    """Guess tokens."""
+    """Send an invalid token."""
     reader, writer = await open_one()
     writer.write(b"GET /api/v1/groups HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer no\r\n\r\n")
     await reader.read(1_000)
 
 
-# Kind: what a connection does, and whether it shakes hands with TLS first.
+# For each kind: the attack of one connection, and whether it completes a TLS handshake first.
 KAFKA: dict[str, tuple[Attack, bool]] = {
     "silent": (silent, False),
     "slow handshake": (slow_start, False),
@@ -159,7 +159,7 @@ HTTP: dict[str, tuple[Attack, bool]] = {
 
 
 def untrusting_context() -> ssl.SSLContext:
-    """Return a context of a client that takes any certificate."""
+    """Return a client context that accepts any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -167,7 +167,7 @@ def untrusting_context() -> ssl.SSLContext:
 
 
 async def attack(kinds: str, port: int, count: int, seconds: float) -> None:
-    """Keep so many connections of some kinds for a while; each that ends is replaced."""
+    """Keep `count` connections of some kinds open for `seconds`; replace each closed connection."""
     named = [(KAFKA | HTTP)[kind] for kind in kinds.split(",")]
     tls_context = untrusting_context()
     opening = asyncio.Semaphore(_OPENING_AT_A_TIME)
@@ -203,6 +203,6 @@ async def attack(kinds: str, port: int, count: int, seconds: float) -> None:
 
 if __name__ == "__main__":
     raise_open_files(8_192)
-    # asyncio warns of each write to a connection that the server closed.
+    # asyncio logs a warning for each write to a connection that the server has closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     asyncio.run(attack(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])))

@@ -1,4 +1,4 @@
-"""What an attack costs other clients: their latency, and the memory of the process."""
+"""Measure the effect of an attack: the latency of other clients, and the memory of the process."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ RELEASE_S = 30.0
 
 
 class Cost(NamedTuple):
-    """What an attack of one kind cost."""
+    """The measured effect of an attack of one kind."""
 
     kind: str
     requests: int
@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     left_mb: float
 
     def faults(self) -> list[str]:
-        """Return which bounds it broke."""
+        """Return a description of each exceeded bound."""
         found = []
         if self.broker_p999_ms > P999_MS_MAX:
             found.append(f"p99.9 of a broker is {self.broker_p999_ms:.0f} ms")
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
 
 def measure(process: CoordinatorProcess, kinds: Sequence[str], count: int, seconds: float) -> Cost:
-    """Attack each port that the kinds belong to with so many connections, and return what it cost."""
+    """Attack each port of the kinds with `count` connections, and return the measured effect."""
     pid = process.process.pid
     before = highest = resident_bytes(pid)
     clients = Clients(process)

@@ -1,4 +1,7 @@
-"""The most expensive frames that a client can send: for each RPC, as many elements as fit into a frame."""
+"""The most expensive frames of a client:
+
+for each RPC, the largest number of elements that fits into a frame.
+"""
 
 from collections.abc import Callable, Iterator
 from struct import Struct
@@ -21,7 +24,7 @@ def frame(api_key: int, version: int, body: bytes, *, flexible: bool = True) -> 
 
 
 def partition_fields(api_key: int, partition: int) -> bytes:
-    """Return the smallest encoding of one partition in a request of the RPC, tagged fields included."""
+    """Return the smallest encoding of one partition in a request of the RPC, including tagged fields."""
     number = partition.to_bytes(4, "big")
     if api_key == INITIALIZE:
         return number + (1).to_bytes(4, "big") + bytes(8) + b"\0"
@@ -33,7 +36,7 @@ def partition_fields(api_key: int, partition: int) -> bytes:
 
 
 def with_partitions(api_key: int, count: int, group: bytes = b"g") -> bytes:
-    """Return a request for so many partitions of one topic, in version 0."""
+    """Return a request for `count` partitions of one topic, in version 0."""
     partitions = b"".join(partition_fields(api_key, number) for number in range(count))
     group = write_uvarint(len(group) + 1) + group
     topic = _TOPIC_ID + write_uvarint(count + 1) + partitions + b"\0"
@@ -41,12 +44,12 @@ def with_partitions(api_key: int, count: int, group: bytes = b"g") -> bytes:
 
 
 def with_topics(api_key: int, count: int) -> bytes:
-    """Return a request for so many topics without partitions, in version 0."""
+    """Return a request for `count` topics without partitions, in version 0."""
     return frame(api_key, 0, _GROUP + write_uvarint(count + 1) + count * (_TOPIC_ID + b"\x01\0") + b"\0")
 
 
 def with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
-    """Return a write of so many state batches that overlap each other, to one share-partition."""
+    """Return a write of `count` overlapping state batches to one share-partition."""
     batch = Struct(">qqbh")
     batches = b"".join(batch.pack(count - n, count - n + 10, 2, 1 + n % 5) + tags for n in range(count))
     fields = bytes(12) + bytes(8) + write_uvarint(count + 1)
@@ -69,24 +72,24 @@ def write_of(partition: int, batches: bytes, count: int) -> bytes:
 
 
 def with_keys(keys: list[bytes]) -> bytes:
-    """Return a FindCoordinator for these keys."""
+    """Return a FindCoordinator request for these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)
     return frame(FIND_COORDINATOR, 6, b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0")
 
 
 def with_tags(api_key: int, version: int, fields: bytes, count: int) -> bytes:
-    """Return a request with so many empty tagged fields at its end."""
+    """Return a request with `count` empty tagged fields at its end."""
     return frame(api_key, version, fields + write_uvarint(count) + count * b"\0\0")
 
 
 def with_header_tags(count: int) -> bytes:
-    """Return an ApiVersions with so many tagged fields in its header."""
+    """Return an ApiVersions request with `count` tagged fields in its header."""
     header = _HEADER.pack(API_VERSIONS, 3, 7, 4) + b"load" + write_uvarint(count) + count * b"\0\0"
     return _SIZE.pack(len(header)) + header
 
 
 def largest(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Return the name of each expensive frame of at most so many bytes, and what makes it."""
+    """Yield the name and the builder of each expensive frame of at most `frame_bytes`."""
     names = {INITIALIZE: "Initialize", READ: "Read", WRITE: "Write", DELETE: "Delete", SUMMARY: "Summary"}
     room = frame_bytes - 100
     for api_key, name in names.items():
@@ -111,7 +114,7 @@ def largest(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 
 def large_and_legal() -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Return requests that a broker with 10 000 share-partitions may send, and some larger ones."""
+    """Yield requests that a broker with 10 000 share-partitions may send, and some larger ones."""
     for api_key, name in ((INITIALIZE, "Initialize"), (WRITE, "Write"), (READ, "Read"), (SUMMARY, "Summary")):
         yield f"{name} 29 000", lambda key=api_key: with_partitions(key, 29_000)  # type: ignore[misc]
     yield "Write 20 000 batches", lambda: with_batches(20_000)

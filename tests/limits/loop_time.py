@@ -1,4 +1,4 @@
-"""Measure how long one callback holds the event loop, in CPU time, which other processes do not change."""
+"""Measure how long a callback blocks the event loop, in CPU time, independently of other processes."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The most expensive request of each RPC: the event loop stays free, and memory does not grow."""
+"""The most expensive request of each RPC neither blocks the event loop nor exceeds the memory bound."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ async def response_or_close(client: Client) -> bytes | None:
 
 
 async def exchange(one: Served, data: bytes) -> bytes | None:
-    """Send a frame on a connection of its own; return the response."""
+    """Send a frame on a new connection; return the response."""
     client = await one.connect()
     client.send(data)
     return await response_or_close(client)
@@ -51,7 +51,8 @@ async def exchange(one: Served, data: bytes) -> bytes | None:
 async def longest_callback_s(one: Served, data: bytes, *, answered: bool = False) -> float:
     """Return the CPU seconds of the longest callback for a frame.
 
-    The least of three runs: other processes that share the caches only add to it.
+    The result is the minimum of three runs, because other processes that share the CPU caches only increase
+    it.
     """
     seconds = []
     for _ in range(3):
@@ -63,7 +64,7 @@ async def longest_callback_s(one: Served, data: bytes, *, answered: bool = False
 
 
 @pytest.mark.parametrize("name", EXPENSIVE)
-def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: str) -> None:
+def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -> None:
     data = EXPENSIVE[name]()
 
     async def scenario() -> None:
@@ -76,7 +77,7 @@ def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: s
             await response_or_close(client)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            # What the client itself has not sent yet is in this process, too.
+            # The client's unsent bytes are in the memory of this process, too.
             assert peak - before < MEMORY_BYTES_MAX + len(data)
             assert await longest_callback_s(one, data) < CALLBACK_S_MAX
 
@@ -84,21 +85,21 @@ def test_the_largest_frame_neither_holds_the_event_loop_nor_takes_memory(name: s
 
 
 @pytest.mark.parametrize("name", LEGAL)
-def test_a_large_legal_request_is_answered_in_steps(name: str) -> None:
+def test_large_valid_request_is_processed_in_steps(name: str) -> None:
     data = LEGAL[name]()
 
     async def scenario() -> None:
         async with served() as one:
             with longest_callback() as longest:
                 assert await exchange(one, data) is not None
-            # What a commit costs is bounded elsewhere (operations per append).
+            # Another test bounds the cost of a commit (operations per append).
             assert longest.seconds < 8 * CALLBACK_S_MAX
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("name", ["Read 29 000", "Summary 29 000", "FindCoordinator 29 000"])
-def test_reading_many_share_partitions_leaves_the_event_loop_free(name: str) -> None:
+def test_read_of_many_share_partitions_does_not_block_event_loop(name: str) -> None:
     data = LEGAL[name]()
 
     async def scenario() -> None:
@@ -108,7 +109,7 @@ def test_reading_many_share_partitions_leaves_the_event_loop_free(name: str) -> 
     asyncio.run(scenario())
 
 
-def test_find_coordinator_in_steps_answers_like_one_without() -> None:
+def test_find_coordinator_in_steps_equals_small_requests() -> None:
     keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
     keys[700] = b"not a key"
 
@@ -128,7 +129,7 @@ def test_find_coordinator_in_steps_answers_like_one_without() -> None:
     asyncio.run(scenario())
 
 
-def test_requests_after_a_large_one_on_the_same_connection_keep_their_order() -> None:
+def test_requests_after_large_request_keep_their_order() -> None:
     async def scenario() -> None:
         async with served() as one:
             client = await one.connect()
@@ -141,7 +142,7 @@ def test_requests_after_a_large_one_on_the_same_connection_keep_their_order() ->
     asyncio.run(scenario())
 
 
-def test_another_client_is_served_before_a_large_request_is_over() -> None:
+def test_other_client_is_served_during_large_request() -> None:
     async def scenario() -> None:
         async with served() as one:
             large, small = await one.connect(), await one.connect()
@@ -159,7 +160,7 @@ def test_another_client_is_served_before_a_large_request_is_over() -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_leaves_during_a_large_request_does_not_stop_the_next_one() -> None:
+def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
     async def scenario() -> None:
         async with served() as one:
             leaving, staying = await one.connect(), await one.connect()
@@ -172,7 +173,7 @@ def test_a_client_that_leaves_during_a_large_request_does_not_stop_the_next_one(
     asyncio.run(scenario())
 
 
-def test_a_response_above_its_limit_asks_the_broker_to_read_the_rest_again() -> None:
+def test_response_above_limit_returns_retriable_error_for_rest() -> None:
     async def scenario() -> None:
         async with served() as one:
             service: Any = one.listener._listener_security.api._service
@@ -189,7 +190,7 @@ def test_a_response_above_its_limit_asks_the_broker_to_read_the_rest_again() -> 
     asyncio.run(scenario())
 
 
-def test_more_state_batches_than_a_share_partition_can_have_are_refused() -> None:
+def test_too_many_state_batches_are_refused() -> None:
     async def scenario() -> None:
         async with served() as one:
             answer = await exchange(one, frames.with_batches(20_001))
@@ -201,8 +202,8 @@ def test_more_state_batches_than_a_share_partition_can_have_are_refused() -> Non
 
 
 @pytest.mark.parametrize("api_key", sorted(APIS))
-def test_every_request_decoder_has_a_budget(api_key: int) -> None:
-    """One tagged field more than the budget is refused; so no generated decoder is without it."""
+def test_every_request_decoder_has_element_limit(api_key: int) -> None:
+    """One tagged field above the limit is refused, so every generated decoder checks the limit."""
     module: Any = APIS[api_key].module
     version = module.MAX_VERSION
     fields = {
@@ -212,7 +213,7 @@ def test_every_request_decoder_has_a_budget(api_key: int) -> None:
         36: b"\x02a",
     }.get(api_key, b"\x02g\x01")
     if api_key == frames.SASL_HANDSHAKE:
-        # No version has arrays or tagged fields: its text is what can be large.
+        # SaslHandshake has no arrays or tagged fields in any version; only its text can be large.
         with pytest.raises(TooManyElementsError):
             module.decode_request((0x7FFF).to_bytes(2, "big") + bytes(0x7FFF), 0, version, 100)
         return
@@ -221,13 +222,13 @@ def test_every_request_decoder_has_a_budget(api_key: int) -> None:
         module.decode_request(fields + b"\x02\0\0\x01\0", 0, version, 1)
 
 
-def test_a_request_for_10_000_share_partitions_is_far_below_the_limit() -> None:
+def test_request_for_10_000_share_partitions_is_below_limit() -> None:
     data = frames.with_partitions(frames.WRITE, 10_000)
     write_share_group_state.decode_request(data, 19, 0, ELEMENTS_MAX // 2)
 
 
-def test_a_client_that_is_not_on_the_list_gets_the_smallest_limits() -> None:
-    """Only what fits into 64 KiB and 1 000 elements is decoded, to be answered with an error."""
+def test_unauthorized_client_gets_smallest_limits() -> None:
+    """Only a request of at most 64 KiB and 1 000 elements is decoded, for an error response."""
 
     async def scenario() -> None:
         async with served() as one:
@@ -245,8 +246,8 @@ def test_a_client_that_is_not_on_the_list_gets_the_smallest_limits() -> None:
     asyncio.run(scenario())
 
 
-def test_a_pipeline_of_refused_requests_leaves_the_event_loop_free() -> None:
-    """30 connections of a user who is not on the list delayed brokers by 4 s."""
+def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
+    """Before the limit, 30 connections of an unauthorized user delayed brokers by 4 s."""
 
     async def scenario() -> None:
         async with served() as one:
@@ -263,7 +264,7 @@ def test_a_pipeline_of_refused_requests_leaves_the_event_loop_free() -> None:
     asyncio.run(scenario())
 
 
-def test_a_pipeline_of_small_requests_with_many_keys_leaves_the_event_loop_free() -> None:
+def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
     async def scenario() -> None:
         async with served() as one:
             client = await one.connect()
@@ -276,6 +277,6 @@ def test_a_pipeline_of_small_requests_with_many_keys_leaves_the_event_loop_free(
     asyncio.run(scenario())
 
 
-def test_limits_of_the_listener_are_those_that_are_measured_here() -> None:
+def test_listener_has_the_measured_limits() -> None:
     limits = ServerLimits()
     assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""A coordinator to attack, and the well-behaved clients whose latency shows what an attack costs."""
+"""A coordinator under attack, and regular clients that measure its latency."""
 
 import ssl
 import threading
@@ -13,13 +13,13 @@ from tests.limits import frames
 from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
 
 _PAUSE_S = 0.002
-# The latency that is counted for a probe without an answer, which is as bad as a late one.
+# The latency for a probe without a response, which counts as a late response.
 NO_ANSWER_MS = 10_000.0
 _USERS = "broker=broker-secret\nguest=guest-secret\n"
 
 
 class Clients:
-    """A broker that stays connected, and a probe that connects anew for each request."""
+    """A broker with a permanent connection, and a probe with a new connection for each request."""
 
     def __init__(self, process: CoordinatorProcess) -> None:
         self._process = process
@@ -31,7 +31,7 @@ class Clients:
             thread.start()
 
     def stop(self) -> None:
-        """End both."""
+        """Stop both clients."""
         self._running = False
         for thread in self._threads:
             thread.join()
