@@ -1,4 +1,4 @@
-"""Runs the commands of a transcript on a shard, and says what happened, in words."""
+"""Run the commands of a transcript on a shard, and format the results."""
 
 from typing import Any
 
@@ -16,18 +16,18 @@ from tests.builders import TOPIC_ID, DrivenShard, portion
 STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 NUMBERS = {name: number for number, name in STATES.items()}
 
-# The answer's fields that are shown, in this order, where an answer has them.
+# The response fields in their order of output, if the response has them.
 SHOWN = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
 
 
 class Session:
-    """A shard, and the commands that a transcript gives it."""
+    """A shard, and the commands of a transcript."""
 
     def __init__(self) -> None:
         self.driven = DrivenShard()
 
     def run(self, command: str) -> str:
-        """Carry out one command, return the answer and the records that it left, a line each."""
+        """Run one command; return the response and the appended records, one per line."""
         verb, *words = command.split()
         key = self._key(words.pop(0)) if words and "=" not in words[0] else None
         settings = dict(word.split("=", 1) for word in words)
@@ -95,7 +95,7 @@ class Session:
 
 
 def parse_batches(text: str) -> list[StateBatch]:
-    """Read batches as transcripts spell them: FIRST-LAST:STATE:COUNT, separated by commas."""
+    """Parse state batches of the form FIRST-LAST:STATE:COUNT, separated by commas."""
     batches = []
     for word in filter(None, text.split(",")):
         offsets, state, count = word.split(":")
@@ -105,12 +105,12 @@ def parse_batches(text: str) -> list[StateBatch]:
 
 
 def spell_batches(packed: bytes) -> str:
-    """Write batches as transcripts spell them."""
+    """Format state batches in the form of `parse_batches`."""
     return ",".join(f"{b[0]}-{b[1]}:{STATES.get(b[2], str(b[2]))}:{b[3]}" for b in unpack(packed))
 
 
 def answer(result: Any) -> str:
-    """Say what was answered: the error by its name, or the fields."""
+    """Format a response: the name of the error, or the fields."""
     if result.error_code:
         return ErrorCode(result.error_code).name
     words = ["NONE"]
@@ -121,7 +121,7 @@ def answer(result: Any) -> str:
 
 
 def describe(record: StateRecord) -> str:
-    """Say what a record holds; times are left out."""
+    """Format a record without its timestamps."""
     key, value = record
     name = f"{key.group_id}:T:{key.partition}"
     assert topic_id_text(key.topic_id) == topic_id_text(TOPIC_ID)

@@ -1,7 +1,7 @@
-"""Transcripts: sessions of a shard, command and answer, which are also the documentation of its behaviour.
+"""Transcripts: sessions of a shard with commands and responses, which also document its behaviour.
 
-Each `*.txt` holds comments (`#`), commands, and below `----` what happened. `pytest tests/transcripts
---rewrite` writes down what happens now: read the difference, and commit it only if you know why.
+Each `*.txt` holds comments (`#`), commands, and the results below `----`. `pytest tests/transcripts
+--rewrite` replaces the results with the current ones. Review the difference before you commit it.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ SEPARATOR = "----"
 
 
 def blocks(text: str) -> list[tuple[str, str, str]]:
-    """Cut a transcript into (comment lines, command, expected)."""
+    """Split a transcript into (comment lines, command, expected)."""
     found = []
     for block in text.strip().split("\n\n"):
         before, _, expected = f"{block}\n".partition(f"{SEPARATOR}\n")
@@ -25,7 +25,7 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
 
 
 def played(text: str) -> str:
-    """Return the transcript as it goes now."""
+    """Return the transcript with the current results."""
     session = Session()
     written = []
     for comments, command, _ in blocks(text):
@@ -36,7 +36,7 @@ def played(text: str) -> str:
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
+def test_transcript_is_reproduced(path: Path, pytestconfig: pytest.Config) -> None:
     text = path.read_text(encoding="utf-8")
     now = played(text)
     if pytestconfig.getoption("--rewrite"):
@@ -45,5 +45,5 @@ def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     assert now == text
 
 
-def test_there_are_transcripts() -> None:
+def test_transcripts_exist() -> None:
     assert len(TRANSCRIPTS) >= 4
