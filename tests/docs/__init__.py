@@ -1,1 +1,1 @@
-"""The pages for people: every command in them is run, and every link leads somewhere."""
+"""Tests of the documentation: every command is run, and every link has a target."""

@@ -1,4 +1,4 @@
-"""What stands in README and in docs/: commands and links."""
+"""Extract commands and links from README and docs/."""
 
 import re
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SHELL = ("", "sh", "bash", "shell", "console")
-# A line of a block is a command if it begins so, or behind a prompt.
+# A line of a block is a command if it begins with one of these programs, or with a prompt.
 _PROGRAMS = re.compile(
     r"(share-coordinator|make|docker|docker-compose|curl|kafka-[a-z-]+\.sh|kubectl|pip|openssl|keytool|promtool"
     r"|systemctl|python3?)(?= |$)"
 )
 _CONTINUED = re.compile(r"\\\n\s*")
-# Behind some commands stands what they do.
+# The remark that follows some commands.
 _REMARK = re.compile(r"(   +|\s+# ).*$")
 
 
 class Command(NamedTuple):
-    """One command, as somebody would type it; or a mere mention of it, within a sentence."""
+    """A command as a user types it, or its mention within a sentence."""
 
     page: str
     text: str
@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
 
 def commands() -> Iterator[Command]:
-    """Return every command of every page, those within sentences too."""
+    """Yield every command of every page, including those within sentences."""
     for page in PAGES:
         name = str(page.relative_to(ROOT))
         text = page.read_text("utf-8")
@@ -50,7 +50,7 @@ def _plain(line: str) -> str:
 
 
 def links() -> Iterator[tuple[Path, str]]:
-    """Return every link of every page to something in the repository."""
+    """Yield every link of every page to a file of the repository."""
     for page in PAGES:
         for target in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
             if "://" not in target:
@@ -58,6 +58,6 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what a link can lead to within a page: its headings, as GitHub names them."""
+    """Return the anchors of a page: its headings in GitHub's form."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Somebody who reads the pages and types what they say: a shell beside a cluster with our coordinator."""
+"""Run the commands of the documentation in a shell with access to a cluster and a coordinator."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import StandaloneRig
 
 _BIN = Path(sys.executable).parent
-# The scripts of Kafka's distribution are these classes.
+# The main classes of the scripts in Kafka's distribution.
 _KAFKA_TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-groups.sh": "org.apache.kafka.tools.GroupsCommand",
@@ -22,7 +22,7 @@ _SECONDS_MAX = 180
 
 
 class PageShell:
-    """A shell in a folder, with the commands that the pages name on its path."""
+    """A shell in a directory, with the commands of the documentation in its PATH."""
 
     def __init__(self, rig: StandaloneRig, jars: KafkaJars, folder: Path) -> None:
         self._folder = folder
@@ -46,11 +46,11 @@ class PageShell:
             script.write_text(f"#!/bin/sh\nexec java -cp '{jars.directory}/*' {tool} \"$@\"\n")
             script.chmod(0o755)
         shutil.copytree(ROOT / "deploy", folder / "deploy")
-        # A journal can be read beside the process that writes it, but not written: this one is a copy.
+        # A running process has the journal open for writing, so the shell gets a copy.
         shutil.copytree(rig.coordinator.data, folder / "data")
 
     def type(self, command: str) -> "subprocess.CompletedProcess[str]":
-        """Type a command; where the page says another address, that of this cluster."""
+        """Run a command, with the addresses of the documentation replaced by those of this cluster."""
         for theirs, ours in self._told.items():
             command = command.replace(theirs, ours)
         return subprocess.run(
@@ -66,7 +66,7 @@ class PageShell:
 
 
 def filled_in(command: str) -> str:
-    """Return a command without what may be left out, and with something for what has to be put in."""
+    """Return a command without optional parts, and with values for its placeholders."""
     command = re.sub(r"\s*\[[^\]]*\]", "", command)
     for name, value in (("GROUP", "workers"), ("TOPIC", "orders"), ("PARTITION", "0"), ("DIR", "data")):
         command = re.sub(rf"\b{name}\b", value, command)

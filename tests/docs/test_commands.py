@@ -1,4 +1,4 @@
-"""Every command of every page is run: here, as a reader would, or by the test that is named for it."""
+"""Run every command of the documentation here, or name the test that runs it."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from tests.kafka import wait_until
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import standalone_rig
 
-# What is not run here, and who runs it: it takes a machine, a cluster or a state of its own.
+# Commands that another test runs, because they need their own machine, cluster or state.
 ELSEWHERE = {
     r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
     r"make (fuzz.*|sanitize|scan-.*)": "Makefile",
@@ -30,15 +30,15 @@ ELSEWHERE = {
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
     r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_cluster_migration.py",
     r"docker(-compose)? .*": "tests/deploy/test_containers.py",
-    # Of a checkout: no package index has us.
+    # Installation from a checkout, because the package is not on a package index.
     r"pip (install '\.\[.*\]'.*|wheel --no-deps \.)": "tests/deploy/test_containers.py",
     r"kafka-storage\.sh random-uuid": "tests/kafka/broker.py",
     r"python -m tests\.limits": "tests/limits/test_hostile_connections.py",
     r"python -m tests\.benchmarks\.record": "tests/unit/benchmarks/test_recording.py",
 }
-# Pages that are one story, run from their first command to their last.
+# Pages whose commands form one script, which another test runs completely.
 STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
-# What a mention leaves out, because the sentence around it says it.
+# Mentions of other programs, which a sentence abbreviates.
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
 ALL = list(dict.fromkeys(commands()))
@@ -58,7 +58,9 @@ MENTIONED = [
 
 @pytest.fixture(scope="module")
 def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
-    """A shell beside a cluster, whose share group workers has consumed of topic orders and left something."""
+    """A shell with a cluster in which the share group workers has consumed some records of the topic
+    orders.
+    """
     folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
     with standalone_rig(newest_jars, cluster) as rig:
         rig.client.create_topic("orders")
@@ -77,14 +79,14 @@ def name_of(command: Command) -> str:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("command", TYPED, ids=name_of)
-def test_a_command_of_a_page_works(reader: PageShell, command: Command) -> None:
+def test_command_of_page_succeeds(reader: PageShell, command: Command) -> None:
     done = reader.type(filled_in(command.text))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", MENTIONED, ids=name_of)
-def test_a_command_that_is_mentioned_exists_with_its_options(command: Command, tmp_path: Path) -> None:
+def test_mentioned_command_exists_with_its_options(command: Command, tmp_path: Path) -> None:
     words = shlex.split(re.sub(r"\[[^\]]*\]|[>|].*", "", command.text))
     done = command_help(words)
     for option in (word for word in words if word.startswith("--")):
@@ -92,7 +94,7 @@ def test_a_command_that_is_mentioned_exists_with_its_options(command: Command, t
 
 
 def command_help(words: list[str]) -> str:
-    """Return the help of the command that the words begin with."""
+    """Return the help of the command at the start of `words`."""
     from typer.testing import CliRunner
 
     from coordinator.cli.program import app
@@ -106,18 +108,18 @@ def command_help(words: list[str]) -> str:
 
 
 @pytest.mark.parametrize(("pattern", "where"), ELSEWHERE.items())
-def test_what_runs_elsewhere_is_in_a_page_and_where_it_is_said_to_be(pattern: str, where: str) -> None:
+def test_command_that_runs_elsewhere_is_in_a_page_and_test_exists(pattern: str, where: str) -> None:
     assert any(re.fullmatch(pattern, command.text) for command in ALL), "no page has it any more"
     assert (ROOT / where).exists()
 
 
 @pytest.mark.parametrize(("page", "where"), STORIES.items())
-def test_a_story_is_run_where_it_is_said_to_be(page: str, where: str) -> None:
+def test_page_that_runs_elsewhere_is_named_in_its_test(page: str, where: str) -> None:
     assert (ROOT / page).exists()
     assert Path(page).name in (ROOT / where).read_text("utf-8")
 
 
-def test_every_command_is_run_or_a_mention() -> None:
+def test_every_command_is_run_or_mentioned() -> None:
     left = [
         command
         for command in ALL
@@ -129,7 +131,7 @@ def test_every_command_is_run_or_a_mention() -> None:
     assert left == []
 
 
-def test_no_link_is_dead() -> None:
+def test_every_link_has_a_target() -> None:
     dead = []
     for page, target in links():
         file, _, anchor = target.partition("#")

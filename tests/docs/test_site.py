@@ -19,7 +19,7 @@ def build(target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml") -> subpr
     )
 
 
-def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+def test_site_builds_without_broken_links(tmp_path: Path) -> None:
     built = build(tmp_path)
     assert built.returncode == 0, built.stderr
     pages = {path.relative_to(tmp_path).parent.as_posix() for path in tmp_path.rglob("index.html")}
@@ -30,7 +30,7 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     assert 'href="../deploy/haproxy/"' in page
 
 
-def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
+def test_broken_link_is_an_error(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
     text = (ROOT / "deploy/site/mkdocs.yml").read_text("utf-8")
