@@ -1,14 +1,14 @@
-"""A model of claim, lease, hand-over and pruning of one state partition, and a check of all its states.
+"""A model of claims, leases, hand-overs and pruning of one state partition, checked in all its states.
 
-Processes claim whenever they like: the group is a hint, so nothing is assumed of it.  A process that is cut
-off reaches only a broker that is cut off with it: its appends are never committed.  Requests may be lost,
-answers too, and one request that was given up may arrive later.  Time passes in ticks for all at once.
+Processes claim at any time, because the model assumes nothing about the group.  A partitioned process reaches
+only a broker that is partitioned with it, so its appends are never committed.  Requests and responses may be
+lost, and one abandoned request may arrive later.  Time advances in ticks for all processes.
 
-Which claim is accepted, and for how long an earlier lease may last, is decided by the product's
-`FencingFilter`. A claim that follows an ownership of the same process does not wait: that ownership has
-waited already.
+The product's `FencingFilter` decides which claim is accepted, and how long an earlier lease may last. A claim
+that follows an ownership of the same process does not wait, because the previous ownership has waited
+already.
 
-The property: a process that may answer a read has every write that was acknowledged to a client.
+The checked property: a process that may answer a read has every write that was acknowledged to a client.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,8 @@ TICK_MS = 1_000
 class Rules(NamedTuple):
     """The rules of each process. The defaults are the product's rules; each other value is a mistake."""
 
-    # Whether reads go by a lease from the log; otherwise a broker is asked for the end of the log.
+    # True: reads need a lease from the log. False: reads compare the broker's end offset with the expected
+    # one.
     lease_from_log: bool = True
     lease_from_sending: bool = True
     waits: bool = True
@@ -53,7 +54,7 @@ class Scope(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record of the log; `value` is the state that a write leaves."""
+    """A record of the log; `value` is the state after a write."""
 
     kind: str
     owner_epoch: int
@@ -61,7 +62,7 @@ class Record(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A request in flight: its age in ticks, and its offset in the log; -1 until it is appended."""
+    """A request in flight: its age in ticks, and its offset in the log; -1 before the append."""
 
     record: Record
     age: int = 0
@@ -69,7 +70,7 @@ class Sent(NamedTuple):
 
 
 class Process(NamedTuple):
-    """One coordinator: `age` counts from when its last committed append was sent."""
+    """A coordinator; `age` is the time in ticks since it sent its last committed append."""
 
     phase: int = IDLE
     owner_epoch: int = 0
@@ -79,9 +80,9 @@ class Process(NamedTuple):
     age: int = 0
     wait: int = 0
     sent: Sent | None = None
-    # The owner epoch of the ownership before this one, if it was of the same process and verified; else -1.
+    # The owner epoch of the previous ownership, if the same process held and verified it; else -1.
     before_epoch: int = -1
-    # The end of the log that its broker shows, since they were cut off; -1 while they are not.
+    # The end offset that its broker returns since both were partitioned; -1 while they are connected.
     cut_at: int = -1
 
 
@@ -130,7 +131,7 @@ def _encoded(record: Record, offset: int, lease_ticks: int) -> LogRecord:
 
 
 class Model:
-    """The steps that are possible in each state."""
+    """The possible steps in each state."""
 
     def __init__(self, rules: Rules, scope: Scope) -> None:
         self.rules = rules
@@ -138,7 +139,7 @@ class Model:
         self.first = State((Process(),) * scope.processes)
 
     def may_answer(self, state: State, process: Process) -> bool:
-        """Tell whether a process answers a read from its memory."""
+        """Return whether a process answers a read from its memory."""
         if process.phase != SERVING:
             return False
         if self.rules.lease_from_log:
@@ -147,7 +148,7 @@ class Model:
         return seen_end == process.next_offset
 
     def is_safe(self, state: State) -> bool:
-        """Tell whether every answer would show every write that was acknowledged."""
+        """Return whether every answer contains every acknowledged write."""
         return all(
             process.value >= state.acknowledged or not self.may_answer(state, process)
             for process in state.processes
@@ -182,12 +183,12 @@ class Model:
         if is_cut:
             yield "is healed", process._replace(cut_at=-1), {}
         elif not self.rules.lease_from_log:
-            # With a lease from the log, a process that is cut off does only what a slow one does.
+            # With a lease from the log, a partitioned process behaves like a slow one.
             yield "is cut off", process._replace(cut_at=state.end), {}
         if process.phase != IDLE or process.before_epoch >= 0:
             yield "crashes", Process(cut_at=process.cut_at), self._may_be_late(state, process.sent)
         if process.phase == SERVING and process.sent is not None:
-            # The outcome is unknown: only a new claim settles it.
+            # The outcome is unknown until a new claim decides it.
             given_up = Process(before_epoch=process.owner_epoch, cut_at=process.cut_at)
             yield "gives up", given_up, self._may_be_late(state, process.sent)
         if process.sent is not None:
@@ -262,7 +263,7 @@ class Model:
         wait_ms = max(claim.previous_lease_ms, claim.older_lease_ms)
         if not self.rules.unknown_lease_is_longest and wait_ms > self.scope.lease_ticks * TICK_MS:
             wait_ms = 0
-        # The longest lease that there is has the length of this scope.
+        # The longest possible lease has the length of this scope.
         if not self.rules.waits or claim.previous_epoch == process.before_epoch:
             wait_ms = 0
         return process._replace(
@@ -283,20 +284,20 @@ class Model:
 
 
 class CoordinatorResult(NamedTuple):
-    """The number of states that were visited, and the steps to the first that is not safe."""
+    """The number of visited states, and the steps to the first unsafe state."""
 
     states: int
     trace: list[str] | None
 
 
 def check(rules: Rules, scope: Scope) -> CoordinatorResult:
-    """Visit every state, nearest first; stop at one that is not safe."""
+    """Visit all states in breadth-first order; stop at the first unsafe state."""
     model = Model(rules, scope)
     came_from: dict[State, tuple[State, str] | None] = {model.first: None}
     waiting = [model.first]
     for state in waiting:
         for name, following in model.steps(state):
-            # Which process is which makes no difference.
+            # The identity of a process is irrelevant, so permutations count as one state.
             following = following._replace(processes=tuple(sorted(following.processes, key=hash)))
             if following in came_from:
                 continue

@@ -1,4 +1,4 @@
-"""The model of leases: the product's rules hold in every schedule, and each mistake is found."""
+"""The model of leases: no schedule breaks the product's rules, and each mistake is detected."""
 
 import pytest
 
@@ -10,17 +10,17 @@ SCOPE = Scope(lease_ticks=1, claims=2, writes=1)
 @pytest.mark.parametrize(
     "scope", [SCOPE._replace(renewals=0), SCOPE._replace(releases=0)], ids=["releases", "renewals"]
 )
-def test_no_schedule_shows_a_stale_read(scope: Scope) -> None:
+def test_no_schedule_returns_stale_read(scope: Scope) -> None:
     result = check(Rules(), scope)
     assert result.trace is None
-    # The scope has not become empty.
+    # The scope must not become empty.
     assert result.states > 50_000
 
 
 @pytest.mark.parametrize(
     ("rules", "scope"),
     [
-        # An owner that is cut off with its broker asks that broker: unbounded stale reads.
+        # An owner that is partitioned with its broker gets a stale end offset: unbounded stale reads.
         pytest.param(Rules(lease_from_log=False), SCOPE, id="the broker is asked for the end of the log"),
         pytest.param(Rules(waits=False), SCOPE, id="no wait for an earlier lease"),
         pytest.param(Rules(lease_from_sending=False), SCOPE, id="the lease counts from the answer"),
@@ -34,5 +34,5 @@ def test_no_schedule_shows_a_stale_read(scope: Scope) -> None:
         ),
     ],
 )
-def test_each_mistake_shows_a_stale_read(rules: Rules, scope: Scope) -> None:
+def test_each_mistake_returns_stale_read(rules: Rules, scope: Scope) -> None:
     assert check(rules, scope).trace is not None
