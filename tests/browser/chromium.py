@@ -1,7 +1,7 @@
-"""A headless Chromium, driven through its DevTools protocol over a pipe: no driver, no port, no library.
+"""Drive a headless Chromium through its DevTools protocol over a pipe, without a driver, port or library.
 
-Chromium reads commands from its descriptor 3 and writes to its descriptor 4, JSON texts that end with a zero
-byte. It ends when the pipe does, so none outlives the tests.
+Chromium reads commands from file descriptor 3 and writes to file descriptor 4. Messages are JSON texts that
+end with a zero byte. Chromium exits when the pipe is closed, so no browser outlives the tests.
 """
 
 import base64
@@ -36,11 +36,10 @@ _FLAGS = (
     "--disable-extensions",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
-    # Tests run as root in containers, where its sandbox does not start.
+    # Tests run as root in containers, where Chromium's sandbox does not start.
     "--no-sandbox",
 )
-# Puts two descriptors where the browser looks for them, and becomes the browser. They may be 3 and 4 already,
-# the wrong way round.
+# Moves two file descriptors to 3 and 4 and executes the browser. They may already be 4 and 3.
 _AT_3_AND_4 = """
 import fcntl, os, sys
 aside = [fcntl.fcntl(int(number), fcntl.F_DUPFD_CLOEXEC, 10) for number in sys.argv[1:3]]
@@ -62,16 +61,16 @@ _KEYS = {
 
 
 def program() -> str | None:
-    """Return where a Chromium is, or None."""
+    """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
 class PageError(AssertionError):
-    """A script of the page threw, or the browser refused what it did."""
+    """A script of the page threw an exception, or the browser refused a command."""
 
 
 class Chromium:
-    """A running browser. One thread."""
+    """A running browser. Not thread-safe."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to_browser = to_browser
@@ -81,7 +80,7 @@ class Chromium:
         self._pages: dict[str, Page] = {}
 
     def command(self, method: str, parameters: dict[str, Any] | None = None, session: str = "") -> Any:
-        """Send a command and return its result; what happens meanwhile goes to the pages."""
+        """Send a command and return its result; pass events in between to the pages."""
         self._last_id += 1
         message = {"id": self._last_id, "method": method, "params": parameters or {}}
         if session:
@@ -115,7 +114,7 @@ class Chromium:
             page.happened(event["method"], event["params"])
 
     def page(self) -> "Page":
-        """Open a page of its own."""
+        """Open a new page."""
         target = self.command("Target.createTarget", {"url": "about:blank"})["targetId"]
         session = self.command("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self._pages[session] = page = Page(self, session, target)
@@ -125,7 +124,7 @@ class Chromium:
 
 
 class Page:
-    """One page of a browser. `complaints` is what went wrong in it, `requests` all that it asked for."""
+    """A page of a browser. `complaints` are its errors, `requests` the addresses of its requests."""
 
     def __init__(self, browser: Chromium, session: str, target: str) -> None:
         self._browser = browser
@@ -135,11 +134,11 @@ class Page:
         self.requests: list[str] = []
 
     def command(self, method: str, **parameters: Any) -> Any:
-        """Send a command about this page."""
+        """Send a command for this page."""
         return self._browser.command(method, parameters, self._session)
 
     def happened(self, method: str, parameters: dict[str, Any]) -> None:
-        """Note an event."""
+        """Record an event."""
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
@@ -154,7 +153,7 @@ class Page:
         self._browser.command("Target.closeTarget", {"targetId": self._target})
 
     def go(self, url: str) -> None:
-        """Open an address, and wait until it is there."""
+        """Open an address, and wait until the page is loaded."""
         self.evaluate("window.isLeft = true")
         self.command("Page.navigate", url=url)
         self.wait(
@@ -162,7 +161,7 @@ class Page:
         )
 
     def reload(self) -> None:
-        """Load the page anew, and wait until it is there: what is asked for then is not of the old one."""
+        """Reload the page, and wait until it is loaded. Later evaluations apply to the new document."""
         self.evaluate("window.isLeft = true")
         self.command("Page.reload")
         self.wait("!window.isLeft && document.readyState === 'complete'")
@@ -179,7 +178,7 @@ class Page:
     def wait(self, script: str) -> Any:
         """Return the value of an expression as soon as it is true.
 
-        It may throw meanwhile: a page that is being loaded has not yet what the expression asks for.
+        Exceptions are ignored until the deadline, because a loading page lacks elements of the expression.
         """
         thrown = "nothing"
 
@@ -201,7 +200,7 @@ class Page:
         self.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
     def texts(self, selector: str) -> list[str]:
-        """Return what the elements show, one line each."""
+        """Return the visible text of the elements, one line each."""
         script = f"[...document.querySelectorAll({json.dumps(selector)})].map((node) => node.innerText)"
         return [" ".join(text.split()) for text in self.evaluate(script)]
 
@@ -213,10 +212,10 @@ class Page:
         return [[" ".join(text.split()) for text in row] for row in self.evaluate(script)]
 
     def click(self, selector: str) -> None:
-        """Click on the middle of an element, as a mouse would.
+        """Click on the middle of an element, with mouse events.
 
-        What is there may be drawn anew between a look and a click: a click that misses does nothing, and is
-        made again.
+        The page may redraw the element between the measurement and the click. A click that misses has no
+        effect and is repeated.
         """
         wait_until(lambda: self._hits(selector), seconds=_WAIT_S, what=f"a click on {selector}")
 
@@ -244,28 +243,28 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
-        # A page that was left because of the click knows nothing of it any more.
+        # After a navigation by the click, the new document has no such variable.
         hit = self.wait("window.stopWatchingClicks?.abort(), String(window.clickHit)")
         return bool(hit != "false")
 
     def press(self, key: str) -> None:
-        """Press a key where the focus is."""
+        """Press a key in the focused element."""
         code = _KEYS[key]
         text = {"text": "\r"} if key == "Enter" else {}
         self.command("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
         self.command("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
     def type(self, text: str) -> None:
-        """Type where the focus is."""
+        """Insert text into the focused element."""
         self.command("Input.insertText", text=text)
 
     def prefer(self, scheme: str) -> None:
-        """Have the reader prefer a colour scheme, "light" or "dark"."""
+        """Emulate the user's preferred colour scheme, "light" or "dark"."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.command("Emulation.setEmulatedMedia", features=features)
 
     def resize(self, width: int, height: int) -> None:
-        """Give the page this many CSS pixels."""
+        """Set the size of the page in CSS pixels."""
         self.command(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -275,7 +274,7 @@ class Page:
         )
 
     def photograph(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the page as PNG."""
+        """Write a screenshot of the page as PNG."""
         shot = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 

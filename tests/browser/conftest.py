@@ -1,7 +1,7 @@
-"""The browser that all tests of the page share, and what happens where there is none.
+"""The shared browser of all page tests, and the handling of a missing browser.
 
-Without a Chromium these tests are left out, and one line at the end of the run says so and how to get one;
-where SHARE_COORDINATOR_REQUIRE_ALL=1 is set (CI), they fail instead.
+Without a Chromium these tests are deselected, and one line at the end of the run says how to install it. With
+SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead.
 """
 
 from collections.abc import Generator, Iterator
@@ -25,7 +25,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture
 def page(browser: Chromium) -> Iterator[Page]:
-    """A page of its own; nothing may go wrong in it, and it may ask nobody but the coordinator."""
+    """A new page. The test fails if the page has errors or sends requests to another host."""
     opened = browser.page()
     opened.resize(1280, 900)
     yield opened

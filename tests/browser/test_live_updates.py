@@ -1,4 +1,4 @@
-"""What changes while an answer is on its way: it is shown, however slow answers are."""
+"""Changes during a pending response are shown, even if responses are slow."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from tests.kafka.ports import free_ports
 pytestmark = pytest.mark.browser
 
 KEY = SharePartitionKey("moving", TOPIC_ID, 0)
-# Answers take longer than the page waits from one question to the next.
+# Responses take longer than the refresh interval of the page.
 SLOW = """
     const quick = window.fetch;
     window.fetch = async (path, options) => {
@@ -36,7 +36,7 @@ SLOW = """
 
 @contextmanager
 def written_all_the_time(port: int) -> Iterator[None]:
-    """Settle one offset after the other, as long as the block runs."""
+    """Acknowledge one offset after the other while the block runs."""
     over = threading.Event()
 
     async def write() -> None:
@@ -57,7 +57,7 @@ def written_all_the_time(port: int) -> Iterator[None]:
         writing.join()
 
 
-def test_news_does_not_keep_a_slow_answer_from_being_shown(page: Page, tmp_path: Path) -> None:
+def test_change_events_do_not_suppress_slow_response(page: Page, tmp_path: Path) -> None:
     port, http_port = free_ports(2)
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
 

@@ -1,4 +1,4 @@
-"""The page as its readers have it: in a real browser, with a mouse, with a keyboard, light and dark."""
+"""The web page in a real browser, with mouse and keyboard, and in light and dark mode."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from tests.unit.admin.test_state_routes import snapshot
 pytestmark = pytest.mark.browser
 
 TOPIC = topic_id_text(TOPIC_ID)
-# Group ids are what somebody typed.
+# Users choose group ids, so they may contain any text.
 NASTY = [
     "<img src=x onerror=document.title='taken'>",
     "\"><script>document.title='taken'</script>",
@@ -40,14 +40,14 @@ NASTY = [
 ]
 RUNS = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
 MANY = 10_000
-# Every other offset has a delivery state, 12 000 of them.
+# Every other offset has a delivery state, 12 000 offsets in total.
 SPLIT = packed(*((offset, offset, 2, 2) for offset in range(100, 24_100, 2)))
 DASH = "\u2013"
 
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[Served]:
-    """A coordinator with a few groups, one of them large, beside a cluster that knows a topic."""
+    """A coordinator with a few groups, one of them large, and a cluster that has one of the topics."""
     records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
     records += [snapshot(group) for group in NASTY]
     records += [snapshot("split", batches=SPLIT)]
@@ -70,7 +70,7 @@ def go(page: Page, url: str, text: str) -> None:
     page.wait_for(text)
 
 
-def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Served) -> None:
+def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator: Served) -> None:
     go(page, address(coordinator), "orders")
     page.wait_for("ready")
     rows = {row[0]: row[1:4] for row in page.rows()}
@@ -88,7 +88,7 @@ def test_groups_are_listed_and_lead_to_their_windows(page: Page, coordinator: Se
     assert page.texts("h1") == ["parcels-0"]
 
 
-def test_the_window_is_drawn_offset_by_offset(page: Page, coordinator: Served) -> None:
+def test_window_shows_each_offset(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator)
     page.wait_for("896")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
@@ -117,24 +117,24 @@ def test_the_window_is_drawn_offset_by_offset(page: Page, coordinator: Served) -
     page.wait_for("After the window, up to the end offset 1000: 580 records")
 
 
-def test_a_link_leads_to_an_offset(page: Page, coordinator: Served) -> None:
+def test_link_selects_offset(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator, at=405)
     page.wait_for("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
-def test_a_window_of_any_number_of_runs_is_drawn_to_its_end(page: Page, coordinator: Served) -> None:
+def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: Served) -> None:
     page.go(address(coordinator, group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
-    # The map is half full up to its right end.
+    # The map is half filled up to its right end.
     widths = "[...document.querySelectorAll('.map rect')].map((rect) => rect.width.baseVal.value)"
     assert sum(page.evaluate(widths)) == 600
     page.click('.lists a[data-key="last »"]')
     page.wait_for(f"11,901{DASH}12,000 of 12,000")
     assert page.rows()[-1][:2] == ["24098", "24098"]
-    # A step out of the block asks for the next one.
+    # A step beyond the loaded offsets loads the next ones.
     page.click('.cell[data-offset="23295"]')
     page.wait("document.activeElement.dataset.offset === '23295'")
     page.press("ArrowRight")
@@ -142,7 +142,7 @@ def test_a_window_of_any_number_of_runs_is_drawn_to_its_end(page: Page, coordina
     page.wait_for("Offset 23296 is ✓acknowledged")
 
 
-def test_a_window_is_walked_with_the_keyboard(page: Page, coordinator: Served) -> None:
+def test_window_is_navigable_with_keyboard(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator)
     page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     columns = page.evaluate("Number(document.querySelectorAll('.row.r32')[1].textContent) - 96")
@@ -161,20 +161,20 @@ def test_a_window_is_walked_with_the_keyboard(page: Page, coordinator: Served) -
     page.wait("document.activeElement.ariaValueText === 'offsets 256 to 419'")
     page.press("Home")
     page.wait_for("Offset 100 ")
-    # Everything can be reached without a mouse.
+    # All controls are reachable without a mouse.
     assert page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, .map')].every((node) => node.tabIndex >= 0)"
     )
 
 
-def test_the_map_is_clicked(page: Page, coordinator: Served) -> None:
+def test_click_on_map_selects_offset(page: Page, coordinator: Served) -> None:
     open_window(page, coordinator)
     page.click(".map")
     page.wait("location.search.includes('&at=')")
     assert int(page.evaluate("new URLSearchParams(location.search).get('at')")) in (259, 260, 261)
 
 
-def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> None:
+def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
     port, http_port = free_ports(2)
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
     key = SharePartitionKey("moving", TOPIC_ID, 0)
@@ -210,7 +210,7 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
             seconds=120,
             what="the cell",
         )
-        # The page was asked for once, what is in it again; its icon the browser gets when it likes.
+        # The document was requested once and its data repeatedly; the browser loads the icon at any time.
         assert page.requests.count(address) == 1
         again = {request for request in page.requests[asked:] if "/api/" not in request}
         assert again <= {f"http://127.0.0.1:{http_port}/assets/icon.svg"}
@@ -222,14 +222,14 @@ def test_what_changes_is_shown_without_asking(page: Page, tmp_path: Path) -> Non
         page.wait_for("archived 5")
     finally:
         process.stop()
-    # What was seen stays, and it is said that it may be old.
+    # The last data stay visible, with a note about their age.
     page.wait_for("no connection, data as of ")
     legend = ["✓acknowledged 2", "✕archived 5"]
     wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
-def test_a_coordinator_that_hangs_is_said_to_give_no_answer(page: Page, tmp_path: Path) -> None:
+def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: Path) -> None:
     port, http_port = free_ports(2)
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
     process.start()
@@ -252,7 +252,7 @@ def test_a_coordinator_that_hangs_is_said_to_give_no_answer(page: Page, tmp_path
 
 
 @pytest.mark.parametrize("group", NASTY)
-def test_no_group_id_is_more_than_text(page: Page, coordinator: Served, group: str) -> None:
+def test_group_id_is_shown_as_text_only(page: Page, coordinator: Served, group: str) -> None:
     page.go(address(coordinator, find=group))
     page.wait("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
@@ -268,14 +268,14 @@ def test_no_group_id_is_more_than_text(page: Page, coordinator: Served, group: s
     assert page.evaluate("getComputedStyle(document.querySelector('.crumbs .name')).unicodeBidi") == "isolate"
 
 
-def test_text_cannot_become_markup_even_by_mistake(page: Page, coordinator: Served) -> None:
+def test_text_cannot_become_markup(page: Page, coordinator: Served) -> None:
     go(page, address(coordinator), "orders")
     with pytest.raises(PageError, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
     page.complaints.clear()
 
 
-def test_ten_thousand_share_partitions_come_in_pages(page: Page, coordinator: Served) -> None:
+def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: Served) -> None:
     go(page, address(coordinator, group="large"), f"1{DASH}100 of 10,000")
     assert len(page.rows()) == 100
     page.click('a[data-key="last »"]')
@@ -286,13 +286,13 @@ def test_ten_thousand_share_partitions_come_in_pages(page: Page, coordinator: Se
     page.wait("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
     page.evaluate("history.back()")
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
-    # A link to what was there once.
+    # A link to an offset beyond the end of the list.
     go(page, address(coordinator, group="large", offset=30_000), "none of 10,000")
     page.click("a[data-key$=previous]")
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
 
 
-def test_groups_are_found_as_one_types(page: Page, coordinator: Served) -> None:
+def test_groups_are_filtered_while_typing(page: Page, coordinator: Served) -> None:
     go(page, address(coordinator), "orders")
     page.click("#find")
     page.type("ORD")
@@ -302,7 +302,7 @@ def test_groups_are_found_as_one_types(page: Page, coordinator: Served) -> None:
     assert page.evaluate("document.activeElement.id") == "find"
 
 
-def test_shards_say_where_they_are_and_lead_there(browser: Chromium, page: Page) -> None:
+def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None:
     us, them = Replica("a", "127.0.0.1:1", "127.0.0.1:2"), Replica("b", "127.0.0.1:3", "127.0.0.1:4")
     number = state_partition(snapshot().key, SHARDS)
     with served([snapshot(), snapshot("large")]) as coordinator:
@@ -325,7 +325,7 @@ def test_shards_say_where_they_are_and_lead_there(browser: Chromium, page: Page)
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
-def test_a_share_partition_that_is_not_there_says_so(page: Page, coordinator: Served) -> None:
+def test_missing_share_partition_is_reported(page: Page, coordinator: Served) -> None:
     go(page, address(coordinator, group="orders", topic=TOPIC, partition=77), "Not found")
     page.wait_for("has no state here")
     page.complaints[:] = [text for text in page.complaints if "404" not in text]
@@ -361,8 +361,8 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_what_is_behind_it(page: Page, coordinator: Served, scheme: str) -> None:
-    """WCAG 2.2 asks for a contrast of 4.5 to 1 (AA)."""
+def test_text_contrast_meets_wcag(page: Page, coordinator: Served, scheme: str) -> None:
+    """WCAG 2.2 requires a contrast of 4.5 to 1 (AA)."""
     page.prefer(scheme)
     open_window(page, coordinator)
     page.wait_for("ready")
@@ -374,7 +374,7 @@ def test_every_text_stands_out_from_what_is_behind_it(page: Page, coordinator: S
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600])
-def test_nothing_sticks_out_of_a_page_of_any_width(page: Page, coordinator: Served, width: int) -> None:
+def test_page_has_no_horizontal_scrolling_at_any_width(page: Page, coordinator: Served, width: int) -> None:
     page.resize(width, 800)
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
@@ -385,8 +385,8 @@ def test_nothing_sticks_out_of_a_page_of_any_width(page: Page, coordinator: Serv
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_everything_that_can_be_used_has_a_name(page: Page, coordinator: Served) -> None:
-    """As the browser tells it to a screen reader."""
+def test_every_control_has_accessible_name(page: Page, coordinator: Served) -> None:
+    """The names come from the browser's accessibility tree."""
     open_window(page, coordinator)
     nodes = page.command("Accessibility.getFullAXTree")["nodes"]
     named = {"link", "button", "slider", "option", "listbox", "searchbox", "img", "table", "region"}

@@ -1,4 +1,4 @@
-"""What the page says: names without anything hidden in them, figures under their right names."""
+"""Texts of the page: hidden characters in names are escaped, and figures have correct labels."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def coordinator() -> Iterator[Served]:
     "hidden",
     ["\u034f", "\ufe0f", "\U000e0061", "\u2800", "\u3164", "\u00a0", "\u2028", "\u200d", "\ue000", "\x9b"],
 )
-def test_what_cannot_be_seen_is_written_out(page: Page, coordinator: Served, hidden: str) -> None:
+def test_invisible_character_is_escaped(page: Page, coordinator: Served, hidden: str) -> None:
     page.go(f"{coordinator.url}/")
     seen = page.evaluate(
         f"import('/assets/elements.js').then(({{ seen }}) => seen({json.dumps('a b' + hidden)}))"
@@ -30,20 +30,20 @@ def test_what_cannot_be_seen_is_written_out(page: Page, coordinator: Served, hid
     assert seen == f"a b\\u{{{ord(hidden):x}}}"
 
 
-def test_what_is_found_is_not_called_all_there_is(page: Page, coordinator: Served) -> None:
+def test_count_of_found_groups_is_labelled_as_found(page: Page, coordinator: Served) -> None:
     page.go(f"{coordinator.url}/?find=ord")
     page.wait_for("Groups found")
     figures = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert (figures["Groups found"], figures["Share-partitions"]) == ("1", "2")
 
 
-def test_a_list_says_that_it_is_sorted_by_topic_id(page: Page, coordinator: Served) -> None:
+def test_list_shows_sort_by_topic_id(page: Page, coordinator: Served) -> None:
     page.go(f"{coordinator.url}/?group=orders")
     page.click('a[data-key="sort key"]')
     page.wait_for("Topic-partition, by topic id \u2191")
 
 
-def test_who_cannot_watch_asks_for_the_shards_every_few_seconds(
+def test_page_polls_shards_when_event_stream_is_refused(
     page: Page, coordinator: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
@@ -63,7 +63,7 @@ def test_who_cannot_watch_asks_for_the_shards_every_few_seconds(
     page.complaints[:] = [text for text in page.complaints if "503" not in text]
 
 
-def test_names_do_not_wrap_at_every_character_on_a_narrow_screen(page: Page, coordinator: Served) -> None:
+def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, coordinator: Served) -> None:
     page.resize(390, 844)
     page.go(f"{coordinator.url}/")
     page.wait("document.querySelectorAll('tbody tr').length === 2")

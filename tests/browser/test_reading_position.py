@@ -1,4 +1,4 @@
-"""What a reader is doing while the page changes: it goes on."""
+"""Scrolling, focus, clicks and selections survive updates of the page."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.unit.admin.test_state_routes import snapshot
 
 pytestmark = pytest.mark.browser
 
-# Answers say that one more record is in flight each time that they are asked for.
+# Each response contains larger figures than the previous one.
 CHANGING = """
     (() => {
       const same = window.fetch;
@@ -39,7 +39,7 @@ def coordinator() -> Iterator[Served]:
 
 
 def changed(page: Page) -> None:
-    """Wait until another figure is drawn."""
+    """Wait until a changed figure is shown."""
     before = page.evaluate(FIGURE)
     page.wait(f"{FIGURE} !== {json.dumps(before)}")
 
@@ -53,25 +53,25 @@ def changing(page: Page, coordinator: Served) -> Page:
     return page
 
 
-def test_a_table_stays_scrolled(changing: Page) -> None:
+def test_table_keeps_scroll_position(changing: Page) -> None:
     changing.evaluate("document.querySelector('.scroll').scrollLeft = 200")
     changed(changing)
     assert changing.evaluate("document.querySelector('.scroll').scrollLeft") == 200
 
 
-def test_a_link_in_a_table_keeps_the_focus(changing: Page) -> None:
+def test_link_in_table_keeps_focus(changing: Page) -> None:
     changing.evaluate("document.querySelector('tbody tr:nth-child(2) td:last-child a').focus()")
     changed(changing)
     row = "document.querySelector('tbody tr:nth-child(2)')"
     assert changing.evaluate(f"{row}.contains(document.activeElement)")
 
 
-def test_what_is_pressed_is_there_when_it_is_let_go(changing: Page) -> None:
+def test_pressed_link_exists_until_release(changing: Page) -> None:
     changing.evaluate(
         "window.link = document.querySelector('tbody a'); link.dispatchEvent("
         "new PointerEvent('pointerdown', { bubbles: true })); window.asked = performance.now()"
     )
-    # Two answers came meanwhile.
+    # Two responses arrived while the link was pressed.
     answers = "performance.getEntriesByType('resource').filter((entry) => entry.responseEnd > window.asked"
     changing.wait(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
     assert changing.evaluate("link.isConnected")
@@ -79,7 +79,7 @@ def test_what_is_pressed_is_there_when_it_is_let_go(changing: Page) -> None:
     changing.wait("!link.isConnected")
 
 
-def test_it_is_said_that_selected_text_holds_news_back(changing: Page) -> None:
+def test_page_shows_that_selected_text_pauses_updates(changing: Page) -> None:
     changing.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
     changing.wait_for("Pause (text is selected)")
     before = changing.evaluate(FIGURE)
@@ -88,7 +88,7 @@ def test_it_is_said_that_selected_text_holds_news_back(changing: Page) -> None:
     assert "text is selected" not in changing.evaluate("document.body.innerText")
 
 
-def test_links_to_one_owner_have_keys_of_their_own(page: Page) -> None:
+def test_links_to_same_owner_have_different_keys(page: Page) -> None:
     them = Replica("b", "127.0.0.1:3", "127.0.0.1:4")
     with served() as coordinator:
         board, runtime = coordinator.coordinator.owners, coordinator.coordinator.runtime

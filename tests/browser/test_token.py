@@ -1,4 +1,4 @@
-"""The page of a coordinator that asks for a token: once in each tab, and never in an address."""
+"""The page of a coordinator with tokens: one login per tab, and no token in an address."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ WRONG = "wrong-0123456789-wrong"
 
 @pytest.fixture
 def coordinator(tmp_path: Path) -> Iterator[Served]:
-    """A coordinator that asks for a token, with one group."""
+    """A coordinator that requires a token, with one group."""
     tokens = file_of(tmp_path, f"people read {READING}\n")
     records = [snapshot(batches=packed((100, 109, 0, 2)))]
     with served(records, http_token_file=str(tokens)) as running:
@@ -31,7 +31,7 @@ def coordinator(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def door(page: Page) -> Iterator[Page]:
-    """A page to which something is refused, which browsers complain of; and the end of its coordinator."""
+    """A page that ignores the browser's errors about refused requests and a stopped coordinator."""
     yield page
     refused = ("401", "429", "ERR_")
     page.complaints[:] = [text for text in page.complaints if not any(sign in text for sign in refused)]
@@ -43,13 +43,13 @@ def address(coordinator: Served, **view: object) -> str:
 
 
 def give(page: Page, token: str) -> None:
-    """Type a token and press Enter; the field has the focus by itself."""
+    """Type a token and press Enter; the field has the initial focus."""
     page.wait("document.activeElement?.id === 'token'")
     page.type(token)
     page.press("Enter")
 
 
-def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Path) -> None:
+def test_token_is_requested_once(door: Page, coordinator: Served, tmp_path: Path) -> None:
     page = door
     page.go(address(coordinator))
     page.wait_for(ASKED)
@@ -60,22 +60,22 @@ def test_a_token_is_asked_for_once(door: Page, coordinator: Served, tmp_path: Pa
     page.wait_for("orders")
     page.wait_for("ready")
     assert page.evaluate("document.querySelector('form.token')") is None
-    # Every view, and a page that is loaded anew.
+    # Every view, and a reloaded page.
     page.click('a[data-key="group orders"]')
     page.wait_for("1 share-partition")
     page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for("available 10")
-    # A link takes no token along.
+    # A link cannot carry the token.
     assert "View as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
     page.wait_for("available 10")
     page.wait("document.querySelector('#live').title.startsWith('Live')")
     assert ASKED not in page.evaluate("document.body.innerText")
-    # It is in this tab only.
+    # The token is stored in this tab only.
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
 
 
-def test_a_wrong_token_is_asked_for_again(door: Page, coordinator: Served) -> None:
+def test_wrong_token_is_requested_again(door: Page, coordinator: Served) -> None:
     page = door
     page.go(address(coordinator))
     give(page, WRONG)
@@ -84,7 +84,7 @@ def test_a_wrong_token_is_asked_for_again(door: Page, coordinator: Served) -> No
     page.wait_for("orders")
 
 
-def test_what_changes_is_shown_with_a_token_too(door: Page, coordinator: Served) -> None:
+def test_changes_are_shown_with_token(door: Page, coordinator: Served) -> None:
     page = door
     number = state_partition(snapshot().key, SHARDS)
     page.go(address(coordinator, view="shards"))
@@ -96,9 +96,7 @@ def test_what_changes_is_shown_with_a_token_too(door: Page, coordinator: Served)
     page.wait(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
 
 
-def test_a_token_that_is_taken_back_is_asked_for_again(
-    door: Page, coordinator: Served, tmp_path: Path
-) -> None:
+def test_revoked_token_is_requested_again(door: Page, coordinator: Served, tmp_path: Path) -> None:
     page = door
     page.go(address(coordinator, view="shards"))
     give(page, READING)
@@ -116,7 +114,7 @@ def test_a_token_that_is_taken_back_is_asked_for_again(
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
-# The end of the refusal to tell what changes comes when the test lets it, and its beginning before any other.
+# The refusal of the event stream starts before every other refusal, and ends when the test resolves it.
 LATE_REFUSAL = """
     const ask = window.fetch;
     let refused;
@@ -135,7 +133,7 @@ LATE_REFUSAL = """
 """
 
 
-def test_a_refusal_that_comes_late_does_not_take_a_new_token_away(door: Page, coordinator: Served) -> None:
+def test_late_refusal_does_not_remove_new_token(door: Page, coordinator: Served) -> None:
     page = door
     page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
     page.go(address(coordinator))
@@ -147,7 +145,7 @@ def test_a_refusal_that_comes_late_does_not_take_a_new_token_away(door: Page, co
     assert page.evaluate("sessionStorage.length") == 1
 
 
-def test_a_token_can_be_forgotten(door: Page, coordinator: Served) -> None:
+def test_token_can_be_removed(door: Page, coordinator: Served) -> None:
     page = door
     page.go(address(coordinator))
     assert page.evaluate("document.querySelector('#forget').hidden")
@@ -156,7 +154,7 @@ def test_a_token_can_be_forgotten(door: Page, coordinator: Served) -> None:
     page.click("#forget")
     page.wait(f"document.body?.innerText.includes('{ASKED}')")
     assert page.evaluate("sessionStorage.length") == 0
-    # Going elsewhere on the page does not get around it.
+    # Navigation within the page does not bypass the login.
     page.click("#to-shards")
     page.wait("location.search === '?view=shards'")
     page.wait_for(ASKED)
