@@ -1,4 +1,4 @@
-"""What tests are made of: keys, requests and batches in few words."""
+"""Short constructors for keys, request parts and state batches in tests."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def packed(*batches: BatchTuple) -> bytes:
 
 
 def unpacked(batches: bytes) -> list[BatchTuple]:
-    """Return a run in wire form as plain tuples."""
+    """Return state batches in wire form as plain tuples."""
     return [tuple(batch) for batch in unpack(batches)]  # type: ignore[misc]
 
 
@@ -57,12 +57,14 @@ def write(
 
 
 def portion(records_max: int) -> SnapshotLimits:
-    """So many snapshots in one go, whatever their size."""
+    """Return limits for `records_max` snapshots of any size in one pass."""
     return SnapshotLimits(records_max, bytes_max=1 << 30)
 
 
 class DrivenShard:
-    """A shard whose every decision becomes durable at once; `log` holds the records by log offset."""
+    """A shard that applies each record at once, as if it were durable; `log` holds the records by log
+    offset.
+    """
 
     def __init__(self, policy: SnapshotPolicy | None = None) -> None:
         self.policy = policy or SnapshotPolicy()
@@ -77,40 +79,40 @@ class DrivenShard:
         return result.answer
 
     def append(self, record: Any) -> None:
-        """Apply and settle a record, as the runtime does once it is durable."""
+        """Append a record to the log and apply it, as the runtime does when it is durable."""
         self.shard.replay(record, len(self.log), self.now_ms)
         self.log.append((record, self.now_ms))
 
     @property
     def facts(self) -> RequestContext:
-        """Return what the core is told."""
+        """Return the request context for the next operation."""
         return RequestContext(self.now_ms, self.topic_known)
 
     def initialize(self, *unit: initialize_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
-        """Carry out an Initialize."""
+        """Execute an Initialize."""
         return self._carry_out(self.shard.initialize_state(key, unit, self.facts))
 
     def read(self, *unit: read_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
-        """Carry out a Read."""
+        """Execute a Read."""
         return self._carry_out(self.shard.read_state(key, unit, self.facts))
 
     def write(self, *unit: write_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
-        """Carry out a Write."""
+        """Execute a Write."""
         return self._carry_out(self.shard.write_state(key, unit, self.facts))
 
     def delete(self, *, key: SharePartitionKey = KEY) -> Any:
-        """Carry out a Delete."""
+        """Execute a Delete."""
         return self._carry_out(
             self.shard.delete_state(key, [delete_api.PartitionData(key.partition)], self.facts)
         )
 
     def summary(self, *, key: SharePartitionKey = KEY) -> Any:
-        """Carry out a ReadSummary."""
+        """Execute a ReadSummary."""
         part = summary_api.PartitionData(key.partition, 0)
         return self._carry_out(self.shard.read_state_summary(key, [part], self.facts))
 
     def reloaded(self, from_log_offset: int | None = None) -> "DrivenShard":
-        """Return a shard loaded from this one's log, pruned to an offset (by default, as far as allowed)."""
+        """Return a shard loaded from this log, pruned below an offset (by default, the redundant offset)."""
         other = DrivenShard(self.policy)
         other.now_ms = self.now_ms
         first = self.shard.redundant_offset if from_log_offset is None else from_log_offset

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority that signs, and files as listeners, clients and brokers read them."""
+"""Certificates for tests: a signing authority, and PEM files for listeners, clients and brokers."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -16,13 +16,13 @@ _A_DAY = timedelta(days=1)
 
 
 def subject_of(common_name: str, **rest: str) -> Subject:
-    """A subject as authorities write it: the common name last. `rest` by NameOID's names, in order."""
+    """Return a subject with the common name last. `rest` are attributes by NameOID's names, in order."""
     attributes = [x509.NameAttribute(getattr(NameOID, name), value) for name, value in rest.items()]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 class IssuedCertificate(NamedTuple):
-    """A certificate and its key, in files of their own and in one."""
+    """A certificate and its key, in separate files and in a combined file."""
 
     certificate: Path
     key: Path
@@ -31,7 +31,7 @@ class IssuedCertificate(NamedTuple):
 
 
 class Authority:
-    """A certificate authority whose files lie in a folder. `certificate` is what others trust."""
+    """A certificate authority with its files in a directory. `certificate` is the trust anchor."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
@@ -58,13 +58,13 @@ class Authority:
         key_password: str = "",
         file: str | None = None,
     ) -> IssuedCertificate:
-        """Issue a certificate for CN=`name`, or a subject, and hosts; `ended`: good until yesterday."""
+        """Issue a certificate for CN=`name`, or a subject, and hosts; `ended`: it expired yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begin, end = (now - 3 * _A_DAY, now - _A_DAY) if ended else (now - _A_DAY, now + _A_DAY)
         certificate = (
             _begun(subject or subject_of(name), self._name, key.public_key(), begin, end)
-            # Authorities of one name are told apart by this.
+            # The key identifier distinguishes authorities of the same name.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
             )
@@ -87,7 +87,7 @@ class Authority:
         )
         issued.certificate.write_bytes(certificate_pem)
         issued.key.write_bytes(key_pem)
-        # Kafka's PEM stores have both in one file.
+        # Kafka's PEM keystores have both in one file.
         issued.combined_file.write_bytes(key_pem + certificate_pem)
         return issued
 

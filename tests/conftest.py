@@ -1,28 +1,28 @@
-"""Fixtures and markers that every test folder can use."""
+"""Fixtures and markers for all test directories."""
 
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# A machine that has other work to do is slow, and that is no counterexample.
+# No deadlines: a slow example on a busy machine is not a counterexample.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
-# For `make check`: fewer examples, in the tests that do not state a number.
+# For `make check`: fewer examples, in tests that do not set a number.
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=25)
 
 
 _HERE = Path(__file__).parent
-# What has files that take minutes.
+# Directories with files that take minutes.
 _LONG = ("chaos", "e2e", "deploy", "topic", "simulation", "recovery")
-# Folders whose tests use the processor alone: virtual time, models, drawn values, Spark in their process.
+# Directories with CPU-bound tests: virtual time, models, drawn values, in-process Spark.
 _COMPUTING = ("simulation", "model", "property", "transcripts", "recovery", "unit/shard", "unit/protocol")
-# Heartbeats of several processes: not at a low priority.
+# Tests with heartbeats of several processes, which must not run at a low priority.
 _WAITING_FILES = ("test_spark_cluster.py",)
 
 
 def _is_computing(item: pytest.Item) -> bool:
-    """Tell whether a test can run at a low priority without an effect on its result."""
+    """Return whether a test can run at a low priority without an effect on its result."""
     folder = item.path.parent.relative_to(_HERE).as_posix()
     return (
         any(folder == each or folder.startswith(f"{each}/") for each in _COMPUTING)
@@ -33,7 +33,7 @@ def _is_computing(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes long: several workers then end at about the same time."""
+    """Sort long tests first, so that several workers end at about the same time."""
     place = {name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
     if part := config.getoption("--part"):

@@ -1,7 +1,7 @@
-"""The simulator: the real coordinator on virtual time, with a disk, a network and clients that misbehave.
+"""The simulator: the real coordinator on virtual time, with faulty disks, networks and clients.
 
-One seed decides everything: what is drawn from it is the load, the limits, the faults and their rates, so
-that a seed is a bug report.  `plan` draws, `loop` is time, `net`, `log` and `disk` break things (each says
-in prose what may break), `process` is one life of the coordinator, `clients` and `workloads` ask,
-`checkers` judge.
+One seed determines the load, the limits, the faults and their rates, so a seed reproduces a defect.  `plan`
+draws them, and `loop` implements virtual time. `net`, `log` and `disk` inject faults, which their docstrings
+list. `process` is one run of the coordinator's process, `clients` and `workloads` send requests, and
+`checkers` check the history.
 """

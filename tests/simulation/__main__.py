@@ -1,6 +1,6 @@
-"""Run seeds on all cores, from a random one up: `python -m tests.simulation [--kind K] [--seeds N]`.
+"""Run seeds on all cores, from a random seed on: `python -m tests.simulation [--kind K] [--seeds N]`.
 
-With `--seed N` it is that one, and `--verbose` prints everything that happened.
+`--seed N` runs one seed, and `--verbose` prints all operations.
 """
 
 import argparse
@@ -15,7 +15,7 @@ SEEDS = 1_000
 
 
 def main() -> int:
-    """Run one seed, or as many as asked for from it up; return 1 if one was violated."""
+    """Run one seed or a range of seeds; return 1 if one violates a promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--kind", choices=KINDS, help="what is simulated (each kind in turn)")
     parser.add_argument("--seed", type=int, help="the first seed (a random one)")

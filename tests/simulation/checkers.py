@@ -1,7 +1,7 @@
-"""Judges: from a history, what is wrong with it.  They know nothing of how the coordinator works.
+"""Check a history for violated promises, without knowledge of the coordinator's implementation.
 
-`linearize` has the strict one, which implies most of these.  These say single promises again in a direct
-way: their verdicts are easier to read, and a mistake in the model cannot hide from them.
+`linearize` has the strict checker, which implies most of these.  The checkers here test single promises
+directly. Their errors are easier to read, and they are independent of mistakes in the model.
 """
 
 from itertools import pairwise
@@ -24,21 +24,21 @@ from tests.simulation.model import Progress, progress_of
 
 
 def no_older_than(history: History, age_s: float) -> None:
-    """Let answers that changed nothing show a state that was true so long before the question.
+    """Permit answers without an effect to show a state that was current `age_s` before the request.
 
-    The other judges then demand that no read is older than that, instead of that none is old.
+    The other checkers then permit reads up to that age.
     """
     if not age_s:
         return
     for op in history.ops:
         if op.kind in (READ, SUMMARY) or (op.known and not op.accepted):
             op.invoked = (op.invoked[0] - age_s, op.invoked[1])
-            # Those of one connection take effect in their order; this one may come before others now.
+            # Operations of one connection take effect in order, but this one may now come earlier.
             op.client = f"{op.client}, {op.number}"
 
 
 def answers_well_formed(history: History) -> None:
-    """Every batch run that was read is ascending, disjoint, merged, and not below the start offset."""
+    """Check that the batches of each read are ascending, disjoint, merged, and not below the start offset."""
     for op in history.ops:
         if op.kind == READ and op.accepted:
             batches = unpack(op.answer.state_batches)
@@ -55,9 +55,9 @@ def _in_place(batch: StateBatch, start_offset: int) -> bool:
 
 
 def acknowledged_is_durable(history: History) -> None:
-    """A read that begins after a write was acknowledged shows at least that write.
+    """Check that a read that begins after the acknowledgement of a write shows at least that write.
 
-    Only while nothing that may begin the state anew (initialise, delete) was asked for in between.
+    Pairs with a possible reset (initialize, delete) in between are skipped.
     """
     for key, ops in history.by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
@@ -98,14 +98,16 @@ def _may_have_effect(op: Operation) -> bool:
 
 
 def _between(reset: Operation, earlier: Operation, later: Operation) -> bool:
-    """Tell whether a reset may have come between the call of one operation and the answer to another."""
+    """Return whether a reset may have taken effect between the start of one operation and the end of
+    another.
+    """
     end = (reset.answered if reset.known else reset.deadline) or NEVER
     assert later.answered is not None
     return end > earlier.invoked and reset.invoked < later.answered
 
 
 def refused_is_invisible(history: History, start_state: StartState = nothing) -> None:
-    """What only a refused write wrote is never read: such writes carry delivery counts of their own."""
+    """Check that no read shows a refused write, which is recognised by its unique delivery count."""
     for key, ops in history.by_key():
         refused: dict[int, Operation] = {}
         for op in ops:
@@ -129,9 +131,9 @@ def refused_is_invisible(history: History, start_state: StartState = nothing) ->
 
 
 def epochs_never_fall(history: History) -> None:
-    """Once an epoch was accepted or shown, no lower one is accepted or shown, until a deletion.
+    """Check that no lower epoch is accepted or shown after a higher one, except after a deletion.
 
-    The state epoch in reads, summaries, writes and initialisations; the leader epoch in reads and writes.
+    Reads, summaries, writes and initializations have state epochs; reads and writes have leader epochs.
     """
     for key, ops in history.by_key():
         deletions = [op for op in ops if op.kind == DELETE and _may_have_effect(op)]
@@ -147,7 +149,7 @@ def epochs_never_fall(history: History) -> None:
 
 
 def _state_epochs(op: Operation) -> tuple[int, int] | None:
-    """Return what the state epoch is at least after an operation, and at most when it was accepted."""
+    """Return the minimum state epoch after an operation, and the maximum when it was accepted."""
     if op.kind == INITIALIZE:
         epochs = [part.state_epoch for part in op.parts]
         return max(epochs), min(epochs)
@@ -171,7 +173,7 @@ def _leader_epochs(op: Operation) -> tuple[int, int] | None:
 
 
 def start_offset_never_falls(history: History) -> None:
-    """Within a state epoch the start offset only grows, unless an initialise or delete comes between."""
+    """Check that the start offset never decreases within a state epoch without a reset in between."""
     for key, ops in history.by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
         shown = [op for op in ops if op.kind in (READ, SUMMARY) and op.accepted]
@@ -188,7 +190,7 @@ def start_offset_never_falls(history: History) -> None:
 
 
 def judge(history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing) -> int:
-    """Hold a history against every promise; return on how many share-partitions the strict judge gave up."""
+    """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
     answers_well_formed(history)
     acknowledged_is_durable(history)
     refused_is_invisible(history, start_state)

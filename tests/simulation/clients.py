@@ -1,13 +1,12 @@
-"""Clients on the wire: a connection that checks what comes back, and a broker's persister on top of it.
+"""Clients on the wire: a connection that checks responses, and a broker's persister that uses it.
 
-A `Peer` is one connection. It holds the listener to the wire's promises: answers come in request order,
-each exactly once, with the right correlation id, with exactly one result for each share-partition that was
-asked about, in the order of the request.
+A `Peer` is one connection. It checks the promises of the protocol: responses come in request order, exactly
+once, and with the correct correlation id. Each response has exactly one result for each requested
+share-partition, in the order of the request.
 
-A `Broker` does what Kafka's PersisterStateManager does: one connection for each node id it was told, one
-request at a time on each, calls of one kind and group that wait meanwhile go out as one request (so that a
-share-partition may be in it more than once), and what stays unanswered is asked again after a pause that
-doubles.
+A `Broker` behaves like Kafka's PersisterStateManager. It has one connection for each node id, with one
+request at a time. Waiting calls of the same kind and group are sent as one request, so a share-partition may
+occur more than once. Calls without a response are retried after a doubling pause.
 """
 
 import asyncio
@@ -57,7 +56,7 @@ RPCS = {
 
 
 class ConnectionLost(Exception):
-    """The connection is gone; what was asked on it has an unknown outcome."""
+    """The connection is lost; the outcome of its pending requests is unknown."""
 
 
 class _Outstanding(NamedTuple):
@@ -79,9 +78,9 @@ class Peer:
         report: Callable[[Violation], None],
         answers_in_time: bool,
     ) -> None:
-        # Connections have names of their own: what one is asked takes effect in order.
+        # Connections have unique names, because operations of one connection take effect in order.
         self.name = f"{name} #{end.number}"
-        # Which node this leads to, if that matters.
+        # The node of this connection, if that matters.
         self.node: int | None = None
         self.end = end
         self._loop = loop
@@ -96,15 +95,13 @@ class Peer:
 
     @property
     def lost(self) -> bool:
-        """True when nothing can be asked any more."""
+        """True when no request can be sent any more."""
         return self.end.closed
 
     @property
     def outstanding(self) -> int:
-        """Number of requests that wait for an answer."""
+        """The number of requests without a response."""
         return len(self._outstanding)
-
-    # Asking.
 
     def send(
         self, api: Any, version: int, request: Any, *, response_header_version: int
@@ -132,7 +129,7 @@ class Peer:
     async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Operation]:
         """Send one request about share-partitions of one group; return an operation for each of them.
 
-        An operation without an answer has an unknown outcome: then this connection is lost, too.
+        An operation without a response has an unknown outcome. In this case the connection is lost, too.
         """
         rpc = RPCS[kind]
         version = rpc.api.MAX_VERSION if version is None else version
@@ -166,7 +163,7 @@ class Peer:
             for topic in response.results
             for result in topic.partitions
         ]
-        # Share-partitions of one topic stand together, topics in the order of their first mention.
+        # Share-partitions of one topic are adjacent, and topics are in the order of their first mention.
         topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
         expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
         if answered != expected:
@@ -178,11 +175,9 @@ class Peer:
                 self._history.answer(now_s, op, result)
 
     def close(self, *, reset: bool = False) -> None:
-        """Close the connection, or break it off."""
+        """Close the connection, or reset it."""
         self.end.close(reset=reset)
         self._fail_outstanding()
-
-    # What comes back.
 
     def _on_data(self, data: bytes) -> None:
         received = self._received
@@ -220,7 +215,7 @@ class Peer:
 
 
 class Clients:
-    """What all clients of a run share: how to connect, and where to note things."""
+    """The shared state of all clients: how to connect, and where to record operations."""
 
     def __init__(
         self,
@@ -246,11 +241,11 @@ class Clients:
         self._node_id_first = node_id_first
 
     def address(self, node: int | None) -> HostPort:
-        """Return where a node is; None: any."""
+        """Return the address of a node; None: of any node."""
         return self._address
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
-        """Open a connection to a node, or to any. Raises ConnectionLost when that fails."""
+        """Open a connection to a node, or to any. Raises ConnectionLost if that fails."""
         try:
             async with asyncio.timeout(10.0):
                 end = await self.network.connect(*self.address(node))
@@ -266,22 +261,22 @@ class Clients:
         )
 
     def node_of(self, key: SharePartitionKey, who: str = "") -> int:
-        """Return which of the node ids coordinates a share-partition, from 0 up, as far as somebody knows."""
+        """Return the index of the node id that coordinates a share-partition, as known to `who`."""
         return state_partition(key, self._state_partitions) % self.node_ids
 
     def missed(self, key: SharePartitionKey, who: str) -> None:
-        """Note that somebody did not learn at a node what became of an operation."""
+        """Record that `who` did not learn the outcome of an operation from a node."""
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
-        """Return what somebody may ask about on a connection: all, or something."""
+        """Return the share-partitions that may be requested on a connection (never empty)."""
         return keys
 
     def home_of(self, key: SharePartitionKey) -> int | None:
-        """Return the node that must answer for a share-partition; None if any does."""
+        """Return the node that must answer for a share-partition; None if any node does."""
         return None
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
-        """Ask who coordinates a share-partition, and check the answer. Raises ConnectionLost."""
+        """Send FindCoordinator for a share-partition, and check the response. Raises ConnectionLost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
         async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
@@ -292,7 +287,7 @@ class Clients:
             self.report(Violation(f"expected {expected}, was answered {response}"))
 
     async def send_api_versions(self, peer: Peer) -> None:
-        """Ask for API versions, as every connection of Kafka's begins. Raises ConnectionLost."""
+        """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
         async with close_on_timeout(peer):
             response = await peer.send(
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
@@ -302,7 +297,7 @@ class Clients:
 
 
 class close_on_timeout:
-    """Close a connection on which no answer comes, and call it lost."""
+    """Close a connection after a timeout, and raise ConnectionLost."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -332,7 +327,7 @@ class Broker:
         self._sending: dict[int, asyncio.Task[None]] = {}
 
     async def call(self, kind: str, key: SharePartitionKey, part: Any, *, attempts: int = 5) -> Operation:
-        """Ask until the outcome is known, or so many times; return the last operation."""
+        """Retry until the outcome is known, at most `attempts` times; return the last operation."""
         pause_s = 1.0
         while True:
             op = await self._submit(kind, key, part)
@@ -354,7 +349,7 @@ class Broker:
         return answered
 
     async def _send_waiting(self, node: int) -> None:
-        """Send what waits for a node, one request after the other."""
+        """Send the waiting calls for a node, one request after the other."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id
             together = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
@@ -387,5 +382,5 @@ class Broker:
 
     @staticmethod
     def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Operation:
-        """Make an operation that nobody has seen: it is not part of the history."""
+        """Return an operation that was not sent; it is not part of the history."""
         return Operation(-1, "", kind, key, (part,), (0.0, 0))

@@ -1,12 +1,11 @@
-"""A disk on virtual time that forgets, tears and fails as real ones do, from a seed.
+"""A simulated disk on virtual time that loses, tears and fails writes, determined by a seed.
 
-What may happen here: a write stops in the middle (the file system is full, or an I/O error); a sync fails,
-and then any of the sectors that it was to make durable are on the disk and the system will never write the
-others, though it goes on showing them; a file cannot be made, read or removed; writes and syncs take their
-time.  The process may die at any instant: of a write under way some first part is there.  The power may go at
-any instant: of all that was not synced any sectors are there, in any order.  `flip` and `wipe` damage what
-was durable.  What does not happen: bytes that were synced change by themselves, a name that was made durable
-is gone.
+Possible faults: a write stops in the middle (no space, or an I/O error). A sync fails: then any of its
+sectors are durable, and the system never writes the others, though it still shows them. A file cannot be
+created, read or removed. Writes and syncs take time.  The process may die at any instant: a prefix of the
+write in progress remains. The power may fail at any instant: any subset of the unsynced sectors remains.
+`flip` and `wipe` damage durable data.  Impossible: synced bytes change without `flip` or `wipe`, or a durable
+name disappears.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ SECTOR_BYTES = 512
 
 @dataclass
 class DiskFaults:
-    """Rates are per operation; times are the means of exponential delays, in seconds; 0 means at once."""
+    """Rates are per operation; times are means of exponential delays, in seconds; 0 means no delay."""
 
     write_fails_rate: float = 0.0
     sync_fails_rate: float = 0.0
@@ -39,7 +38,7 @@ class DiskFaults:
 
 
 class SimFile:
-    """One file: what the system shows, what is on the disk, and the sectors that it knows to differ."""
+    """One file: the content that the system shows, the durable content, and the dirty sectors."""
 
     def __init__(self, size: int) -> None:
         self.shown = bytearray(size)
@@ -47,7 +46,7 @@ class SimFile:
         self.dirty: set[int] = set()
 
     def write(self, position: int, data: bytes) -> None:
-        """Show new bytes; nothing of them is durable yet."""
+        """Show new bytes, which are not durable yet."""
         end = position + len(data)
         if end > len(self.shown):
             self.durable.extend(bytes(end - len(self.shown)))
@@ -61,7 +60,7 @@ class SimFile:
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
     def sync(self, kept: Callable[[int], bool]) -> None:
-        """Make the dirty sectors that `kept` names durable, and forget that the others were dirty."""
+        """Make the dirty sectors durable for which `kept` is true, and mark all sectors as clean."""
         for sector in sorted(self.dirty):
             if kept(sector):
                 self.keep(sector)
@@ -78,13 +77,13 @@ class _Write:
 
 
 class SimStorage:
-    """What outlives processes: the files of one folder.  `disk()` is what a new process sees of them."""
+    """The files of one directory, which outlive processes.  `disk()` is the view of a new process."""
 
     def __init__(self, rng: Random, faults: DiskFaults | None = None) -> None:
         self.rng = rng
         self.faults = faults if faults is not None else DiskFaults()
         self.files: dict[str, SimFile] = {}
-        # Operations that shall fail, once each, in this order, whatever the rates say: "write", "sync", ...
+        # Operations that fail once each, in this order, regardless of the rates: "write", "sync", ...
         self.next_faults: list[str] = []
         self._holder: SimDisk | None = None
 
@@ -92,33 +91,29 @@ class SimStorage:
         """Return a disk for one process."""
         return SimDisk(self)
 
-    # What befalls.
-
     def kill(self) -> None:
-        """End the process that holds the folder: what the system was given stays."""
+        """End the process that holds the directory; data that it passed to the system remain."""
         if self._holder is not None:
             self._holder.die()
 
     def cut_power(self) -> None:
-        """End the process and forget what was not durable, except any sectors that had been written back."""
+        """End the process and discard non-durable data, except for a random subset of the sectors."""
         self.kill()
         for file in self.files.values():
             file.sync(lambda sector: self.rng.random() < 0.5)
             file.shown[:] = file.durable
 
     def flip(self, name: str, position: int) -> None:
-        """Change one bit of a file, on the disk and as it is shown."""
+        """Flip one bit of a file, in the durable and in the shown content."""
         file = self.files[name]
         file.durable[position] ^= 1 << self.rng.randrange(8)
         file.shown[position] = file.durable[position]
 
     def wipe(self, name: str, position: int, size: int) -> None:
-        """Put zeros in a stretch of a file, as a disk does that lost a write."""
+        """Write zeros to a range of a file, like a disk that lost a write."""
         file = self.files[name]
         file.durable[position : position + size] = bytes(size)
         file.shown[position : position + size] = bytes(size)
-
-    # For the disk of one process.
 
     def fails(self, operation: str) -> bool:
         """Decide whether an operation fails."""
@@ -129,32 +124,32 @@ class SimStorage:
         return rate > 0 and self.rng.random() < rate
 
     def delay_s(self, mean_s: float) -> float:
-        """Draw how long an operation takes."""
+        """Draw the duration of an operation."""
         faults = self.faults
         if faults.stall_rate and self.rng.random() < faults.stall_rate:
             mean_s += faults.stall_s
         return self.rng.expovariate(1 / mean_s) if mean_s else 0.0
 
     def room_bytes(self) -> float:
-        """Return how many bytes more the disk takes."""
+        """Return the free space in bytes."""
         if self.faults.capacity_bytes is None:
             return float("inf")
         return self.faults.capacity_bytes - sum(len(file.shown) for file in self.files.values())
 
     def take(self, holder: "SimDisk") -> None:
-        """Give the folder to one process."""
+        """Lock the directory for one process."""
         if self._holder is not None and self._holder is not holder:
             raise LogLocked("simulated/lock", 1)
         self._holder = holder
 
     def let_go(self, holder: "SimDisk") -> None:
-        """Take the folder back."""
+        """Unlock the directory."""
         if self._holder is holder:
             self._holder = None
 
 
 class SimDisk:
-    """A `Disk` for one process.  After its death it does nothing: what waits for it waits for ever."""
+    """A `Disk` for one process.  After the death of the process, pending operations never complete."""
 
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
@@ -162,7 +157,7 @@ class SimDisk:
         self._in_flight: _Write | None = None
 
     def die(self) -> None:
-        """Stop between two instants: of the write under way, some first part was taken."""
+        """Kill the process; a random prefix of the write in progress reaches the file."""
         self._is_alive = False
         write = self._in_flight
         if write is not None and write.name in self._storage.files:
@@ -171,16 +166,16 @@ class SimDisk:
         self._storage.let_go(self)
 
     def lock(self) -> None:
-        """Take the folder."""
+        """Lock the directory."""
         self._storage.take(self)
 
     def unlock(self) -> None:
-        """Let go of the folder."""
+        """Unlock the directory."""
         assert self._in_flight is None or not self._is_alive, "a write is under way"
         self._storage.let_go(self)
 
     def names(self) -> list[str]:
-        """Return the names of the files, in order."""
+        """Return the names of the files, sorted."""
         return sorted(self._storage.files)
 
     def size(self, name: str) -> int:
@@ -188,17 +183,17 @@ class SimDisk:
         return len(self._file(name).shown)
 
     def describe(self, name: str) -> str:
-        """Return what a person would call the file."""
+        """Return the name of the file for messages."""
         return f"simulated/{name}"
 
     async def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of what the system shows."""
+        """Return up to `size` bytes of the shown content."""
         await self._pass(self._storage.faults.write_s)
         self._may_fail("read")
         return bytes(self._file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
-        """Make a file of zeros, if there is room."""
+        """Create a file of zeros, if there is space."""
         await self._pass(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
         self._may_fail("prepare")
@@ -220,7 +215,7 @@ class SimDisk:
             raise error
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Show the new sector at once; make it durable after a while."""
+        """Show the new sector at once; make it durable after a delay."""
         assert len(data) == SECTOR_BYTES
         await self._pass(self._storage.faults.write_s)
         self._may_fail("replace")
@@ -232,11 +227,11 @@ class SimDisk:
         file.sync(lambda sector: True)
 
     def put(self, name: str, position: int, data: bytes) -> bool:
-        """Do nothing: here every write takes its time, and may break off."""
+        """Do nothing: each write takes time here and may be interrupted."""
         return False
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Write, sync if asked, and tell: three instants, at each of which the process can die."""
+        """Write, sync if requested, and report the result; the process may die before each of these steps."""
         assert self._in_flight is None, "one write at a time"
         self._in_flight = _Write(name, position, data, sync, done)
         self._later(self._storage.faults.write_s, self._write)
@@ -252,7 +247,7 @@ class SimDisk:
         if broke_off:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._file(write.name).write(write.position, data)
-        # What was taken is the system's now: if the process dies it is there as a whole.
+        # The system has the data now: if the process dies, the whole write remains.
         write.data = b""
         if broke_off:
             self._tell(OSError(errno.EIO, "Input/output error"))

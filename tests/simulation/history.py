@@ -1,10 +1,9 @@
-"""What clients asked and were told, in the order in which it happened.
+"""The history of a run: requests and responses of clients, in their order.
 
-An `Operation` is one share-partition's part of one request: what is decided as a unit and answered with one
-result.  Its outcome is *known* when the answer says what became of it, and *unknown* when the connection
-broke, the wait was too long, or the coordinator answered that it cannot say.  An unknown operation may
-still take effect until its deadline: the death of the process that it was sent to, or the longest time that
-a write may wait there.
+An `Operation` is the part of one request for one share-partition, which is decided as a unit and has one
+result.  Its outcome is *known* if the response contains it. It is *unknown* after a lost connection, a
+timeout, or a retriable error of the coordinator.  An unknown operation may take effect until its deadline:
+the death of the target process, or the longest time that a write may wait there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ SUMMARY = "summary"
 # Later than any point in time.
 NEVER = (float("inf"), 0)
 
-# With these codes the coordinator does not say whether the operation has taken, or will take, effect.
+# With these codes, the coordinator does not report whether the operation has taken, or will take, effect.
 DEFERRED = frozenset(
     {
         int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
@@ -33,14 +32,14 @@ DEFERRED = frozenset(
         int(ErrorCode.NOT_COORDINATOR),
     }
 )
-# The message of a coordinator that did not even look at an operation.
+# The message of a coordinator that did not process an operation.
 NOT_OURS = "This coordinator does not own the share-partition."
-# And with these, our client library says that it heard nothing.
+# With these additional codes, the client library reports that it received no response.
 UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
-    """A broken promise, with what shows it."""
+    """A violated promise, with the operations that prove it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -59,27 +58,27 @@ class Operation:
 
     @property
     def error_code(self) -> int | None:
-        """The code that was answered, or None."""
+        """The error code of the response, or None."""
         return None if self.answer is None else int(self.answer.error_code)
 
     @property
     def known(self) -> bool:
-        """Tell whether the answer says what became of the operation."""
+        """Return whether the response contains the outcome."""
         return self.answer is not None and self.answer.error_code not in UNSURE
 
     @property
     def reached_wrong_coordinator(self) -> bool:
-        """Tell whether it came to a coordinator that did not own the share-partition, and did nothing."""
+        """Return whether the receiving coordinator did not own the share-partition and did nothing."""
         return self.error_code == int(ErrorCode.NOT_COORDINATOR) and self.answer.error_message == NOT_OURS
 
     @property
     def accepted(self) -> bool:
-        """Tell whether it was answered with success."""
+        """Return whether the operation succeeded."""
         return self.answer is not None and not self.answer.error_code
 
     @property
     def signature(self) -> object:
-        """Return a value that is equal for operations that ask for the same."""
+        """Return a value that is equal for operations with equal requests."""
         return self.kind, tuple(astuple(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -99,15 +98,15 @@ class History:
     """All operations of a run."""
 
     ops: list[Operation] = field(default_factory=list)
-    # How many of them are not counted as work.
+    # The number of operations that do not count as work.
     idle_ops: int = 0
     _order: int = 0
     _open: dict[int, Operation] = field(default_factory=dict)
-    # Those of them that a client may not even have sent yet.
+    # The open operations that a client may not even have sent yet.
     _held: set[int] = field(default_factory=set)
 
     def stamp(self, now_s: float) -> tuple[float, int]:
-        """Return a point in time that is later than all before it."""
+        """Return a point in time that is later than all previous ones."""
         self._order += 1
         return now_s, self._order
 
@@ -121,7 +120,9 @@ class History:
         *,
         held: bool = False,
     ) -> Operation:
-        """Note that an operation is about to be sent; with `held`, at any time until the client has done."""
+        """Record an operation before it is sent; with `held`, the client may send it at any time until it
+        ends.
+        """
         op = Operation(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
         self.ops.append(op)
         self._open[op.number] = op
@@ -130,7 +131,7 @@ class History:
         return op
 
     def answer(self, now_s: float, op: Operation, result: Any) -> None:
-        """Note the answer to an operation."""
+        """Record the response to an operation."""
         op.answered = self.stamp(now_s)
         op.answer = result
         self._held.discard(op.number)
@@ -139,10 +140,10 @@ class History:
             self._open.pop(op.number, None)
 
     def close_unknown(self, now_s: float, older_than_s: float | None = None) -> None:
-        """Note that operations without a known outcome can have no effect from now on.
+        """Set the deadline of operations with an unknown outcome to now.
 
-        All that were sent until now (their process is dead, or has nothing under way any more), or those
-        that were sent before a time.
+        Applies to all operations (their process is dead, or has nothing in progress), or to those sent before
+        a time.
         """
         point = self.stamp(now_s)
         for op in list(self._open.values()):
@@ -154,7 +155,7 @@ class History:
                 del self._open[op.number]
 
     def by_key(self) -> Iterator[tuple[SharePartitionKey, list[Operation]]]:
-        """Yield every share-partition's operations, in order of invocation."""
+        """Yield the operations of each share-partition, in order of invocation."""
         keys: dict[SharePartitionKey, list[Operation]] = {}
         for op in self.ops:
             keys.setdefault(op.key, []).append(op)

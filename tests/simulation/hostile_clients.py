@@ -1,4 +1,4 @@
-"""Clients without a purpose: strangers that ask anything of anybody's state, and plain noise."""
+"""Hostile clients: random requests for any share-partition, and invalid bytes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,12 +19,12 @@ from tests.simulation.workloads import STRANGE_COUNT_MIN, Cluster
 
 
 def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
-    """Return what strangers ask about besides: a topic that never was, and a partition that cannot be."""
+    """Return two invalid targets: a topic that never existed, and a negative partition."""
     return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
 
 
 class HostileClient:
-    """Asks anything of anybody's state, several requests at a time on one connection."""
+    """Sends random requests for any share-partition, several at a time on one connection."""
 
     def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class HostileClient:
         self._keys = [*cluster.keys, *random_target(some)]
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Send requests until cancelled."""
         cluster, rng = self._cluster, self._rng
         peer: Peer | None = None
         while True:
@@ -74,7 +74,7 @@ class HostileClient:
         return peer.ask(kind, asked, version=0 if kind == WRITE and self._old(asked) else None)
 
     def _old(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
-        """Tell whether a write can be sent in version 0, which has no complete count."""
+        """Return whether a write can be sent in version 0, which has no complete count."""
         return all(part.delivery_complete_count == -1 for _, part in asked)
 
     def _epoch(self, current: int) -> int:
@@ -120,13 +120,13 @@ _PARTS: dict[str, Callable[[HostileClient, SharePartitionKey], Any]] = {
 }
 
 _SIZE = Struct(">i")
-# An ApiVersions request of version 0, from nobody, and its size.
+# An ApiVersions request of version 0 with a null client id, and its size.
 _GREETING = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
 FOR_EVER_S = 1e9
 
 
 class PollingReader:
-    """Looks at one share-partition after the other, and changes nothing if it can help it."""
+    """Reads random share-partitions, and usually changes nothing."""
 
     def __init__(self, name: str, cluster: Cluster, rng: Random, every_s: float) -> None:
         self.name = name
@@ -135,7 +135,7 @@ class PollingReader:
         self._every_s = every_s
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Read until cancelled."""
         cluster, rng = self._cluster, self._rng
         peer: Peer | None = None
         while True:
@@ -160,8 +160,7 @@ class PollingReader:
 
 
 class GarbageSender:
-    """Opens connections and sends what is no request, or not all of one; never gets an answer that it is
-    owed."""
+    """Sends invalid or incomplete requests on new connections, and expects no responses."""
 
     def __init__(self, cluster: Cluster, rng: Random, every_s: float) -> None:
         self._cluster = cluster
@@ -169,7 +168,7 @@ class GarbageSender:
         self._every_s = every_s
 
     async def run(self) -> None:
-        """Annoy for ever."""
+        """Send invalid bytes until cancelled."""
         cluster, rng = self._cluster, self._rng
         while True:
             await cluster.think(rng, self._every_s)
@@ -197,10 +196,10 @@ class GarbageSender:
             case 1:
                 return _SIZE.pack(rng.choice((-1, -(2**31), 2**31 - 1, 0, 3)))
             case 2:
-                # The beginning of a frame that does not end.
+                # The beginning of a frame that is never completed.
                 return _SIZE.pack(rng.randrange(100, 2_000)) + rng.randbytes(50)
             case _:
-                # A request of an API or version that is not served, or with a body that does not parse.
+                # A request of an unsupported API or version, or with an invalid body.
                 api_key = rng.choice((83, 84, 85, 86, 87, 10, 18, 0, 1_000))
                 frame = api_key.to_bytes(2, "big") + rng.randbytes(rng.randrange(6, 60))
                 return _SIZE.pack(len(frame)) + frame

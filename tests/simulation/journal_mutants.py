@@ -1,4 +1,4 @@
-"""Journals that are broken on purpose, each in one way. See `breakages`."""
+"""Mutants of the journal, each with one defect. See `mutants`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def takes_a_failed_commit_for_done(patch: Patch) -> None:
 
 @_mutant
 def checks_no_sums(patch: Patch) -> None:
-    # The journal's own, and those of Kafka's record batches in it.
+    # The checksums of the journal, and those of Kafka's record batches in it.
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
@@ -88,7 +88,7 @@ def never_writes_anything_anew(patch: Patch) -> None:
 
 @_mutant
 def gives_nothing_up_that_failed(patch: Patch) -> None:
-    # The next commit is written behind what nobody knows to be there.
+    # The next commit is written after a commit with an unknown result.
     def _failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
         segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
@@ -100,7 +100,7 @@ def gives_nothing_up_that_failed(patch: Patch) -> None:
 
 @_mutant
 def shows_what_is_in_doubt(patch: Patch) -> None:
-    # Reads on behind the end, as far as there is a frame.
+    # Continues to read after the end, as far as valid frames exist.
     read = Journal.read
 
     async def read_on(self: Any, state_partitions: Any) -> Any:
@@ -121,7 +121,7 @@ def shows_what_is_in_doubt(patch: Patch) -> None:
 
 @_mutant
 def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
-    # Says that nothing was written, though it may have been.
+    # Reports that nothing was written, though the write may have succeeded.
     refuse = Journal._refuse
 
     def _refuse(self: Any, what: str, error: Any) -> None:

@@ -1,8 +1,8 @@
-"""Callers of the client library of ours: the same promises, seen through it.
+"""Callers of the project's client library, which must keep the same promises.
 
-Each call is one attempt (the library's retries are its own tests' matter), so that one operation of the
-history stands for one request.  The library shares connections between calls, looks coordinators up, and has
-error codes of its own for what never came back.
+Each call is one attempt, so that one operation of the history is one request; other tests cover the library's
+retries.  The library shares connections between calls, looks coordinators up, and has its own error codes for
+missing responses.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.simulation.workloads import Cluster
 
 
 class LibraryUser:
-    """One client object with several calls under way."""
+    """One client object with several concurrent calls."""
 
     def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
         self.name = name
@@ -32,7 +32,7 @@ class LibraryUser:
         self._client = ShareCoordinatorClient(cluster.clients.bootstrap, retry=ONCE, chance=rng.random)
 
     async def run(self) -> None:
-        """Call for ever."""
+        """Call until cancelled."""
         async with asyncio.TaskGroup() as callers:
             for _ in range(self._cluster.load.library_calls):
                 callers.create_task(self._call_again_and_again())
@@ -59,10 +59,10 @@ class LibraryUser:
             units.setdefault(key, []).append(part)
             topics.setdefault(key.topic_id, []).append(part)
         self._calls += 1
-        # Calls may overtake each other: none has to take effect before another.
+        # Calls may overtake each other, so each has its own client name.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
-        # The library connects first: it may send this to another process than the one that lives now.
+        # The library connects first, so a later process than the current one may receive the request.
         ops = [history.invoke(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         rpc = RPCS[kind]
         request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])

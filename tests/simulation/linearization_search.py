@@ -1,16 +1,16 @@
-"""The search for an order of operations of one share-partition that explains what was answered.
+"""Search for an order of operations of one share-partition that explains all responses.
 
-All orders are followed at once, as *configurations*: possible presents.  Answered operations are
-placed when their answer is due, and not before they must be.  What keeps the number of configurations
-small:
+The search follows all orders at once, as *configurations*: possible current states.  An answered operation is
+placed when its response requires it.  These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all).
-* An answered operation that can change nothing (a refusal, most summaries) is placed as soon as it fits.
-* Of unanswered operations that are equal, the one with the nearest deadline goes first.
-* A configuration with more unanswered operations still to place can do all that one with fewer can.
-* Writes are a maximum: they commute and may be repeated.  So a write is placed only when an answer shows it,
-  or when its own answer is due; and a read shows all that there are: exactly those that fit under what it
-  shows.  (That a write takes effect twice, with a reset in between, is therefore not always noticed.)
+* An answered operation without an effect (a refusal, most summaries) is placed as soon as it fits.
+* Of equal unanswered operations, the one with the nearest deadline is placed first.
+* Of two otherwise equal configurations, the one with more unanswered operations still to place includes the
+  other.
+* Writes are a maximum: they commute and may be repeated.  A write is placed only when a response shows it, or
+  when its own response is due. A read shows exactly the pending writes that fit below its result.  (A write
+  that takes effect twice, with a reset in between, is therefore not always detected.)
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,21 +19,21 @@ from typing import NamedTuple
 from tests.simulation.history import INITIALIZE, NEVER, READ, SUMMARY, WRITE, Operation
 from tests.simulation.model import AnswerFields, Progress, State, answer_fields, apply, progress_of
 
-# Configurations that are followed at a time; beyond that the judge gives up on a share-partition, and says
-# so. It takes hundreds of unanswered initialisations and deletions at a time to come here.
+# The maximum number of configurations. Beyond it, the checker gives up on a share-partition and reports that.
+# Only hundreds of concurrent unanswered initializations and deletions reach the limit.
 CONFIGURATIONS_MAX = 1_000
 
 
 class SearchLimitExceeded(Exception):
-    """More is possible than can be followed."""
+    """More configurations are possible than the search follows."""
 
 
 class Configuration(NamedTuple):
-    """A possible present.
+    """A possible current state.
 
-    `placed` are the operations under way that have taken effect (unanswered writes are never placed). `pool`
-    are writes under way that would be fenced now, but may have taken effect before; `wiped` are those that
-    may have taken effect before the state was begun anew.
+    `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
+    are pending writes that would be fenced now, but may have taken effect before. `wiped` are those that may
+    have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -42,7 +42,7 @@ class Configuration(NamedTuple):
     wiped: frozenset[int] = frozenset()
 
     def without(self, number: int) -> "Configuration":
-        """Return the same when an operation is not under way any more."""
+        """Return the same configuration without an operation that is no longer pending."""
         disconnected = {number}
         return self._replace(
             placed=self.placed - disconnected, pool=self.pool - disconnected, wiped=self.wiped - disconnected
@@ -50,22 +50,20 @@ class Configuration(NamedTuple):
 
 
 class Search:
-    """All configurations that are possible after the events so far, for one share-partition."""
+    """All possible configurations of one share-partition after the events so far."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
         self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
-        # What is under way, in order of sending. Writes, unless refused, are apart from the others: those
-        # that were answered have to take effect, those that were not may.
+        # Pending operations in order of sending. Writes are separate, unless refused: answered writes must
+        # take effect, unanswered ones may.
         self._answered: dict[int, Operation] = {}
         self._unanswered: dict[int, Operation] = {}
         self._writes: dict[int, Operation] = {}
         self._told: dict[int, AnswerFields] = {}
 
-    # Events.
-
     def invoked(self, op: Operation) -> None:
-        """Note that an operation is under way."""
+        """Record that an operation is pending."""
         if op.known:
             self._told[op.number] = answer_fields(op)
         if op.kind == WRITE and (op.accepted or not op.known):
@@ -90,7 +88,7 @@ class Search:
         return bool(settled)
 
     def _reachable(self, wanted: Operation) -> Iterator[Configuration]:
-        """Yield what may have come to be until an operation was placed (or was not, if nobody told)."""
+        """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
         waiting = [self._with_harmless(configuration) for configuration in self.configurations]
         seen = set(waiting)
         while waiting:
@@ -106,10 +104,8 @@ class Search:
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    # Steps.
-
     def _steps(self, now: Configuration, wanted: Operation) -> Iterator[Configuration]:
-        """Yield what may come next: an operation under way that is not placed yet."""
+        """Yield the next configurations: each places a pending operation."""
         connections = set()
         for number, op in self._answered.items():
             if number not in now.placed and op.client not in connections:
@@ -130,7 +126,7 @@ class Search:
                 yield from self._finish_write(wanted, before)
 
     def _behind_writes(self, op: Operation, now: Configuration) -> Iterable[Configuration]:
-        """Return the configurations after the answered writes that the same connection sent before."""
+        """Return the configurations after the earlier answered writes of the same connection."""
         befores: list[Configuration] = [now]
         for number, write in self._writes.items():
             if number < op.number and write.client == op.client and write.known:
@@ -153,7 +149,9 @@ class Search:
             yield done
 
     def _placed_with(self, op: Operation, now: Configuration) -> frozenset[int]:
-        """Return what is placed with an operation: unanswered ones sent before it are dropped."""
+        """Return the placed operations including this one; earlier unanswered ones of its client are
+        dropped.
+        """
         dropped = (
             number
             for number, other in self._unanswered.items()
@@ -163,7 +161,7 @@ class Search:
 
     def _do_unanswered(self, op: Operation, now: Configuration) -> Iterator[Configuration]:
         for moved, _, anew in self._apply(op, now):
-            # One that changes nothing might as well be dropped.
+            # An operation without an effect is equivalent to a dropped one.
             if moved == now.state and not anew:
                 continue
             placed = self._placed_with(op, now)
@@ -173,11 +171,11 @@ class Search:
                 yield self._wipe(now, moved, placed)
 
     def _wipe(self, now: Configuration, moved: State | None, placed: frozenset[int]) -> Configuration:
-        """Begin anew: writes that were possible until now may have come before, and are gone then."""
+        """Reset the state: writes that were possible until now may have taken effect before, and are lost."""
         return Configuration(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
 
     def _answer(self, op: Operation, told: AnswerFields, now: Configuration) -> Iterator[Configuration]:
-        """Yield the configurations after an answered operation, if it fits."""
+        """Yield the configurations after an answered operation, if its response fits."""
         placed = self._placed_with(op, now)
         if op.accepted and op.kind == READ:
             shown = self._show(now, told)
@@ -197,11 +195,11 @@ class Search:
                     yield now._replace(state=moved, placed=placed)
 
     def _apply(self, op: Operation, now: Configuration) -> Iterator[tuple[State | None, AnswerFields, bool]]:
-        """Yield what an operation may do, and whether it begins the state anew.
+        """Yield the possible effects of an operation, and whether it resets the state.
 
-        An initialise asks whether anything has been written since the last one: if so it begins anew, else it
-        is a repetition and changes nothing. Writes under way decide that, too; one that came before is gone
-        then, even if the state is again what it was without it.
+        An Initialize resets the state if anything was written since the last one; else it is a repetition
+        without an effect. Pending writes decide that, too. A write before the reset is lost, even if the
+        state is then the same as without it.
         """
         moved, told = apply(now.state, op.kind, op.parts, self._topic_known)
         yield moved, told, moved != now.state and op.kind != READ
@@ -218,10 +216,8 @@ class Search:
             elif before.progress == state.progress and before.start_offset == state.start_offset:
                 yield state, told, False
 
-    # Writes under way.
-
     def _possible_writes(self, now: Configuration) -> Iterator[int]:
-        """Yield the writes under way that may have taken effect by now, those first that are over first."""
+        """Yield the pending writes that may have taken effect by now, sorted by their end."""
         for number in sorted(self._writes, key=lambda number: _over(self._writes[number])):
             if number in now.placed:
                 continue
@@ -230,15 +226,15 @@ class Search:
                 yield number
 
     def _lay(self, state: State, op: Operation) -> State:
-        """Carry out a write, which may have come before it was fenced."""
+        """Apply a write, which may have taken effect before it was fenced."""
         moved, _ = apply(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
         assert moved is not None
         return moved._replace(leader_epoch_max=state.leader_epoch_max)
 
     def _show(self, now: Configuration, told: AnswerFields) -> Configuration:
-        """Return the configuration with all writes under way that fit under what a read was told.
+        """Return the configuration with all pending writes that fit below the result of a read.
 
-        Answered ones that do not show in a read go to the pool: they may have come before, or come later.
+        Answered writes that the read does not show go to the pool: they may have come before, or come later.
         """
         state = now.state
         if state is None or not self._writes:
@@ -260,16 +256,16 @@ class Search:
             if shows:
                 state = moved
         if not count_known:
-            # A read does not show the count, so it does not tell which of these writes came: not even of
-            # those whose batches were there before, and which end with this read.
+            # A read does not show the count. So the count is unknown, even for writes whose batches existed
+            # before and which end with this read.
             state = state._replace(complete_count=None)
         return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
 
     def _shown_in_summary(self, now: Configuration, told: AnswerFields) -> Iterator[State | None]:
-        """Yield the states that a summary may have shown, with at most one of the writes under way.
+        """Yield the states that a summary may have shown, with at most one of the pending writes.
 
-        The one that gave the start offset and the count is enough: the others may as well come later. (An
-        answered one is carried out once more when its answer is due, which changes nothing.)
+        The write that produced the start offset and the count suffices, because the others may come later.
+        (An answered write is applied again when its response is due, which has no effect.)
         """
         states = [now.state]
         if now.state is not None:
@@ -284,8 +280,6 @@ class Search:
                 yield state
                 if state == now.state:
                     return
-
-    # Fewer configurations.
 
     def _with_harmless(self, now: Configuration) -> Configuration:
         fitting = [

@@ -1,11 +1,10 @@
-"""The strict judge: is there an order of operations that explains every answer?
+"""The strict checker: search for an order of operations that explains every response.
 
-For one share-partition at a time, some order of its operations, each between its call and its answer, must
-make `model` give exactly the answers that were given.  An operation of unknown outcome may have taken
-effect before its deadline, or never.  That implies that what was acknowledged survives any crash and that
-reads never go back.
+For each share-partition, some order of its operations, each between its request and its response, must make
+`model` produce exactly the observed responses.  An operation of unknown outcome may have taken effect before
+its deadline, or never.  This implies that acknowledged writes survive any crash and that reads never go back.
 
-`search` is how the order is looked for.
+`linearization_search` implements the search.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,21 +20,21 @@ StartState = Callable[[SharePartitionKey], State | None]
 
 
 def every_topic(key: SharePartitionKey) -> bool:
-    """Take each topic for known."""
+    """Return True: each topic is known."""
     return True
 
 
 def nothing(key: SharePartitionKey) -> State | None:
-    """Begin without state."""
+    """Return None: there is no initial state."""
     return None
 
 
 def linearizable(
     history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing
 ) -> int:
-    """Find an order that explains every answer; raise Violation at the first answer that none explains.
+    """Find an order that explains every response; raise Violation at the first unexplained response.
 
-    Returns on how many share-partitions it gave up because too much was possible.
+    Returns the number of share-partitions on which the search exceeded its limit.
     """
     given_up = 0
     for key, ops in history.by_key():
@@ -48,9 +47,9 @@ def linearizable(
 
 
 def _is_telling(op: Operation) -> bool:
-    """Tell whether an operation can have had an effect, or shows one."""
+    """Return whether an operation can have had an effect, or shows one."""
     if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
-        # Refused before it was looked at: if it shows all the same, no order explains that.
+        # Refused before it was processed: if its effect is visible, no order explains that.
         return False
     return op.known or op.kind != SUMMARY
 
@@ -58,7 +57,7 @@ def _is_telling(op: Operation) -> bool:
 def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end(op, ops), True, op) for op in ops]
-    # A read may be the end of the writes that it had the chance to show: those come after it.
+    # A read may be the end of the unanswered writes that it could show, so these come after the read.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
     for _, is_end, op in events:
         before = search.configurations
@@ -74,10 +73,10 @@ def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search)
 
 
 def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
-    """Return when an operation is over.
+    """Return the end of an operation.
 
-    An unanswered write is kept beyond its deadline until an operation that began behind the deadline tells,
-    or wipes out, what became of it.
+    An unanswered write stays pending after its deadline until a later read shows, or a later delete discards,
+    its effect.
     """
     if op.known:
         assert op.answered is not None
@@ -96,6 +95,6 @@ def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
 
 
 def _is_of_interest(op: Operation, other: Operation) -> bool:
-    """Tell whether a reader wants to see another operation: the latest ones until the answer."""
+    """Return whether an error message shows another operation: those shortly before the response."""
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

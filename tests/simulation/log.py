@@ -1,10 +1,9 @@
-"""A state log that lives on after the coordinator's process, and misbehaves as the port allows.
+"""A simulated state log that outlives processes and injects the faults that the log interface permits.
 
-What may happen here: an append takes long; it fails and nothing was written; its outcome is unknown, and it
-was written or not; the process dies before an append was reported, and it was written or not; for a while
-nothing can be written, and the log says so; reading fails for a while; the log asks for old records to be
-written anew; what was pruned comes back after a restart.  What does not happen: an append that was reported
-as done is ever missing.
+Possible faults: an append takes long. An append fails and nothing was written. Its outcome is unknown, and it
+was written or not. The process dies before the result of an append, and it was written or not. For a while
+the log accepts no writes and reports that. Reading fails for a while. The log requests that old records are
+rewritten. Pruned records reappear after a restart.  Impossible: a successful append is lost.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from protocol.record_batch import encode_batch, next_offset_at
 
 @dataclass(frozen=True)
 class LogFaults:
-    """Rates are per append or per read. Times in seconds, means of exponential delays."""
+    """Rates are per append or per read. Times are means of exponential delays, in seconds."""
 
     append_s: float = 0.002
     stall_rate: float = 0.0
@@ -38,7 +37,7 @@ NO_LOG_FAULTS = LogFaults()
 
 
 class LogStorage:
-    """What is there whatever dies: batches and start offsets of every state partition."""
+    """The durable data: batches and start offsets of every state partition."""
 
     def __init__(self, state_partitions: int) -> None:
         self.batches: list[list[bytes]] = [[] for _ in range(state_partitions)]
@@ -58,7 +57,7 @@ class LogStorage:
         return base_offset
 
     def free(self, rng: Random) -> None:
-        """Drop some of the batches that were pruned; one stays, so that the end is known."""
+        """Drop some of the pruned batches; the last one stays, because it determines the end offset."""
         for state_partition, batches in enumerate(self.batches):
             before = self.pruned[state_partition]
             while len(batches) > 1 and next_offset_at(batches[0], 0) <= before and rng.random() < 0.8:
@@ -66,7 +65,7 @@ class LogStorage:
 
 
 class FaultyLog:
-    """One process's view of the storage."""
+    """The view of one process on the storage."""
 
     def __init__(self, storage: LogStorage, rng: Random, faults: LogFaults) -> None:
         self.faults = faults
@@ -80,7 +79,7 @@ class FaultyLog:
         self._pins_until_s = 0.0
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return infinity if reads are answered from memory."""
+        """Return infinity if reads are answered from memory, else 0."""
         return inf if self.faults.has_lease else 0.0
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
@@ -88,16 +87,16 @@ class FaultyLog:
         return False
 
     async def open(self) -> None:
-        """Get ready: storage may have been freed meanwhile."""
+        """Open the log; some pruned batches may be dropped."""
         self._storage.free(self._rng)
 
     async def close(self) -> None:
-        """Wait for the appends under way."""
+        """Wait for the appends in progress."""
         while self._in_flight:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Give every batch, in chunks of a few; or fail at any of them."""
+        """Yield every batch, in chunks of a few batches; any chunk may fail."""
         rng = self._rng
         waiting = [
             [LoggedBatch(state_partition, batch) for batch in self._storage.batches[state_partition]]
@@ -120,7 +119,7 @@ class FaultyLog:
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Write after a while, and say so after another."""
+        """Write after a delay, and report the result after another delay."""
         assert state_partition not in self._in_flight, "one append per state partition at a time"
         self._in_flight.add(state_partition)
         loop = asyncio.get_running_loop()
@@ -152,7 +151,7 @@ class FaultyLog:
         loop.call_later(write_s, write)
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Move the start offset; storage is freed when the log is opened again, or now."""
+        """Advance the start offset; the storage is freed now or when the log is opened again."""
         start_offset = min(before_offset, self._storage.end(state_partition))
         if start_offset > self._start_offsets[state_partition]:
             self._start_offsets[state_partition] = start_offset
@@ -165,11 +164,11 @@ class FaultyLog:
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset that the next record gets."""
+        """Return the offset of the next record."""
         return self._storage.end(state_partition)
 
     def pinned(self, live_bytes: int = 0) -> Mapping[int, int]:
-        """Ask now and then for a part of the log to be written anew, until it has been pruned away."""
+        """Request at random that a part of the log is rewritten, until it has been pruned."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._pins_until_s:
             self._pins_until_s = now_s + self._rng.expovariate(0.2)
@@ -185,7 +184,7 @@ class FaultyLog:
         }
 
     def health(self) -> str | None:
-        """Return a sentence while nothing can be written."""
+        """Return an error message while the log accepts no writes."""
         if asyncio.get_running_loop().time() < self._refuses_until_s:
             return "the storage takes no bytes"
         return None

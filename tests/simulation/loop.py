@@ -1,11 +1,11 @@
 """An asyncio event loop on virtual time.
 
-Nothing waits: when no callback is ready, the clock moves to the next timer.  A run is therefore as fast as
-its callbacks and the same each time, because callbacks run in the order in which they were asked for.
+The loop never waits: when no callback is ready, the clock advances to the next timer.  A run is as fast as
+its callbacks. It is reproducible, because callbacks run in the order of their scheduling.
 
-Everything that is asked for from inside a `Process` belongs to it, by way of the context that asyncio hands
-on from callback to callback.  So a process can die at any instant: what belongs to it is never run again.  Or
-it can be paused, as by SIGSTOP: what falls due for it meanwhile waits, while the world goes on.
+All tasks and callbacks that are created inside a `Process` belong to it, through the context that asyncio
+propagates. So a process can be killed at any instant: its callbacks never run again.  It can also be paused,
+as by SIGSTOP: its due callbacks wait while other processes continue.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from weakref import WeakKeyDictionary
 
 
 class Process:
-    """What dies together. Its tasks and callbacks are those that were begun in its context."""
+    """The tasks and callbacks of one simulated process, which are those created in its context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.paused = False
         self.tasks: dict[asyncio.Task[Any], None] = {}
-        # What fell due while it was paused, in that order.
+        # Callbacks that became due during the pause, in their order.
         self.held_back: list[asyncio.Handle] = []
 
 
@@ -33,7 +33,7 @@ _PROCESS_OF: WeakKeyDictionary[Any, Process] = WeakKeyDictionary()
 
 
 class _Handle(asyncio.Handle):
-    """A callback that is held back while its process is paused."""
+    """A callback that is deferred while its process is paused."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """The same with a time."""
+    """A timer that is deferred while its process is paused."""
 
     __slots__ = ()
 
@@ -61,17 +61,17 @@ def _held_back(handle: asyncio.Handle) -> bool:
 
 
 class LoopStuck(Exception):
-    """Nobody waits for anything that will ever happen."""
+    """All tasks wait, and no callback or timer is pending."""
 
 
-# Callbacks take no time, but who asks on turn after turn whether some has passed gets on: after so many turns
-# each takes a moment.
+# Callbacks take no virtual time. So that a busy loop makes progress, each iteration after so many without
+# time takes a moment.
 TURNS_AT_ONCE = 20
 TURN_S = 5e-6
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """The loop. `network` answers create_server; `failures` collects what no code expected."""
+    """The loop. `network` implements create_server; `failures` collects unhandled exceptions."""
 
     BEGAN_S = 1_000.0
 
@@ -91,7 +91,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now_s
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Take the selector's place: move the clock instead of waiting."""
+        """Replace the selector: advance the clock instead of waiting."""
         if timeout is None:
             raise LoopStuck("no callback is ready and no timer is set")
         self._turns = 0 if timeout else self._turns + 1
@@ -99,7 +99,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return []
 
     def skip(self, seconds: float) -> None:
-        """Let time pass in which nothing runs, as on a machine that was suspended."""
+        """Advance the clock without running callbacks, as on a suspended machine."""
         self._now_s += seconds
 
     async def create_server(  # type: ignore[override]
@@ -120,15 +120,13 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run at once, on the loop: there are no threads in here."""
+        """Run the function at once on the loop, because there are no threads."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
         except Exception as error:
             future.set_exception(error)
         return future
-
-    # Processes.
 
     @staticmethod
     def _make_task(
@@ -150,22 +148,22 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back at a time, unless the process to which this belongs is paused then."""
+        """Schedule a callback, which is deferred if its process is paused then."""
         handle = _TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]
         handle._scheduled = True  # type: ignore[attr-defined]
         return handle
 
     def resume(self, process: Process) -> None:
-        """End the pause of a process: first comes what fell due meanwhile."""
+        """End the pause of a process: its deferred callbacks run first."""
         process.paused = False
         held_back, process.held_back = process.held_back, []
         self._ready.extend(held_back)  # type: ignore[attr-defined]
 
     async def kill(self, process: Process) -> None:
-        """End a process: unwind its tasks and drop its callbacks, in no time.
+        """Kill a process: unwind its tasks and drop its callbacks, in no virtual time.
 
-        Whatever the unwinding code touches must be dead before this is called.
+        The surroundings of the process (disk, network) must be dead before this call.
         """
         process.alive = False
         self.resume(process)
@@ -177,23 +175,21 @@ class SimLoop(asyncio.BaseEventLoop):
             if handle._context.get(PROCESS) is process:
                 handle.cancel()
 
-    # The rest of what a loop must have.
-
     def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # A task that failed is often noted when somebody else happens to run.
+        # asyncio often reports a failed task while another process runs.
         task = context.get("future") or context.get("task")
         process = PROCESS.get() if task is None else _PROCESS_OF.get(task, PROCESS.get())
         if process is None or process.alive:
             self.failures.append(context.get("exception") or RuntimeError(str(context)))
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """Nothing comes from outside."""
+        """Do nothing: no events come from outside."""
 
     def _write_to_self(self) -> None:
-        """No other thread wakes this loop."""
+        """Do nothing: no other thread wakes this loop."""
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine on virtual time, and end what is left then, as asyncio.run does on real time."""
+    """Run a coroutine on virtual time and cancel the remaining tasks, like asyncio.run."""
     with asyncio.Runner(loop_factory=SimLoop) as runner:
         return runner.run(main)

@@ -1,9 +1,9 @@
-"""What a share-partition's state must be after an operation, said a second time and as plainly as possible.
+"""The sequential specification: the state of a share-partition after each operation.
 
-This is the sequential specification that the checkers hold the coordinator against.  It shares no code with
-`coordinator.shard`: progress is a value for each offset, not runs of bytes, and there are no records and no
-snapshots, because nobody outside may notice them.  Source: Kafka 4.4 and KIP-932, with the differences on
-purpose that `coordinator.shard` names.
+The checkers compare the coordinator with this model.  It shares no code with `coordinator.shard`: progress is
+a value for each offset instead of packed batches. Records and snapshots do not exist here, because they must
+not be visible to clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that
+`coordinator.shard` lists.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Progress = tuple[tuple[int, int, int], ...]
 
 
 class AnswerFields(NamedTuple):
-    """What an answer says, without its message. Fields that an API does not answer are None."""
+    """The content of a response without its message. Fields that an API does not return are None."""
 
     error_code: int
     state_epoch: int | None = None
@@ -30,9 +30,9 @@ class AnswerFields(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of one share-partition; None stands for "not initialised".
+    """The state of one share-partition; None means "not initialized".
 
-    A complete count of None is not known: see `linearize`.
+    A complete count of None is unknown: see `linearization_search`.
     """
 
     state_epoch: int
@@ -52,7 +52,7 @@ _UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 @lru_cache(maxsize=4_096)
 def progress_of(state_batches: bytes) -> Progress:
-    """Spell packed batches out, one entry for each offset; of several for one offset, the greatest stays."""
+    """Unpack batches to one entry for each offset; the greatest entry of an offset wins."""
     best: dict[int, tuple[int, int]] = {}
     for first, last, state, count in unpack(state_batches):
         for user_offset in range(first, last + 1):
@@ -67,7 +67,7 @@ def _inverted(state_batches: bytes) -> bool:
 
 @lru_cache(maxsize=4_096)
 def merge_batches(current: Progress, written: Progress, start_offset: int) -> Progress:
-    """Give every offset from the start offset on the greater of both."""
+    """Merge two progress values: each offset from the start offset on gets the greater entry."""
     best: dict[int, tuple[int, int]] = {}
     for user_offset, count, state in (*current, *written):
         if start_offset == -1 or user_offset >= start_offset:
@@ -89,7 +89,7 @@ def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | No
             and not state.progress
             and state.complete_count == complete_count
         )
-        # An order to begin anew names an offset; "I know no offset" of the same epoch is a repetition.
+        # A reset names an offset; without an offset, the same epoch means a repetition.
         if part.start_offset == -1 or repeated:
             return state, _OK
     leader_epoch_max = 0 if state is None else state.leader_epoch_max
@@ -165,7 +165,7 @@ _APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Answer
 def apply(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
-    """Carry out one unit: all its parts in order, or none of them if one is refused."""
+    """Apply one unit: all its parts in order, or none of them if one is refused."""
     moved, told = state, _OK
     for part in parts:
         moved, told = _APPLY[kind](moved, part, topic_known)
@@ -175,7 +175,7 @@ def apply(
 
 
 def answer_fields(op: Operation) -> AnswerFields:
-    """Return what an operation's answer says (in the newest version of its API)."""
+    """Return the content of an operation's response (in the newest version of its API)."""
     answer = op.answer
     if answer.error_code:
         return AnswerFields(int(answer.error_code))

@@ -1,8 +1,7 @@
-"""Coordinators that are broken on purpose, each in one way: the simulator has to notice every one of them.
+"""Mutants of the coordinator, each with one defect: the simulator must detect every one of them.
 
-Each function breaks the product in place, by way of pytest's monkeypatch.  What they break is private, so
-a change of the product may ask for a change here; what they break it *into* is a mistake that somebody could
-make.
+Each function patches the product with pytest's monkeypatch.  The patched names are private, so a change of
+the product may require a change here. Each defect is a realistic programming mistake.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +26,6 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {}
 def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     MUTANTS[function.__name__] = function
     return function
-
-
-# Durability.
 
 
 @_mutant
@@ -66,7 +62,7 @@ def writes_nothing(patch: Patch) -> None:
     write = LogStorage.write
 
     def forget(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
-        # The first record of a share-partition's life is kept: else nothing would work at all.
+        # The first record of a share-partition is kept, because otherwise every operation would fail.
         if self.batches[state_partition]:
             records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
         return write(self, state_partition, records, timestamp_ms)
@@ -125,9 +121,6 @@ def snapshots_without_the_batches(patch: Patch) -> None:
         return msgspec.structs.replace(next_snapshot(*args, **named), state_batches=b"")
 
     patch.setattr("coordinator.shard.machine.next_snapshot", broken)
-
-
-# Rules.
 
 
 @_mutant
@@ -205,9 +198,6 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
         return CoordinatorResult(records, answer)
 
     patch.setattr(Shard, "_decide", _decide)
-
-
-# Answers.
 
 
 @_mutant

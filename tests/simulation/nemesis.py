@@ -1,4 +1,4 @@
-"""What befalls the coordinator's process: crashes, stops, a clogged network, a full disk."""
+"""Inject faults into the coordinator's process: crashes, stops, blocked networks, full disks."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -51,7 +51,7 @@ async def _fill(world: World, rng: Random) -> None:
 
 
 def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
-    """Return a coroutine for each kind of strike that the plan has; they run for ever."""
+    """Return a coroutine for each kind of fault in the plan; they run until cancelled."""
     plan = world.plan.nemesis
     kinds: tuple[tuple[float | None, FaultFactory], ...] = (
         (plan.crash_s, _crash),
@@ -61,7 +61,7 @@ def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
         (plan.clock_jump_s, _jump),
         (plan.fill_s, _fill),
     )
-    # Each has a generator of its own, so that one more kind leaves the others as they are.
+    # Each kind has its own random generator, so that a new kind does not change the others.
     return [
         _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
         for mean_s, strike in kinds

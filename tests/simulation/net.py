@@ -1,10 +1,9 @@
-"""A network between clients and the real listener, byte streams that are late, in pieces, or gone.
+"""A simulated network between clients and the real listener: delayed, split and lost byte streams.
 
-What may happen here: bytes arrive in pieces of any size and after any delay, connections overtake one
-another, a connection is cut between any two bytes, both sides learn of that at different times or one of
-them never (half open), a client stops reading, and for a while nothing at all gets through.  What does not
-happen, because TCP sees to it: bytes of one direction of a connection do not change, get lost or overtake
-each other while both ends believe in it.
+Possible faults: bytes arrive in pieces of any size and after any delay, and connections overtake each other.
+A connection is cut between any two bytes. Both sides detect that at different times, or one of them never
+does (half open). A client stops reading, and the whole network is blocked for a while.  Impossible, because
+TCP prevents it: bytes of one direction change, get lost or overtake each other while both ends are connected.
 """
 
 import asyncio
@@ -19,7 +18,10 @@ from tests.simulation.pipes import FIN, RESET, TCP_GIVES_UP_S, NetFaults, Pipe, 
 
 
 class ClientEnd:
-    """A client's end. Set `on_data` and `on_lost` at once; nothing arrives within the same turn."""
+    """The client's end of a connection.
+
+    Set `on_data` and `on_lost` at once, before the next loop iteration.
+    """
 
     def __init__(self, link: "Link") -> None:
         self._link = link
@@ -30,7 +32,7 @@ class ClientEnd:
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether nothing has happened to this connection."""
+        """Return whether no fault has affected this connection."""
         link = self._link
         return not (
             self.closed or link.to_client.vanished or link.to_client.paused or link.to_server.vanished
@@ -42,7 +44,7 @@ class ClientEnd:
             self._link.to_server.send(data)
 
     def close(self, *, reset: bool = False) -> None:
-        """Close in order, or break off."""
+        """Close the connection, or reset it."""
         if self.closed:
             return
         self.closed = True
@@ -53,12 +55,12 @@ class ClientEnd:
             link.at_server(link.network.faults.latency_s, link.transport.peer_gone)
 
     def read_slowly(self, pause_s: float) -> None:
-        """Take nothing for a while."""
+        """Stop reading for a while."""
         self._link.to_client.paused = True
         self._link.at_client(pause_s, self._link.to_client.resume)
 
     def arrive(self, item: Any) -> None:
-        """Give the client what the server sent."""
+        """Pass data of the server to the client."""
         if self.closed:
             return
         if isinstance(item, bytes):
@@ -69,7 +71,7 @@ class ClientEnd:
 
 
 class ClientTransport(asyncio.Transport):
-    """A client's end for a protocol of asyncio."""
+    """A client's end as an asyncio transport."""
 
     def __init__(self, end: ClientEnd, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -83,15 +85,15 @@ class ClientTransport(asyncio.Transport):
         self._end.send(data)
 
     def is_closing(self) -> bool:
-        """Tell whether the connection is closed or lost."""
+        """Return whether the connection is closed or lost."""
         return self._end.closed
 
     def close(self) -> None:
-        """Close in order."""
+        """Close the connection."""
         self._close(reset=False)
 
     def abort(self) -> None:
-        """Break off."""
+        """Reset the connection."""
         self._close(reset=True)
 
     def _close(self, *, reset: bool) -> None:
@@ -101,7 +103,7 @@ class ClientTransport(asyncio.Transport):
 
 
 class Link:
-    """One connection: two pipes, two ends, and what is going to happen to it."""
+    """One connection: two pipes, two ends, and its planned faults."""
 
     def __init__(self, network: "Network", rng: Random, number: int, address: tuple[str, int]) -> None:
         self.network = network
@@ -126,7 +128,7 @@ class Link:
         self.transport: ServerTransport
 
     def accept(self, factory: Callable[[], asyncio.Protocol]) -> None:
-        """Make the listener's end; runs in the listener's context."""
+        """Create the listener's end; runs in the listener's context."""
         protocol = factory()
         self._server_context = contextvars.copy_context()
         self.transport = ServerTransport(self, protocol)
@@ -135,15 +137,15 @@ class Link:
         protocol.connection_made(self.transport)
 
     def at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Call back later, as the client."""
+        """Schedule a callback in the client's context."""
         self.network.loop.call_later(delay_s, callback, *args, context=self._client_context)
 
     def at_server(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
-        """Call back later, as the listener's process."""
+        """Schedule a callback in the context of the listener's process."""
         self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
 
     def break_off(self) -> None:
-        """Cut the connection; if it is to be half open, one of the ends never learns of it."""
+        """Cut the connection; if it is half open, one of the ends never detects that."""
         client_unaware = self._half_open and self.rng.random() < 0.5
         server_unaware = self._half_open and not client_unaware
         if not client_unaware:
@@ -158,7 +160,7 @@ class Link:
 
 
 class Network:
-    """All connections. The listener is whoever listened last on an address."""
+    """All connections. An address belongs to its most recent listener."""
 
     def __init__(self, loop: SimLoop, rng: Random, faults: NetFaults) -> None:
         self.loop = loop
@@ -170,7 +172,7 @@ class Network:
         self._listening: dict[tuple[str, int], _Server] = {}
 
     def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "_Server":
-        """Take connections to an address, in the context of the caller."""
+        """Accept connections to an address, in the context of the caller."""
         if (host, port) in self._listening:
             raise OSError(98, "address in use")
         server = _Server(self, (host, port), factory, contextvars.copy_context())
@@ -178,11 +180,11 @@ class Network:
         return server
 
     def unlisten(self, address: tuple[str, int]) -> None:
-        """Take no more connections to an address."""
+        """Stop accepting connections to an address."""
         self._listening.pop(address, None)
 
     async def connect(self, host: str, port: int) -> ClientEnd:
-        """Connect; ConnectionRefusedError when nobody listens."""
+        """Connect; raises ConnectionRefusedError without a listener."""
         self._numbers += 1
         link = Link(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
         await asyncio.sleep(self.faults.latency_s + max(0.0, self.clogged_until_s - self.loop.time()))
@@ -194,11 +196,11 @@ class Network:
         return link.client
 
     async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> ClientTransport:
-        """Connect a client's protocol; ConnectionRefusedError when nobody listens."""
+        """Connect a client's protocol; raises ConnectionRefusedError without a listener."""
         return ClientTransport(await self.connect(host, port), protocol)
 
     def cut_all(self, address: tuple[str, int]) -> None:
-        """The process that listened on an address has died: clients learn of it soon, or never."""
+        """Drop the connections of a dead process: clients detect that soon, or never."""
         rng = self._rng
         self._listening.pop(address, None)
         links = {link for link in self.links if link.address == address}
@@ -211,13 +213,13 @@ class Network:
                 link.to_client.vanished = True
 
     def clog(self, seconds: float) -> None:
-        """Let nothing through for a while; what is sent meanwhile comes after it."""
+        """Block all traffic for a while; data sent in between arrive afterwards."""
         self.clogged_until_s = max(self.clogged_until_s, self.loop.time() + seconds)
 
 
 @dataclass
 class _Server:
-    """What asyncio's create_server returns, as far as the listener uses it."""
+    """The subset of asyncio's server object that the listener uses."""
 
     network: Network
     address: tuple[str, int]
@@ -225,5 +227,5 @@ class _Server:
     context: contextvars.Context
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self.network.unlisten(self.address)

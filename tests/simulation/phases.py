@@ -1,6 +1,6 @@
-"""What the runs of all kinds have in common: workloads, phases in which they work, and what is judged.
+"""The common part of all kinds of runs: workloads, phases, and checks.
 
-A kind of run says what its world is, and in which order things happen there (`_run`).
+A kind of run defines its world and the order of the phases (`_run`).
 """
 
 import asyncio
@@ -24,17 +24,18 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
 from tests.simulation.world import PATIENCE_S, until
 
-# How many answers everybody gets after healing. The bound on the time this takes leaves room for a client's
-# whole retry (5 attempts of up to 30 s, and the pauses between them) of what it began before.
+# The number of answers for each client after healing. The deadline includes a complete retry of earlier
+# calls: 5 attempts of up to 30 s, and the pauses between them.
 ANSWERS_MIN = 3
 
-# More than clients ask at a time: with room for so many, nothing is put off for want of room.
+# More operations than clients have in progress. With such a queue, no operation is deferred for lack of
+# space.
 OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass
 class Outcome:
-    """What a run did, and what was wrong with it: None if nothing."""
+    """The figures of a run, and its violation; None if there is none."""
 
     # A plan of that kind of run.
     plan: Any
@@ -46,7 +47,7 @@ class Outcome:
     damages: int = 0
     pauses: int = 0
     virtual_s: float = 0.0
-    # Share-partitions on which the strict judge gave up, of how many.
+    # The share-partitions on which the strict checker gave up, and their total.
     given_up: int = 0
     keys: int = 0
     trace: str = ""
@@ -87,34 +88,30 @@ class Simulation:
             for partition in range(load.partitions)
         ]
 
-    # What a kind of run says.
-
     @property
     def _history(self) -> History:
-        """What clients asked and were told."""
+        """The requests and responses of all clients."""
         raise NotImplementedError
 
     async def _run(self) -> None:
-        """Let all phases pass."""
+        """Run all phases."""
         raise NotImplementedError
 
     def _judge(self) -> int:
-        """Hold the history against every promise; return on how many share-partitions the judge gave up."""
+        """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
         return judge(self._history, self._topic_known)
 
     def _count(self, outcome: Outcome) -> None:
-        """Add what befell the world."""
+        """Add the number of injected faults to the outcome."""
         raise NotImplementedError
 
     def _health(self) -> object:
-        """Return why somebody may not be ready."""
+        """Return the reasons why a coordinator is not ready."""
         raise NotImplementedError
 
     async def _rest(self) -> None:
-        """Let all calls end, and what serves them get ready."""
+        """Wait until all calls have ended and the coordinators are ready."""
         raise NotImplementedError
-
-    # The run.
 
     def run(self) -> Outcome:
         """Run to the end, or to the first violation."""
@@ -123,7 +120,7 @@ class Simulation:
             try:
                 self.loop.run_until_complete(self._run())
             except Exception as violation:
-                # A defect of the simulator's own is to be seen with its seed, too.
+                # A defect of the simulator itself is reported with its seed, too.
                 outcome.violation = violation
             finally:
                 self._end()
@@ -152,8 +149,6 @@ class Simulation:
 
     def _topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
-
-    # Phases.
 
     async def _work_until(self, until_s: float, ops: int) -> None:
         history = self._history
@@ -195,7 +190,7 @@ class Simulation:
         return [worker.name for worker in workers]
 
     async def _live(self, workers: list[str]) -> None:
-        """Demand that everybody gets on, and that nobody is put off without a reason."""
+        """Check that every client makes progress, and that no operation is deferred without a reason."""
         cluster, load, history = self._cluster, self.plan.load, self._history
         await self._rest()
         cluster.gate.set()
@@ -219,7 +214,7 @@ class Simulation:
         await until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are under way")
 
     async def _read_everything(self) -> None:
-        """Ask for the state of everything, so that the judges see it."""
+        """Read the state of all share-partitions, so that the checkers see it."""
         clients, peers = self._cluster.clients, {}
         try:
             for node in dict.fromkeys(map(clients.home_of, self._keys)):
@@ -239,7 +234,7 @@ class Simulation:
 
 @contextmanager
 def _errors_logged() -> Iterator[list[BaseException]]:
-    """Collect what the product logs with a traceback: it went on, but something in it is broken."""
+    """Collect exceptions that the product logs as errors: it continued, but has a defect."""
     errors: list[BaseException] = []
 
     class Collector(logging.Handler):

@@ -1,4 +1,4 @@
-"""The two directions of a simulated connection, and the end of it that a protocol of asyncio talks to."""
+"""The two directions of a simulated connection, and its server end as an asyncio transport."""
 
 import asyncio
 import contextvars
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.simulation.net import Link
 
-# How long TCP sends again what nobody confirms before it gives a connection up.
+# The time for which TCP retransmits without an acknowledgement before it closes a connection.
 TCP_GIVES_UP_S = 900.0
 
 FIN = object()
@@ -19,7 +19,7 @@ RESET = object()
 
 @dataclass(frozen=True)
 class NetFaults:
-    """Rates are per connection. Times in seconds, means of exponential delays where they are random."""
+    """Rates are per connection. Times are in seconds; random times are means of exponential delays."""
 
     latency_s: float = 0.001
     jitter_s: float = 0.0
@@ -29,23 +29,22 @@ class NetFaults:
     cut_after_bytes: int = 4_000
     stall_rate: float = 0.0
     stall_s: float = 1.0
-    # What the system's send buffer takes before the transport has to hold bytes itself, and how many it holds
-    # before it asks its protocol to pause.
+    # The size of the system's send buffer, and of the transport's own buffer before it pauses its protocol.
     send_buffer_bytes: int = 65_536
     high_water_bytes: int = 65_536
 
 
 class Pipe:
-    """One direction of a connection: chunks in order, each delivered at its time, into `sink`."""
+    """One direction of a connection: chunks in order, each delivered at its time to `sink`."""
 
     def __init__(
         self, link: "Link", context: contextvars.Context, sink: Callable[[Any], None], cut_after: int | None
     ) -> None:
         self.link = link
         self.in_flight = 0
-        # Nothing arrives any more, and the sender does not know.
+        # No data arrives any more, and the sender does not detect that.
         self.vanished = False
-        # The reader has gone: nothing that is sent takes room any more.
+        # The reader has closed: sent data no longer uses buffer space.
         self.discarding = False
         self.paused = False
         self.on_delivered: Callable[[], None] | None = None
@@ -57,7 +56,7 @@ class Pipe:
         self._last_s = 0.0
 
     def send(self, data: bytes) -> None:
-        """Take bytes; pieces of them arrive later."""
+        """Accept bytes; pieces of them arrive later."""
         if self.discarding:
             return
         self.in_flight += len(data)
@@ -70,25 +69,25 @@ class Pipe:
             data = data[piece:]
 
     def finish(self, item: object = FIN) -> None:
-        """Let the other end know, behind the last byte, that nothing more comes."""
+        """Signal the end of the stream to the other end, after the last byte."""
         self._schedule(item)
 
     def discard(self) -> None:
-        """Drop what is under way and all that is sent from now on: the reader has gone."""
+        """Drop data in flight and all later data, because the reader has closed."""
         self.discarding = True
         self.in_flight = 0
 
     def _schedule(self, item: Any) -> None:
         network = self.link.network
         loop, rng, faults = network.loop, self.link.rng, network.faults
-        # Never quite the same: what happens to several connections at one instant happens in the order of a
-        # set, which is another one each time.
+        # Random, so that events of several connections never coincide. Coinciding events would run in the
+        # order of a set, which differs in each process.
         delay_s = faults.latency_s * rng.uniform(0.9, 1.1) + (
             rng.expovariate(1 / faults.jitter_s) if faults.jitter_s else 0.0
         )
         if rng.random() < faults.stall_rate:
             delay_s += rng.expovariate(1 / faults.stall_s)
-        # A hair later than the chunk before: the order on a connection is fixed.
+        # Slightly later than the previous chunk, which fixes the order on a connection.
         self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.clogged_until_s + delay_s)
         loop.call_at(self._last_s, self._arrive, item, context=self._context)
 
@@ -100,12 +99,12 @@ class Pipe:
             self.deliver()
 
     def resume(self) -> None:
-        """Hand over what arrived while nobody read."""
+        """Deliver the data that arrived while reading was paused."""
         self.paused = False
         self.link.network.loop.call_soon(self.deliver, context=self._context)
 
     def deliver(self) -> None:
-        """Hand over what has arrived, unless the reader pauses in between."""
+        """Deliver the data that has arrived, unless the reader pauses in between."""
         while self._arrived and not (self.paused or self.vanished or self.discarding):
             item = self._arrived.popleft()
             if isinstance(item, bytes):
@@ -118,7 +117,7 @@ class Pipe:
                 self._sink(item)
 
     def _cut(self, item: bytes) -> bytes:
-        """Return what of a chunk comes through: nothing behind the place where the connection is cut."""
+        """Return the part of a chunk before the position of the cut."""
         if self._was_cut:
             return b""
         if self._cut_after is None:
@@ -133,7 +132,7 @@ class Pipe:
 
 
 class ServerTransport(asyncio.Transport):
-    """The listener's end: what its protocol sees as a TCP transport."""
+    """The listener's end as a TCP transport for its protocol."""
 
     def __init__(self, link: "Link", protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -143,8 +142,6 @@ class ServerTransport(asyncio.Transport):
         self._lost = False
         self._writing_paused = False
         self._peer_gone = False
-
-    # What a protocol calls.
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
         """Send bytes, unless closing."""
@@ -159,15 +156,15 @@ class ServerTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that the system has not taken yet."""
+        """Return the bytes that exceed the system's send buffer."""
         return max(0, self._link.to_client.in_flight - self._faults.send_buffer_bytes)
 
     def is_closing(self) -> bool:
-        """Tell whether close was called or the connection lost."""
+        """Return whether the transport is closing or lost."""
         return self._closing or self._lost
 
     def close(self) -> None:
-        """Read no more; be lost when what was written has gone out."""
+        """Stop reading; close the connection when the written data has been sent."""
         if self._closing or self._lost:
             return
         self._closing = True
@@ -175,30 +172,28 @@ class ServerTransport(asyncio.Transport):
             self._lose_soon(None)
 
     def abort(self) -> None:
-        """Be lost at once."""
+        """Close the connection at once."""
         self._closing = True
         self._lose_soon(None)
 
     def pause_reading(self) -> None:
-        """Hold back what arrives."""
+        """Defer arriving data."""
         assert not self._closing
         assert not self._link.to_server.paused, "reading is paused twice"
         self._link.to_server.paused = True
 
     def resume_reading(self) -> None:
-        """Hand on what arrived."""
+        """Deliver the deferred data."""
         assert not self._closing
         assert self._link.to_server.paused, "reading is resumed twice"
         self._link.to_server.resume()
-
-    # What the network calls.
 
     @property
     def _faults(self) -> NetFaults:
         return self._link.network.faults
 
     def arrive(self, item: Any) -> None:
-        """Give the protocol what the client sent."""
+        """Pass data of the client to the protocol."""
         if self._closing or self._lost:
             return
         if item is RESET:
@@ -210,7 +205,7 @@ class ServerTransport(asyncio.Transport):
             self._protocol.data_received(item)
 
     def delivered(self) -> None:
-        """Note that the client has taken bytes."""
+        """Resume the protocol when the client has received enough bytes."""
         if self._lost:
             return
         if self._writing_paused and self.get_write_buffer_size() <= self._faults.high_water_bytes // 4:
@@ -220,14 +215,14 @@ class ServerTransport(asyncio.Transport):
             self._lose_soon(None)
 
     def peer_gone(self) -> None:
-        """Note that the client's socket is gone: writes fail from now on, those under way too."""
+        """Handle the close of the client's socket: all writes fail, including those in progress."""
         if self.get_write_buffer_size():
             self._lose(ConnectionResetError("reset by the client"))
         self._peer_gone = True
         self._link.to_client.discard()
 
     def give_up(self) -> None:
-        """Be lost if TCP has sent in vain; called from time to time on a half-open connection."""
+        """Close a half-open connection if TCP retransmits in vain; repeats periodically."""
         if self._link.to_client.in_flight or self._closing:
             self._lose(TimeoutError("the client confirms nothing"))
         elif not self._lost:

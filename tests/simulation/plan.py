@@ -1,8 +1,8 @@
-"""What is drawn from the seed before a run begins: sizes, limits, load, and which faults come how often.
+"""Draw the plan of a run from its seed: sizes, limits, load, and the rates of faults.
 
-Each kind of fault is off in about half of the runs, and the rates of the others span orders of magnitude: a
-defect that shows only under one fault, or only on a quiet shard, is drowned in a run that has everything at
-once.
+Each kind of fault is disabled in about half of the runs, and the rates of the others span orders of
+magnitude. If all faults were always enabled, defects that need a single fault or a quiet shard would not
+appear.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,14 +17,14 @@ from tests.simulation.disk import DiskFaults
 from tests.simulation.log import LogFaults
 from tests.simulation.pipes import NetFaults
 
-# Virtual time that the faulty phase takes at most, unless somebody asks for more.
+# The default bound for the virtual time of the faulty phase.
 FAULTY_S = 120.0
 OPS_MAX = 350
 
 
 @dataclass(frozen=True)
 class Load:
-    """Who asks what, and how fast. Times in seconds, means of exponential pauses."""
+    """The clients and their rates. Times are means of exponential pauses, in seconds."""
 
     groups: int = 1
     topics: int = 1
@@ -35,15 +35,15 @@ class Load:
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
     reset_s: float = 20.0
-    # How long what was deleted stays deleted.
+    # The time for which deleted state stays deleted.
     gone_s: float = 1.0
     look_s: float = 5.0
-    # Somebody who looks at everything and changes nothing. None: nobody.
+    # The interval of clients that read all state and change nothing. None: no such clients.
     watch_s: float | None = None
     watchers: int = 1
-    # How often these ask for a summary. To read may mean to write, where the reader's leader epoch is new.
+    # The rate of summaries among their requests. A read with a new leader epoch writes.
     summary_rate: float = 0.5
-    # Callers of our own client library. Each has so many calls under way at a time.
+    # Callers of the client library, and the number of concurrent calls of each.
     library_users: int = 0
     library_calls: int = 3
     strangers: int = 1
@@ -57,12 +57,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Nemesis:
-    """What befalls the process and the machine, and how often. None: never. Times in seconds, means."""
+    """The faults of the process and the machine, and their mean intervals in seconds. None: never."""
 
     crash_s: float | None = None
-    # How many crashes are followed by another one within moments.
+    # The share of crashes that are followed by another crash within moments.
     crash_again_rate: float = 0.0
-    # How many starts and stops are cut short by another crash.
+    # The share of starts and stops that are interrupted by another crash.
     interrupt_rate: float = 0.0
     stop_s: float | None = None
     down_s: float = 0.5
@@ -78,7 +78,7 @@ class Nemesis:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a run that is decided before it begins."""
+    """All parameters of a run."""
 
     seed: int
     log: str = "port"
@@ -93,7 +93,7 @@ class Plan:
     log_faults: LogFaults = field(default_factory=LogFaults)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
-    # How many of the crashes leave a flipped bit on the disk.
+    # The share of crashes that leave a flipped bit on the disk.
     damage_rate: float = 0.0
     policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
@@ -104,15 +104,15 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """Say in a word what this run is about."""
+        """The kind of the run for messages: the kind of its log."""
         return self.log
 
     @property
     def late_s(self) -> float:
-        """After so long an operation that was asked for can have no effect any more.
+        """The seconds after which a request can have no effect any more.
 
-        The coordinator begins nothing that is older than `request_age_max_s`; before that comes the way
-        there, and after that the append.
+        The coordinator starts no operation that is older than `request_age_max_s`. The sum adds the delivery
+        of the request before that, and the append after it.
         """
         net, logs, nemesis = self.net, self.log_faults, self.nemesis
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
@@ -123,29 +123,29 @@ class Plan:
 
     @property
     def answers_in_time(self) -> bool:
-        """Tell whether every request on a sound connection must be answered before its client gives up."""
+        """Return whether every request on a sound connection must be answered before its client's timeout."""
         return (
             self.nemesis.clog_s is None
             and self.nemesis.suspend_s is None
             and not self.net.stall_rate
-            # With little room for all, those who never finish a frame are waited for.
+            # With little request memory, incomplete frames of hostile clients delay other clients.
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
     def for_another_life(self, rng: Random) -> "Plan":
-        """Return the same, with another configuration now and then, as after an operator's change."""
+        """Return the plan for the next process, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
         return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
 
     def healed(self) -> "Plan":
-        """Return the same without faults."""
+        """Return the same plan without faults."""
         quick = NetFaults(
             latency_s=self.net.latency_s,
             send_buffer_bytes=self.net.send_buffer_bytes,
             high_water_bytes=self.net.high_water_bytes,
         )
-        # An append that takes longer than a write may wait would never be answered.
+        # An append must be faster than the write timeout, or no write would succeed.
         append_s = min(self.log_faults.append_s, self.runtime_limits.write_timeout_s / 50)
         calm = LogFaults(append_s=append_s, has_lease=self.log_faults.has_lease)
         sound = DiskFaults(
@@ -155,7 +155,7 @@ class Plan:
 
 
 def draw_log_uniform(rng: Random, low: float, high: float) -> float:
-    """Draw a number whose logarithm is even between two bounds."""
+    """Draw a number with a log-uniform distribution."""
     return exp(rng.uniform(log(low), log(high)))
 
 
@@ -165,12 +165,12 @@ def draw_rate(rng: Random, low: float, high: float, chance: float = 0.5) -> floa
 
 
 def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> float | None:
-    """Draw a mean time between two of something, or None for never."""
+    """Draw a mean interval, or None for never."""
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
 def draw(seed: int, *, minutes: float | None = None) -> Plan:
-    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+    """Draw a plan. `minutes` sets the length of the faulty phase and removes the bound of operations."""
     rng = Random(seed)
     plan = Plan(
         seed,
@@ -198,7 +198,7 @@ def draw(seed: int, *, minutes: float | None = None) -> Plan:
 
 
 def draw_policy(rng: Random) -> SnapshotPolicy:
-    """Draw when snapshots are written."""
+    """Draw the policy for snapshots."""
     return SnapshotPolicy(
         updates_max=rng.choice((0, 1, 3, 10, 500)), update_bytes_min=rng.choice((1, 300, 16_384))
     )
@@ -209,7 +209,7 @@ def _draw_segment_bytes(rng: Random) -> int:
 
 
 def draw_load(rng: Random) -> Load:
-    """Draw who asks what."""
+    """Draw the clients and their rates."""
     return Load(
         groups=rng.randrange(1, 3),
         topics=rng.randrange(1, 3),
@@ -253,7 +253,7 @@ def _draw_nemesis(rng: Random) -> Nemesis:
 
 
 def draw_net(rng: Random) -> NetFaults:
-    """Draw what the network does to connections."""
+    """Draw the network faults."""
     return NetFaults(
         latency_s=draw_log_uniform(rng, 0.0001, 0.05),
         jitter_s=draw_rate(rng, 0.0001, 0.5),
@@ -298,7 +298,7 @@ def _draw_disk(rng: Random) -> DiskFaults:
 
 
 def draw_runtime_limits(rng: Random) -> RuntimeLimits:
-    """Draw the bounds of the runtime."""
+    """Draw the limits of the runtime."""
     return RuntimeLimits(
         queued_operations_max=rng.choice((3, 20, 100_000)),
         operations_per_append_max=rng.choice((1, 3, 4_096)),
@@ -313,8 +313,8 @@ def draw_runtime_limits(rng: Random) -> RuntimeLimits:
 
 def _draw_server_limits(rng: Random) -> ServerLimits:
     frame_bytes_max = rng.choice((4_096, 16 << 20))
-    # Where few connections are allowed, those of clients that vanished must have been noticed by the time
-    # that nothing is wrong any more (`late_s` is above request_age_max_s), or there is none for anybody.
+    # With few permitted connections, vanished clients must be detected before the faults end. `late_s`, which
+    # is above request_age_max_s, bounds that time. Otherwise no connection would be free.
     connections_max = rng.choice((30, 2_000))
     idle_max_s = 12.0 if connections_max == 30 else 600.0
     return ServerLimits(

@@ -1,7 +1,7 @@
-"""One life of the coordinator's process: made of the product's own parts, over simulated surroundings.
+"""One run of the coordinator's process: the product's own parts on simulated surroundings.
 
-What a process keeps in memory dies with it; its log lives on in a `Storage`.  A crash may come between any
-two callbacks.
+The memory of a process is lost with it; its log remains in a `Storage`.  A crash may happen between any two
+callbacks.
 """
 
 import asyncio
@@ -26,51 +26,51 @@ NODE_ID_FIRST = 1_000_000
 
 
 class Interrupted(Exception):
-    """Something was not done in time, and the process is about to die in the midst of it."""
+    """A start or stop exceeded its limit, so the process is killed during it."""
 
 
 class SimClock:
-    """The wall clock: it goes with virtual time, and jumps when told to."""
+    """The wall clock: it follows virtual time, and tests can shift it."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.ahead_ms = 1_700_000_000_000
 
     def now_ms(self) -> int:
-        """Return milliseconds since 1970, or what this clock takes for it."""
+        """Return milliseconds since 1970, including the shift."""
         return self.ahead_ms + round(self._loop.time() * 1_000)
 
 
 class Storage(Protocol):
-    """What outlives the process: the disk, or what stands for it."""
+    """The data that outlives the process: a disk or a simulated log."""
 
     def attach(self, plan: Plan) -> StateLog:
-        """Make the log for a new process."""
+        """Create the log for a new process."""
         ...
 
     def crash(self) -> None:
-        """Lose what a death of the process (or machine) loses, and let go of the process that died."""
+        """Lose the data that a death of the process (or machine) loses, and release its lock."""
         ...
 
     def change(self, plan: Plan) -> None:
-        """Have the faults of a plan from now on."""
+        """Apply the faults of a plan from now on."""
         ...
 
     def fill(self, full: bool) -> None:
-        """Have no room for more, or have room again."""
+        """Fill the storage, or free it again."""
         ...
 
     def opened(self) -> None:
-        """Go on: the log was opened and found nothing wrong."""
+        """Handle a successful open of the log."""
         ...
 
     def restore(self, error: LogDamaged) -> None:
-        """Undo the damage that the log noticed; raise Violation if there was none."""
+        """Undo damage that the log detected; raise Violation if there was none."""
         ...
 
 
 class CoordinatorProcess:
-    """A coordinator from start to crash or stop."""
+    """A coordinator from its start to its crash or stop."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class CoordinatorProcess:
         self._process = Process(f"coordinator {number}")
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all parts as the composition root does, if that is done in time; else raise Interrupted.
+        """Start all parts in the product's order within `limit_s`; else raise Interrupted.
 
-        Raises LogError when the log cannot be opened.
+        Raises LogError if the log cannot be opened.
         """
         await self.run_in_process(self._start, limit_s)
 
@@ -127,7 +127,7 @@ class CoordinatorProcess:
         await self.listener.start(ADDRESS)
 
     async def stop(self, limit_s: float | None = None) -> None:
-        """Stop in order, as on SIGTERM, if that is done in time; else raise Interrupted."""
+        """Stop like after SIGTERM within `limit_s`; else raise Interrupted."""
         await self.run_in_process(self._stop, limit_s)
         await self._loop.kill(self._process)
 
@@ -138,7 +138,7 @@ class CoordinatorProcess:
         await self.runtime.stop()
 
     async def crash(self) -> None:
-        """Die now."""
+        """Kill the process."""
         self._storage.crash()
         self._loop.network.cut_all(ADDRESS)
         await self._loop.kill(self._process)
@@ -146,9 +146,9 @@ class CoordinatorProcess:
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
-        """Run a coroutine as part of the process: what it begins dies with the process.
+        """Run a coroutine as part of the process: its tasks end with the process.
 
-        Raises Interrupted when it is not done in time; then it goes on until the process is killed.
+        Raises Interrupted after `limit_s`; the coroutine then continues until the process is killed.
         """
         token = PROCESS.set(self._process)
         try:

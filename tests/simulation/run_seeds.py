@@ -1,4 +1,4 @@
-"""Runs of seeds, one after the other or on all cores, and what is said about those that went wrong."""
+"""Run seeds in sequence or on all cores, and format the violations."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,21 +14,21 @@ from tests.simulation.simulator import Simulator
 
 
 def run_alone(seed: int, minutes: float | None = None) -> Outcome:
-    """Run one coordinator, on a log of its own."""
+    """Run a single coordinator with its own log."""
     return Simulator(draw(seed, minutes=minutes)).run()
 
 
 def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
-    """Run several coordinators, on a Kafka cluster."""
+    """Run several coordinators on a Kafka cluster."""
     return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
 
 
-# What is simulated. A seed means another run for each kind.
+# The kinds of simulation. A seed determines a different run for each kind.
 KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
 
 
 def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
-    """Run one seed; return what is wrong and how to see it again, or None."""
+    """Run one seed; return its violation and the command for a replay, or None."""
     outcome = KINDS[kind](seed, minutes)
     if outcome.violation is None:
         return None
@@ -40,7 +40,7 @@ def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
 
 
 def verdicts(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
-    """Run seeds on all cores; yield what is wrong, in the order of the seeds."""
+    """Run seeds on all cores; yield the violations in the order of the seeds."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

@@ -1,7 +1,7 @@
-"""Seeds that are run each time. What a seed does changes with the plan that is drawn from it."""
+"""The seeds of the regular test runs. The effect of a seed changes when the plan draws other values."""
 
-# A few for each kind of run, of which the larger ones once found something. Of several coordinators, the last
-# row has two for each situation.
+# A few seeds for each kind; the larger ones once found a defect. For several coordinators, the last row has
+# two seeds for each situation.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
@@ -10,14 +10,14 @@ FIXED = {
     ),
 }
 
-# Those that are run with all tests; thousands of others are tried by `python -m tests.simulation`.
+# The seeds of the complete test run; `python -m tests.simulation` tries thousands of others.
 RANGES = {
     "alone": range(10_000, 10_080),
     "kafka": range(20_000, 20_080),
 }
 
-# Where to look first for a seed that notices a breakage; without one all are tried, from 1 up. Each run
-# that has to look further says what it found.
+# The first seed to try for each mutant; without an entry, all seeds are tried from 1 on. A run that needs
+# another seed prints it.
 NOTICED_BY = {
     "writes_nothing": 2,
     "deletes_in_memory_only": 2,
@@ -62,5 +62,5 @@ NOTICED_BY = {
     "prunes_what_tells_the_owner_epoch": 67,
 }
 
-# Those that it takes more than the usual time for to show: virtual minutes.
+# The virtual minutes for mutants that need more than the usual time.
 NOTICED_AFTER = {"never_writes_anything_anew": 4.0}

@@ -1,8 +1,8 @@
-"""A run: build a world from a plan, let it go wrong for a while, heal it, and judge what happened.
+"""Run a plan: build a world, inject faults for a while, remove them, and check the history.
 
-First *safety*: clients at work while connections break, the log fails, clocks jump and processes die, with a
-few quiet points in between.  At a quiet point nothing is under way, so that what is in memory must be what
-the log says.  Then *liveness*: everything is healed, and every client must get answers within a bound of
+The first phase checks *safety*. Clients work while connections break, the log fails, clocks jump and
+processes die. At a few quiet points in between, no operation is in progress, so memory must equal the log.
+The second phase checks *liveness*: all faults end, and every client must get answers within a bound of
 virtual time.
 """
 
@@ -26,7 +26,7 @@ MakeStorage = Callable[[Plan, Random], Storage]
 
 
 class Simulator(Simulation):
-    """One coordinator and its clients."""
+    """A run of one coordinator and its clients."""
 
     def __init__(self, plan: Plan, make: MakeStorage = make_storage) -> None:
         super().__init__(plan)
@@ -43,8 +43,6 @@ class Simulator(Simulation):
     def _health(self) -> object:
         process = self._world.process
         return None if process is None else process.runtime.health()
-
-    # Phases.
 
     async def _run(self) -> None:
         plan, world = self.plan, self._world
@@ -79,10 +77,10 @@ class Simulator(Simulation):
         world.journal_is_not_too_big()
 
     async def _close_what_is_late(self) -> None:
-        """Hold the coordinator to beginning nothing late.
+        """Close old unknown operations periodically: the coordinator must not start anything late.
 
-        While the log takes no writes, what it was given before may be on the disk or not. That is settled
-        when it takes them again; until then nobody can have written anything else.
+        While the log accepts no writes, earlier appends may be on the disk or not. That is decided when it
+        accepts writes again; until then no other write can succeed.
         """
         while True:
             await asyncio.sleep(1.0)
@@ -92,7 +90,7 @@ class Simulator(Simulation):
             self._world.history.close_unknown(self.loop.time(), self.loop.time() - self.plan.late_s)
 
     async def _rest(self) -> None:
-        """Let all calls end and the coordinator get ready."""
+        """Wait until all calls have ended and the coordinator is ready."""
         world, cluster = self._world, self._cluster
         cluster.gate.clear()
         await self._until_nobody_asks()
@@ -100,11 +98,11 @@ class Simulator(Simulation):
         process = world.process
         assert process is not None
         await until(lambda: not process.runtime.health(), process.runtime.health, READY_BY_S)
-        # Connections without anybody at their other end have time to be noticed.
+        # Time to detect connections whose client has vanished.
         await asyncio.sleep(self.plan.late_s)
 
     async def _quiet_point(self) -> None:
-        """Let everything come to rest, compare memory with the log, and read all of it."""
+        """Wait until no operation is in progress, compare memory with the log, and read all state."""
         world, cluster, was_faulty = self._world, self._cluster, self._world.faulty
         world.stop_faults()
         cluster.gate.clear()
@@ -127,7 +125,7 @@ class Simulator(Simulation):
 
 
 def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:
-    """Return what clients see of states: a job may write snapshots of them at any time."""
+    """Return the part of the states that clients see; maintenance jobs may write snapshots at any time."""
     return {
         key: (state.state_epoch, state.leader_epoch_max, state.start_offset, state.batches)
         for key, state in states.items()

@@ -1,4 +1,4 @@
-"""Every judge can say no: each gets a history that breaks its promise, and one that only looks like it."""
+"""Each checker refuses a history that breaks its promise, and accepts a similar valid history."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
 
 
 class Script:
-    """A history, told operation by operation. Without `end`, an operation is over before the next begins."""
+    """A history of scripted operations. Without `end`, an operation ends before the next one begins."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -41,7 +41,7 @@ class Script:
 
     def begin(self, kind: str, *parts: Any) -> Operation:
         self._now_s += 1.0
-        # Operations at the same time come from different connections.
+        # Concurrent operations come from different connections.
         self._connections += 1
         return self.history.invoke(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
@@ -102,7 +102,7 @@ def refuses(judge: Judge, script: Script) -> None:
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
-def test_an_acknowledged_write_that_is_gone(judge: Judge) -> None:
+def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize()
     script.write((0, 4, 2, 1))
@@ -114,7 +114,7 @@ def test_an_acknowledged_write_that_is_gone(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
-def test_an_acknowledged_start_offset_that_is_gone(judge: Judge) -> None:
+def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize()
     script.write(start_offset=7)
@@ -125,7 +125,7 @@ def test_an_acknowledged_start_offset_that_is_gone(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
-def test_a_write_may_be_gone_after_a_reset(judge: Judge) -> None:
+def test_write_may_be_lost_after_reset(judge: Judge) -> None:
     script = Script()
     script.initialize()
     script.write((0, 4, 2, 1))
@@ -135,7 +135,7 @@ def test_a_write_may_be_gone_after_a_reset(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [refused_is_invisible, linearizable])
-def test_a_refused_write_that_shows(judge: Judge) -> None:
+def test_visible_refused_write_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize()
     script.read(leader_epoch=5)
@@ -147,7 +147,7 @@ def test_a_refused_write_that_shows(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
-def test_a_leader_that_is_not_fenced(judge: Judge) -> None:
+def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize()
     script.read(leader_epoch=5)
@@ -158,7 +158,7 @@ def test_a_leader_that_is_not_fenced(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
-def test_a_state_epoch_that_falls(judge: Judge) -> None:
+def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize(state_epoch=3)
     script.summary(state_epoch=3)
@@ -168,7 +168,7 @@ def test_a_state_epoch_that_falls(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
-def test_epochs_may_begin_again_after_a_deletion(judge: Judge) -> None:
+def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
     script = Script()
     script.initialize(state_epoch=3)
     script.read(state_epoch=3, leader_epoch=5)
@@ -179,7 +179,7 @@ def test_epochs_may_begin_again_after_a_deletion(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("judge", [start_offset_never_falls, linearizable])
-def test_a_start_offset_that_falls(judge: Judge) -> None:
+def test_decreased_start_offset_is_refused(judge: Judge) -> None:
     script = Script()
     script.initialize(start_offset=7)
     script.summary(start_offset=7)
@@ -199,7 +199,7 @@ def test_a_start_offset_that_falls(judge: Judge) -> None:
     ],
     ids=["order", "overlap", "not merged", "inverted", "below the start offset"],
 )
-def test_a_read_out_of_shape(batches: list[tuple[int, int, int, int]]) -> None:
+def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int, int]]) -> None:
     script = Script()
     script.read((0, 4, 2, 1), (5, 9, 0, 1), (11, 12, 0, 1))
     accepts(answers_well_formed, script)
@@ -207,10 +207,7 @@ def test_a_read_out_of_shape(batches: list[tuple[int, int, int, int]]) -> None:
     refuses(answers_well_formed, script)
 
 
-# The strict judge, where outcomes are unknown.
-
-
-def test_an_unanswered_write_may_show_or_not_but_not_both_ways() -> None:
+def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
     for shows in (True, False):
         script = Script()
         script.initialize()
@@ -225,7 +222,7 @@ def test_an_unanswered_write_may_show_or_not_but_not_both_ways() -> None:
     refuses(linearizable, script)
 
 
-def test_an_unanswered_write_may_show_late_but_not_after_its_deadline() -> None:
+def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
     script = Script()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
@@ -241,7 +238,7 @@ def test_an_unanswered_write_may_show_late_but_not_after_its_deadline() -> None:
     refuses(linearizable, script)
 
 
-def test_an_unsure_answer_is_no_answer() -> None:
+def test_retriable_error_is_an_unknown_outcome() -> None:
     script = Script()
     script.initialize()
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
@@ -250,7 +247,7 @@ def test_an_unsure_answer_is_no_answer() -> None:
     accepts(linearizable, script)
 
 
-def test_an_unanswered_write_shows_as_a_whole() -> None:
+def test_unanswered_write_shows_completely() -> None:
     script = Script()
     script.initialize()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
@@ -258,7 +255,7 @@ def test_an_unanswered_write_shows_as_a_whole() -> None:
     refuses(linearizable, script)
 
 
-def test_a_read_may_not_go_back_between_overlapping_operations() -> None:
+def test_read_may_not_go_back_during_overlapping_write() -> None:
     script = Script()
     script.initialize()
     write = script.begin_write((0, 0, 2, 1))
@@ -268,11 +265,11 @@ def test_a_read_may_not_go_back_between_overlapping_operations() -> None:
     refuses(linearizable, script)
 
 
-def test_an_old_leader_may_have_written_before_it_was_fenced() -> None:
+def test_old_leader_may_have_written_before_it_was_fenced() -> None:
     script = Script()
     script.initialize()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
-    # An unanswered read of a newer leader fences the write; it may have come before.
+    # An unanswered read of a newer leader fences the write; the write may have come before.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     accepts(linearizable, script)
@@ -284,7 +281,7 @@ def test_an_old_leader_may_have_written_before_it_was_fenced() -> None:
     refuses(linearizable, script)
 
 
-def test_the_complete_count_follows_the_start_offset() -> None:
+def test_complete_count_follows_start_offset() -> None:
     script = Script()
     script.initialize()
     script.write(start_offset=5, delivery_complete_count=3)
@@ -294,7 +291,7 @@ def test_the_complete_count_follows_the_start_offset() -> None:
     refuses(linearizable, script)
 
 
-def test_a_summary_may_show_an_unanswered_write() -> None:
+def test_summary_may_show_unanswered_write() -> None:
     script = Script()
     script.initialize()
     script.begin_write(start_offset=5, delivery_complete_count=3)
@@ -305,12 +302,12 @@ def test_a_summary_may_show_an_unanswered_write() -> None:
     refuses(linearizable, script)
 
 
-def test_an_unanswered_write_may_make_a_repeated_initialise_begin_anew() -> None:
+def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script = Script()
     script.initialize()
     script.read(leader_epoch=3)
     script.begin_write((0, 0, 2, 1), leader_epoch=3)
-    # Nothing is known to have been written, so this might be a repetition; the summary shows that it is not.
+    # No write is known, so this may be a repetition; the summary shows that it is a reset.
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
@@ -323,8 +320,8 @@ def test_an_unanswered_write_may_make_a_repeated_initialise_begin_anew() -> None
     refuses(linearizable, script)
 
 
-def test_a_write_that_was_begun_anew_over_leaves_the_state_as_if_it_had_never_been() -> None:
-    # Seed 9001467: the second initialise is no repetition, because the write came before it.
+def test_write_before_reset_leaves_no_trace() -> None:
+    # Seed 9001467: the second initialize is not a repetition, because the write came before it.
     for begins_anew in (True, False):
         script = Script()
         script.initialize()
@@ -336,8 +333,8 @@ def test_a_write_that_was_begun_anew_over_leaves_the_state_as_if_it_had_never_be
         (accepts if begins_anew else refuses)(linearizable, script)
 
 
-def test_a_read_does_not_tell_the_complete_count_of_an_unanswered_write() -> None:
-    # Seed 379637292585: its batches were there before, so a read shows nothing of it, and ends it.
+def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
+    # Seed 379637292585: its batches existed before, so a read shows none of them, and ends the write.
     script = Script()
     script.initialize()
     script.write((0, 0, 2, 1), delivery_complete_count=1)
@@ -350,7 +347,7 @@ def test_a_read_does_not_tell_the_complete_count_of_an_unanswered_write() -> Non
     refuses(linearizable, script)
 
 
-def test_operations_of_one_connection_take_effect_in_their_order() -> None:
+def test_operations_of_one_connection_take_effect_in_order() -> None:
     def script_of(connection: str) -> Script:
         script = Script()
         script.initialize()

@@ -1,4 +1,4 @@
-"""A seed's story is the same whether fast-path writes go the compiled way or the general one."""
+"""A seed has the same trace with the compiled fast path and with the Python implementation."""
 
 import pytest
 
@@ -12,7 +12,9 @@ compiled = pytest.importorskip(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [3, 5, 8])
-def test_both_ways_tell_the_same_story(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_and_python_write_have_same_trace(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = []
     for module in (compiled, None):
         monkeypatch.setattr(fastpath, "compiled", module)

@@ -1,4 +1,4 @@
-"""Virtual time: nothing waits, order is fixed, and a process that was killed does nothing more."""
+"""Virtual time: no real waiting, a fixed order, and no callbacks of killed processes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ def loop() -> Iterator[SimLoop]:
     loop.close()
 
 
-def test_sleeping_moves_the_clock(loop: SimLoop) -> None:
+def test_sleep_advances_clock(loop: SimLoop) -> None:
     async def main() -> list[tuple[str, float]]:
         woken: list[tuple[str, float]] = []
 
@@ -29,12 +29,12 @@ def test_sleeping_moves_the_clock(loop: SimLoop) -> None:
     assert loop.run_until_complete(main()) == [("none", 0.0), ("short", 0.5), ("long", 86_400.0)]
 
 
-def test_waiting_for_nothing_is_an_error(loop: SimLoop) -> None:
+def test_waiting_without_timer_is_an_error(loop: SimLoop) -> None:
     with pytest.raises(LoopStuck):
         loop.run_until_complete(loop.create_future())
 
 
-def test_a_suspended_machine_wakes_up_late(loop: SimLoop) -> None:
+def test_suspended_machine_wakes_up_late(loop: SimLoop) -> None:
     async def main() -> float:
         sleeping = asyncio.create_task(asyncio.sleep(1.0))
         await asyncio.sleep(0)
@@ -45,7 +45,7 @@ def test_a_suspended_machine_wakes_up_late(loop: SimLoop) -> None:
     assert loop.run_until_complete(main()) == 10.0
 
 
-def test_a_killed_process_does_nothing_more(loop: SimLoop) -> None:
+def test_killed_process_runs_no_callbacks(loop: SimLoop) -> None:
     done: list[str] = []
     tasks: list[asyncio.Task[None]] = []
 
@@ -72,7 +72,7 @@ def test_a_killed_process_does_nothing_more(loop: SimLoop) -> None:
     assert loop.run_until_complete(main(kill=False)) == ["callback of a timer", "task", "timer"]
 
 
-def test_what_nobody_expected_is_noted(loop: SimLoop) -> None:
+def test_unhandled_exception_is_recorded(loop: SimLoop) -> None:
     async def main() -> None:
         loop.call_soon(lambda: 1 / 0)
         await asyncio.sleep(0.1)
@@ -81,7 +81,7 @@ def test_what_nobody_expected_is_noted(loop: SimLoop) -> None:
     assert [type(failure) for failure in loop.failures] == [ZeroDivisionError]
 
 
-def test_a_paused_process_goes_on_late_with_all_that_fell_due(loop: SimLoop) -> None:
+def test_paused_process_runs_due_callbacks_after_resume(loop: SimLoop) -> None:
     done: list[tuple[str, float]] = []
 
     def note(what: str) -> None:

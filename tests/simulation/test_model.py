@@ -1,4 +1,4 @@
-"""The model, against a session that was worked out from Kafka's rules by hand, with our differences."""
+"""The model against a session derived by hand from Kafka's rules, with the intended differences."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def run(first: int, last: int, delivery_state: int, count: int) -> Progress:
 
 
 class Session:
-    """One share-partition; every step answers what it was told."""
+    """One share-partition; every step returns the content of the response."""
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -46,7 +46,7 @@ class Session:
         return self.step(SUMMARY, SummaryPart(0, 0))
 
 
-def test_a_session() -> None:
+def test_model_follows_session_of_kafka_rules() -> None:
     session = Session()
     assert session.summary() == AnswerFields(0, 0, 0, -1, -1)
     assert session.write() == INVALID
@@ -65,18 +65,18 @@ def test_a_session() -> None:
     assert session.state == State(1, 2, 2, 110, 0, progress)
     assert session.write(leader_epoch=1) == FENCED_LEADER
     assert session.write(state_epoch=0) == FENCED_STATE
-    # Higher epochs pass and change nothing.
+    # Higher epochs are accepted and change nothing.
     written = StateBatch(130, 131, 2, 1)
     assert (
         session.write(written, state_epoch=9, leader_epoch=9, start_offset=-1, delivery_complete_count=3) == 0
     )
     assert session.summary() == AnswerFields(0, 1, 2, 110, 0)
     assert session.initialize(0, 5) == FENCED_STATE
-    # Ours: "no start offset" at the same state epoch is a repetition and wipes nothing.
+    # Intended difference: "no start offset" at the same state epoch is a repetition and resets nothing.
     assert session.initialize(1, -1) == 0
     assert session.read(2).start_offset == 110
     assert session.initialize(2, 50) == 0
-    # Begun anew, but it is not forgotten who was fenced.
+    # The state is reset, but the highest leader epoch is kept.
     assert session.state == State(2, 0, 2, 50, 0, ())
     assert session.read(1) == AnswerFields(FENCED_LEADER)
     assert session.step(DELETE, DeletePart(0)) == AnswerFields(0)
@@ -86,12 +86,12 @@ def test_a_session() -> None:
     assert session.summary() == AnswerFields(0, 0, 0, 7, 0)
 
 
-def test_the_greater_count_wins_then_the_greater_state() -> None:
+def test_greater_count_wins_then_greater_state() -> None:
     assert merge_batches(run(0, 2, 0, 2), run(1, 3, 2, 1), 0) == run(0, 2, 0, 2) + run(3, 3, 2, 1)
     assert merge_batches(run(0, 1, 0, 1), run(0, 1, 2, 1), 1) == run(1, 1, 2, 1)
 
 
-def test_a_unit_is_carried_out_as_a_whole_or_not_at_all() -> None:
+def test_unit_is_applied_completely_or_not_at_all() -> None:
     session = Session()
     session.initialize(1, 0)
     good = session.part(StateBatch(0, 0, 2, 1), start_offset=0)
@@ -103,7 +103,7 @@ def test_a_unit_is_carried_out_as_a_whole_or_not_at_all() -> None:
     assert session.state == State(1, 0, 0, 0, 0, run(0, 0, 2, 1))
 
 
-def test_an_unknown_topic_is_refused_behind_the_other_checks() -> None:
+def test_unknown_topic_is_checked_after_other_errors() -> None:
     session = Session()
     session.initialize(1, 0)
     unknown = {"topic_known": False}

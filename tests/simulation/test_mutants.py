@@ -1,4 +1,4 @@
-"""The simulator notices every coordinator that is broken on purpose, within a bounded number of seeds."""
+"""The simulator detects every mutant of the coordinator within a bounded number of seeds."""
 
 import sys
 
@@ -19,9 +19,9 @@ ALL = {
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, breakage = ALL[name]
-    # What is broken here is in Python, and has to be what runs.
+    # The mutants patch Python code, so the compiled fast path is disabled.
     monkeypatch.setattr(fastpath, "compiled", None)
     breakage(monkeypatch)
     minutes = NOTICED_AFTER.get(name)
@@ -32,5 +32,5 @@ def test_a_breakage_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> No
         sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")
 
 
-def test_the_hints_are_about_breakages() -> None:
+def test_seed_hints_name_existing_mutants() -> None:
     assert (NOTICED_BY | NOTICED_AFTER).keys() - ALL.keys() == set()

@@ -1,4 +1,4 @@
-"""The simulated network does what TCP does, and breaks as TCP breaks."""
+"""The simulated network behaves like TCP, with and without faults."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,7 +16,7 @@ ROUGH = NetFaults(jitter_s=0.05, split_rate=0.5, stall_rate=0.1)
 
 
 class Server(asyncio.Protocol):
-    """Notes what its transport tells it; echoes when asked to."""
+    """Records the events of its transport; echoes data if requested."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -77,7 +77,7 @@ def play() -> Iterator[Play]:
 MESSAGE = bytes(range(256)) * 4
 
 
-def test_bytes_arrive_in_order_however_they_are_cut_up(play: Play) -> None:
+def test_fragmented_bytes_arrive_in_order(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
@@ -89,7 +89,7 @@ def test_bytes_arrive_in_order_however_they_are_cut_up(play: Play) -> None:
     assert (server.received, received, server.events, lost) == (MESSAGE, MESSAGE, [], [])
 
 
-def test_nobody_listens(play: Play) -> None:
+def test_connect_without_listener_is_refused(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         network.unlisten(("here", 1))
         with pytest.raises(ConnectionRefusedError):
@@ -99,7 +99,7 @@ def test_nobody_listens(play: Play) -> None:
 
 
 @pytest.mark.parametrize(("reset", "event"), [(False, "lost"), (True, "ConnectionResetError")])
-def test_the_client_closes(play: Play, reset: bool, event: str) -> None:
+def test_server_detects_close_or_reset_by_client(play: Play, reset: bool, event: str) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         client.send(b"last words")
         client.close(reset=reset)
@@ -109,7 +109,7 @@ def test_the_client_closes(play: Play, reset: bool, event: str) -> None:
     assert (server.received, server.events) == (b"last words", [event])
 
 
-def test_the_server_closes_behind_its_last_byte(play: Play) -> None:
+def test_server_close_follows_its_last_byte(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         server.transport.write(b"last words")
         server.transport.close()
@@ -120,7 +120,7 @@ def test_the_server_closes_behind_its_last_byte(play: Play) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_connection_is_cut_between_any_two_bytes(play: Play, seed: int) -> None:
+def test_connection_can_be_cut_between_any_two_bytes(play: Play, seed: int) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
@@ -129,13 +129,13 @@ def test_a_connection_is_cut_between_any_two_bytes(play: Play, seed: int) -> Non
 
     server, received, lost = play(replace(ROUGH, cut_rate=1.0, cut_after_bytes=100), scene, seed)
     assert len(received) < len(MESSAGE)
-    # Nothing comes from behind the cut, in either direction.
+    # No data after the cut arrives, in either direction.
     assert (MESSAGE.startswith(server.received), MESSAGE.startswith(received)) == (True, True)
     assert server.events in (["ConnectionResetError"], ["BrokenPipeError"])
     assert lost == ["lost"]
 
 
-def test_one_end_may_never_learn_of_a_cut(play: Play) -> None:
+def test_one_end_may_never_detect_a_cut(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         server.echoes = True
         client.send(MESSAGE)
@@ -148,7 +148,7 @@ def test_one_end_may_never_learn_of_a_cut(play: Play) -> None:
     assert told in ([([], True)], [(["ConnectionResetError"], False)])
 
 
-def test_a_reader_that_pauses_pauses_the_writer(play: Play) -> None:
+def test_slow_reader_pauses_writer(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         client.read_slowly(10.0)
         server.transport.write(MESSAGE)
@@ -162,7 +162,7 @@ def test_a_reader_that_pauses_pauses_the_writer(play: Play) -> None:
     assert (server.events, received) == (["pause", "resume"], MESSAGE)
 
 
-def test_a_server_that_does_not_read_holds_back_what_arrives(play: Play) -> None:
+def test_paused_server_defers_arriving_data(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         server.transport.pause_reading()
         client.send(MESSAGE)
@@ -176,7 +176,7 @@ def test_a_server_that_does_not_read_holds_back_what_arrives(play: Play) -> None
     assert (told, server.received) == ([b""], MESSAGE)
 
 
-def test_the_listeners_process_dies(play: Play) -> None:
+def test_client_detects_death_of_server_process(play: Play) -> None:
     async def scene(network: Network, server: Server, client: ClientEnd) -> None:
         network.cut_all(("here", 1))
         client.send(MESSAGE)

@@ -1,7 +1,7 @@
-"""The simulator on seeds that are the same each time: whoever turns this red has broken something.
+"""Run the simulator with fixed seeds, so that a failure shows a regression.
 
-A failure is replayed with the command that it prints.  Other seeds are tried with SIMULATION_SEED_FIRST and
-SIMULATION_SEEDS, or without end by `python -m tests.simulation`.
+A failure prints the command that replays it.  SIMULATION_SEED_FIRST and SIMULATION_SEEDS select other seeds;
+`python -m tests.simulation` tries random ones.
 """
 
 import os
@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in FIXED[kind]])
-def test_fixed_seed(kind: str, seed: int) -> None:
+def test_fixed_seed_has_no_violation(kind: str, seed: int) -> None:
     assert verdict(kind, None, seed) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_range_of_seeds(kind: str) -> None:
+def test_range_of_seeds_has_no_violation(kind: str) -> None:
     seeds = RANGES[kind]
     first = int(os.environ.get("SIMULATION_SEED_FIRST") or seeds.start)
     count = int(os.environ.get("SIMULATION_SEEDS") or len(seeds))
@@ -33,8 +33,8 @@ def test_a_range_of_seeds(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_does_the_same_each_time(kind: str) -> None:
-    """Also when hashes differ, which is what another process has and a replay must not notice."""
+def test_seed_is_reproducible(kind: str) -> None:
+    """The trace must not depend on hash values, which differ between processes."""
 
     def trace(hash_seed: str) -> bytes:
         program = (

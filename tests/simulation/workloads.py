@@ -1,10 +1,9 @@
-"""Clients with a purpose: share-partition leaders and group coordinators.
+"""Well-behaved clients: share-partition leaders and group coordinators.
 
-Leaders and group coordinators keep Kafka's rules among themselves: a leader epoch belongs to one leader, a
-leader reads before it writes and goes when it is fenced; a group coordinator counts its group epoch up.
-Several leaders of one share-partition are alive at a time, the older ones without knowing that they have
-been replaced. A stranger keeps no rule at all. What they may rely on is judged afterwards, from the
-history.
+Leaders and group coordinators follow Kafka's rules. A leader epoch belongs to one leader. A leader reads
+before it writes and stops when it is fenced. A group coordinator increments its group epoch.  Several leaders
+of a share-partition run at the same time, and the older ones have not detected their replacement. A hostile
+client follows no rules. The checkers test their guarantees afterwards, from the history.
 """
 
 import asyncio
@@ -26,16 +25,16 @@ from tests.simulation.plan import Load
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 DELIVERIES_MAX = 5
-# How far a leader goes beyond its start offset.
+# The maximum distance of a leader from its start offset.
 WINDOW = 24
-# Delivery counts from here up are used by strangers, each by one write only.
+# Hostile clients use delivery counts from here on, each for one write only.
 STRANGE_COUNT_MIN = 1_000
 
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
 class Cluster:
-    """What the workloads of a run share. `gate` lets calls begin; `busy` counts those under way."""
+    """The shared state of the workloads. `gate` permits new calls; `busy` counts calls in progress."""
 
     def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
@@ -54,15 +53,15 @@ class Cluster:
         self.is_noisy = True
         self.strange_count = STRANGE_COUNT_MIN
         self.answers: dict[str, int] = {}
-        # Who has got so many answers takes a rest. None: nobody rests.
+        # A client with this number of answers pauses. None: no client pauses.
         self.answers_wanted: int | None = None
 
     async def think(self, rng: Random, mean_s: float) -> None:
-        """Pause for a random while."""
+        """Pause for a random time."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
     async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Operation:
-        """Make a call when the gate is open; count it if it succeeds."""
+        """Send a call when the gate is open; count its answer."""
         await self.begin(who)
         try:
             op = await broker.call(kind, key, part)
@@ -72,13 +71,13 @@ class Cluster:
         return op
 
     async def begin(self, who: str) -> None:
-        """Wait until it is time for a call; whoever waits here is not busy."""
+        """Wait until a call is permitted; a waiting client is not busy."""
         while not self.gate.is_set() or self._has_enough(who):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.busy += 1
 
     def note(self, who: str, op: Operation) -> None:
-        """Count what was answered for good: a refusal is an answer, too."""
+        """Count a final answer; a refusal is an answer, too."""
         if op.known:
             self.answers[who] = self.answers.get(who, 0) + 1
 
@@ -88,8 +87,7 @@ class Cluster:
 
 
 class Leader:
-    """Leads a share-partition again and again, each time with a new leader epoch, until it is fenced or
-    bored."""
+    """Leads a share-partition repeatedly, each time with a new leader epoch, until fenced or timed out."""
 
     def __init__(self, name: str, cluster: Cluster, key: SharePartitionKey, rng: Random) -> None:
         self.name = name
@@ -106,7 +104,7 @@ class Leader:
         self._fenced = False
 
     async def run(self) -> None:
-        """Lead for ever."""
+        """Lead until cancelled."""
         cluster, rng = self._cluster, self._rng
         while True:
             cluster.leader_epochs[self._key] += rng.choice((0, 1, 1, 1, 2))
@@ -118,7 +116,7 @@ class Leader:
             await cluster.think(rng, cluster.load.think_s + 0.01)
 
     async def _lead(self) -> None:
-        """Deliver and write until fenced, or until something else is more interesting."""
+        """Deliver and write until fenced, or until a random time has passed."""
         cluster, rng = self._cluster, self._rng
         until_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.lead_s)
         writes: set[asyncio.Task[None]] = set()
@@ -148,7 +146,7 @@ class Leader:
                     self._complete[user_offset] = state
 
     async def _write_some(self) -> None:
-        """Deliver a run of offsets, and write what became of them."""
+        """Deliver some offsets, and write their new states."""
         rng = self._rng
         free = [
             user_offset
@@ -187,7 +185,7 @@ class Leader:
         return self._rng.choice((ACKNOWLEDGED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)), count
 
     def _note(self, decided: dict[int, tuple[int, int]]) -> None:
-        """Take over what was written, and move the start offset behind what is complete."""
+        """Apply the written states, and advance the start offset past complete offsets."""
         for user_offset, (state, count) in decided.items():
             if state == AVAILABLE:
                 self._counts[user_offset] = count
@@ -202,7 +200,7 @@ class Leader:
 
 
 def _merged(batches: list[StateBatch]) -> list[StateBatch]:
-    """Join neighbours of the same state and count."""
+    """Merge adjacent batches of the same state and count."""
     joined: list[StateBatch] = []
     for batch in batches:
         if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:
@@ -213,7 +211,7 @@ def _merged(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 class GroupCoordinator:
-    """Initialises what its group consumes, resets it, deletes it, and looks how far it is."""
+    """Initializes, resets and deletes the share-partitions of its group, and reads summaries."""
 
     def __init__(self, group_id: str, cluster: Cluster, rng: Random) -> None:
         self.name = f"group coordinator {group_id}"
@@ -224,7 +222,7 @@ class GroupCoordinator:
         self._keys = [key for key in cluster.keys if key.group_id == group_id]
 
     async def run(self) -> None:
-        """Initialise everything, then look after it for ever."""
+        """Initialize all share-partitions, then maintain them until cancelled."""
         cluster, rng = self._cluster, self._rng
         await asyncio.gather(*(self._initialise(key, rng.choice((-1, 0, 3))) for key in self._keys))
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
@@ -241,11 +239,11 @@ class GroupCoordinator:
         await asyncio.gather(*(self._call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
 
     async def _upset(self, key: SharePartitionKey) -> None:
-        """Do something that changes more than delivery progress."""
+        """Send a request that resets or deletes state."""
         rng = self._rng
         match rng.randrange(5):
             case 0:
-                # The same order twice, as when the first answer got lost.
+                # The same request twice, as after a lost response.
                 await self._initialise(key, -1, epoch_up=0)
             case 1:
                 # An offset reset as brokers 4.1 to 4.4 send it: at the same state epoch.
@@ -257,7 +255,7 @@ class GroupCoordinator:
                 await self._cluster.think(rng, self._cluster.load.gone_s)
                 await self._initialise(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
-                # An order that was under way for too long.
+                # A request that was delayed for too long.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
                 await self._call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 

@@ -1,4 +1,4 @@
-"""The world of a run: its clock, network, storage, and the coordinator's process, which comes and goes."""
+"""The world of a run: its clock, network and storage, and the coordinator's process."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,25 +15,25 @@ from tests.simulation.net import Network
 from tests.simulation.plan import Plan
 from tests.simulation.process import CoordinatorProcess, Interrupted, SimClock, Storage
 
-# How long anything may take that nothing stands in the way of.
+# The deadline for every step that no fault delays.
 PATIENCE_S = 400.0
 
-# How long the coordinator may take to be ready when nothing is wrong any more: the longest pause between two
-# attempts to load, or to write to a disk that refused, and then a little.
+# The deadline for readiness without faults: the longest pause between two attempts to load, or to write to a
+# failed disk, and a reserve.
 READY_BY_S = 60.0
 
-# How long closing a connection may take, even if its client takes nothing of what was written.
+# The deadline for closing a connection, even if its client reads nothing.
 CLOSED_BY_S = 60.0
 
 
-# A journal is bounded by so many segments, and by so many times the live state. (Loose: it counts files as a
-# whole, some of them are on their way in or out, and small commits take much room for what is in them.)
+# The bound for a journal, in segments and as a factor of the live state. It is loose: files count as a whole,
+# some are just created or removed, and small commits have much overhead.
 SEGMENTS_MAX = 8
 LIVE_BYTES_FACTOR_MAX = 8
 
 
 class World:
-    """All that is not a client. While it is `faulty`, things go wrong."""
+    """All parts of a run except the clients. Faults happen while `faulty` is true."""
 
     def __init__(
         self, plan: Plan, loop: SimLoop, rng: Random, storage: Storage, topics: TopicDirectory
@@ -46,7 +46,7 @@ class World:
         self.clock = SimClock(loop)
         self.storage = storage
         self.process: CoordinatorProcess | None = None
-        # Whoever ends or begins the process's life holds this.
+        # Held during each start and end of the process.
         self.life = asyncio.Lock()
         self.faulty = True
         self.crashes = 0
@@ -57,10 +57,8 @@ class World:
         self._rng = rng
         self._segment_bytes_max = 0
 
-    # Life and death.
-
     async def start(self) -> None:
-        """Start a coordinator; a log that cannot be opened for a moment is tried again."""
+        """Start a coordinator; retry while the log cannot be opened."""
         while self.process is None:
             self._lives += 1
             plan = self.plan.for_another_life(self._rng)
@@ -92,7 +90,7 @@ class World:
                 self.process = process
 
     async def crash(self) -> None:
-        """Let the process die now. What it was asked and did not answer cannot happen later."""
+        """Kill the process. Its pending requests cannot take effect later."""
         process, self.process = self.process, None
         assert process is not None
         await process.crash()
@@ -100,7 +98,7 @@ class World:
         self.crashes += 1
 
     async def stop(self) -> None:
-        """Let the process stop in order."""
+        """Stop the process."""
         process, self.process = self.process, None
         assert process is not None
         try:
@@ -112,30 +110,28 @@ class World:
         self.stops += 1
 
     def _limit_s(self) -> float | None:
-        """Return how long a start or stop may take before the process dies in the midst of it."""
+        """Return the time limit of a start or stop, after which the process is killed; None: no limit."""
         if self.faulty and self._rng.random() < self.plan.nemesis.interrupt_rate:
             return self._rng.expovariate(20.0)
         return None
 
     def stop_faults(self) -> None:
-        """Let nothing go wrong from now on."""
+        """Disable faults."""
         healed = self.plan.healed()
         self.faulty = False
         self.network.faults = healed.net
         self.storage.change(healed)
 
     def resume_faults(self) -> None:
-        """Let things go wrong again."""
+        """Enable faults again."""
         self.faulty = True
         self.network.faults = self.plan.net
         self.storage.change(self.plan)
 
-    # Memory and log.
-
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Replay the log beside the coordinator; raise Violation if its memory says something else.
+        """Replay the log, and compare the result with memory; raise Violation for a difference.
 
-        A job of the coordinator's own may be at work in that very moment; but not each time.
+        A maintenance job may run at the same time, so the comparison is repeated.
         """
         assert self.process is not None
         runtime = self.process.runtime
@@ -169,7 +165,7 @@ class World:
     async def forget_all_connections(self) -> None:
         """Wait until all connections must have been closed as idle; raise Violation if one is left.
 
-        Bytes that a client holds, too. Nobody may be asking anything.
+        Request memory must be free, too. No client may send requests in the meantime.
         """
         assert self.process is not None
         listener, limits = self.process.listener, self.plan.server_limits
@@ -181,7 +177,7 @@ class World:
             )
 
     def journal_is_not_too_big(self) -> None:
-        """Raise Violation if a journal takes far more than its segments and what is live account for."""
+        """Raise Violation if a journal is much larger than its segments and live state explain."""
         assert self.process is not None
         if self.plan.log != "journal":
             return
@@ -194,9 +190,9 @@ class World:
 async def until(
     condition: Callable[[], bool], what: Callable[[], object], patience_s: float = 2 * PATIENCE_S
 ) -> None:
-    """Look again and again; raise Violation when patience is at its end.
+    """Poll a condition; raise Violation after `patience_s`.
 
-    On virtual time looking is as good as an event.
+    On virtual time, polling is as good as an event.
     """
     until_s = asyncio.get_running_loop().time() + patience_s
     while not condition():
