@@ -1,1 +1,1 @@
-"""Benchmarks: figures on demand, never a timed test. `make bench` runs them."""
+"""Benchmarks, which run on demand with `make bench`; no test measures time."""

@@ -36,7 +36,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 
 TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
-# Several brokers: a coordinator serves a cluster, and one connection alone measures only its latency.
+# A coordinator serves a cluster of several brokers; a single connection would measure only its latency.
 BROKERS = 8
 REPLAYS = [Replay(recording, BROKERS) for recording in recordings()]
 ALONE = [Replay(recording, 1) for recording in recordings() if recording.about["broker"] == NEWEST]
@@ -57,7 +57,7 @@ SYNCS = ("os", "always")
 
 
 class Plan(NamedTuple):
-    """What is measured, and for how long."""
+    """The workloads, the number of rounds and their duration."""
 
     workloads: Sequence[Workload]
     rounds: int
@@ -97,7 +97,7 @@ def start_sides(
 
 
 def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
-    """Drive all sides with each workload in turn, round by round."""
+    """Drive all sides with each workload, round by round."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("measuring", total=(plan.rounds * len(plan.workloads) + 1) * len(sides))
         for side in sides:
@@ -107,7 +107,7 @@ def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
             progress.advance(work)
         for number in range(plan.rounds):
             for workload in plan.workloads:
-                # Another side is first in each round, so none gains by its place.
+                # The order of the sides rotates, so that no side has an advantage by its position.
                 for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
                     progress.update(work, description=f"{side.name}, {workload}")
                     side.add(workload, side.drive(workload, plan.seconds))

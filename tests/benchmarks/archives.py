@@ -1,4 +1,4 @@
-"""The commits of an archive that was copied every five minutes for a year, without its records."""
+"""Generate the commits of an archive that was written every five minutes for a year, without its records."""
 
 import resource
 from pathlib import Path
@@ -15,7 +15,9 @@ _RECORDS_IN_A_COMMIT = 100
 
 
 class Planned(NamedTuple):
-    """What it took to plan the reading of an archive; `peak_mib` is of this process until then."""
+    """The cost of planning the read of an archive; `peak_mib` is the peak memory of this process until
+    then.
+    """
 
     commits: int
     cpu_s: float
@@ -23,7 +25,7 @@ class Planned(NamedTuple):
 
 
 def write_commits_of_a_year(folder: Path, *, state_partitions: int = 50) -> int:
-    """Write the commits of all days, but for the last one merged; return how many were made."""
+    """Write the commits of all days, all but the last day merged; return their number."""
     number = 0
     for day in range(_DAYS):
         merged = COMMITS_IN_A_DAY if day < _DAYS - 1 else 1
@@ -52,7 +54,7 @@ def _write(folder: Path, first: int, last: int, at_ms: int, state_partitions: ra
 
 
 def plan_a_year(folder: Path) -> Planned:
-    """Plan the whole archive."""
+    """Plan the read of the whole archive."""
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(folder)).plan(Cut())
     cpu_s = cpu_seconds() - begun_s

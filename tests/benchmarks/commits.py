@@ -1,4 +1,4 @@
-"""Build another commit of this project, so that one run can compare it with the tree."""
+"""Build another commit of this project, so that one run can compare it with the working tree."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ _PACKAGE = "coordinator"
 
 
 class CommitBuild(NamedTuple):
-    """A built commit: its short name, how to start it, and the folder of its Python package."""
+    """A built commit: its short name, how to start it, and the directory of its Python package."""
 
     name: str
     build: Build
@@ -38,7 +38,7 @@ def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
         )
         project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
         module, _, function = project["scripts"][_PROGRAM].partition(":")
-        # -P: the working directory, which holds this tree, must not come before the build.
+        # -P keeps the working directory, which contains this tree, out of sys.path.
         starter = f"import sys; from {module} import {function}; sys.exit({function}())"
         command = (sys.executable, "-P", "-c", starter)
         path = os.pathsep.join(filter(None, (str(built), os.environ.get("PYTHONPATH"))))

@@ -1,9 +1,9 @@
-"""A server that answers and does nothing else: what sockets, the event loop and the generator allow here.
+"""A server without logic: the upper bound of sockets, event loop and load generator on this machine.
 
     python -m tests.benchmarks.echo PORT
 
-Every frame, whatever it asks for, is answered at once as if one share-partition had been written: with its
-correlation id, and no error.  Nothing is decoded, decided or written.
+Every frame is answered at once like a successful write of one share-partition, with its correlation id.
+Nothing is decoded, decided or written.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from protocol.frames import FrameReader
 
 _FRAME_BYTES_MAX = 1 << 24
 _CORRELATION_ID = slice(4, 8)
-# Header tags, one topic with its id, one partition with its number, code and message, and tags behind each.
+# Header tags, one topic with its id, one partition with its number, code and message, and tags after each.
 _REST = b"\0\2" + bytes(16) + b"\2" + bytes(10)
 _SIZE = (4 + len(_REST)).to_bytes(4, "big")
 
 
 def answer(frame: bytes) -> bytes:
-    """Return the answer to a frame, with its size."""
+    """Return the response to a frame, with its size."""
     return _SIZE + frame[_CORRELATION_ID] + _REST
 
 

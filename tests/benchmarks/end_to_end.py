@@ -32,7 +32,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 NEWEST = RELEASES[-1]
 RECORD_BYTES = 100
 KAFKA = "Kafka's own"
-# How fast consumers are when state costs nothing, because none is kept.
+# The upper bound for consumers: a broker that stores no state.
 BOUND = "no state kept"
 _NO_STATE = {"group.share.persister.class.name": "org.apache.kafka.server.share.persister.NoOpStatePersister"}
 _PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
@@ -40,7 +40,7 @@ _CONSUMER = "org.apache.kafka.tools.ShareConsumerPerformance"
 
 
 class Aims(NamedTuple):
-    """The least ratio to Kafka's own coordinator, by journal.sync and routing mode."""
+    """The minimum ratio to Kafka's own coordinator, by journal.sync and routing mode."""
 
     os_lookups: float
     os: float
@@ -49,7 +49,7 @@ class Aims(NamedTuple):
 
 
 class ConsumeMode(NamedTuple):
-    """A way to consume: the topic, how many records, how many consumers, when they commit, and the aims."""
+    """A mode of consumption: topic, number of records and consumers, commit interval, and targets."""
 
     name: str
     topic: str
@@ -59,7 +59,7 @@ class ConsumeMode(NamedTuple):
     consumers: int = 1
 
     def aim(self, pair: str) -> float:
-        """Return the aim for one of our pairs."""
+        """Return the target for one of the project's pairs."""
         lookups = "" if pair.endswith(NO_LOOKUPS) else "_lookups"
         return float(getattr(self.aims, f"{'always' if 'always' in pair else 'os'}{lookups}"))
 
@@ -74,7 +74,7 @@ _SECONDS_MAX = 120
 
 
 def consume_modes(records: int) -> list[ConsumeMode]:
-    """Return the ways; the slow ones with fewer records."""
+    """Return the modes; the slow ones with fewer records."""
     return [
         ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
         ConsumeMode("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
@@ -93,13 +93,13 @@ def consume_modes(records: int) -> list[ConsumeMode]:
 
 
 class Pair(NamedTuple):
-    """A running broker, and whose coordinator it uses."""
+    """A running broker and its coordinator."""
 
     name: str
     rig: BuiltInRig
 
     def produce(self, records: int) -> None:
-        """Fill the topics."""
+        """Create and fill the topics."""
         for topic, partitions, count, batch_bytes in (
             (MANY_PARTITIONS, 6, records, _BATCH_BYTES),
             (ONE_PARTITION, 1, records // 10, _SMALL_BATCH_BYTES),
@@ -112,7 +112,7 @@ class Pair(NamedTuple):
             assert done.returncode == 0, done.stdout + done.stderr
 
     def consume(self, way: ConsumeMode, group: str) -> float:
-        """Consume as a new group; return records a second."""
+        """Consume with a new group; return records per second."""
         self.rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         return self._consumers(way, group) if way.commit else self._performance(way, group)
 
@@ -139,7 +139,7 @@ class Pair(NamedTuple):
 
 
 def performance_rate(printed: str) -> float:
-    """Return nMsg.sec of what ShareConsumerPerformance printed: a line of names and one of figures."""
+    """Return nMsg.sec from the output of ShareConsumerPerformance: a line of names and a line of figures."""
     lines = [line.split(", ") for line in printed.splitlines() if line.count(", ") >= 5]
     names, figures = lines[-2], lines[-1]
     return float(figures[names.index("nMsg.sec")])
@@ -162,7 +162,7 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
             led = standalone_rig(jars, _new_folder(folder, name), jvm=SHIPPED_BROKER_JVM, settings=settings)
             rig = stack.enter_context(led)
             if not asks:
-                # If Kafka's own topic exists, brokers know from its leaders which of them to ask.
+                # If Kafka's own topic exists, brokers send requests to its leaders without FindCoordinator.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
             started.append(Pair(name, rig))
         bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
@@ -171,21 +171,21 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
 
 
 def _new_folder(folder: Path, name: str) -> Path:
-    """Make a folder for one of the pairs; a broker takes no comma in its path."""
+    """Create a directory for one of the pairs; a broker accepts no comma in its path."""
     own = folder / "".join(filter(str.isalnum, name))
     own.mkdir()
     return own
 
 
 def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Consume in every way from every broker in turn; return records a second by way and broker."""
+    """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
     with pairs(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
         every = consume_modes(records)
         work = progress.add_task("producing", total=(rounds + 1) * len(every) * len(started))
         for pair in started:
             pair.produce(records)
         found = {way.name: {pair.name: [] for pair in started} for way in every}
-        # The first round is for the brokers to warm up.
+        # The first round is the warm-up of the brokers.
         for number in range(rounds + 1):
             for way in every:
                 for place in range(len(started)):
@@ -229,7 +229,7 @@ def main() -> int:
 
 
 def sheet_of(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
-    """Lay records a second out, with the ratio to the broker's own coordinator."""
+    """Return a table of records per second, with the ratio to the broker's own coordinator."""
     names = list(next(iter(found.values())))
     header = ["records/s"]
     for name in names:

@@ -1,8 +1,8 @@
-"""How the cost of a group grows with its coordinators: python -m tests.benchmarks.fleet_scale
+"""Measure how the cost of a group grows with its coordinators: python -m tests.benchmarks.fleet_scale
 
-The product's ownership code runs on virtual time with a group's coordinator in memory that goes by Kafka's
-rules and limits.  Each coordinator sits beside a broker.  The command rewrites the table of docs/scale.md and
-the plot beside it.  The figures are counts and virtual time, so they are the same on every machine.
+The product's ownership code runs on virtual time with an in-memory group coordinator that implements Kafka's
+rules and limits.  Each coordinator has a local broker.  The command rewrites the table of docs/scale.md and
+its plot.  The figures are counts and virtual time, so they are the same on every machine.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 class Cost(NamedTuple):
-    """What a group of so many coordinators costs."""
+    """The cost of a group with a number of coordinators."""
 
     coordinators: int
     record_bytes: int
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 
 
 class _Group:
-    """A group of coordinators beside brokers 1 to N, with its links."""
+    """A group of coordinators with the local brokers 1 to N, and its links."""
 
     def __init__(self, coordinators: int) -> None:
         limits = GroupLimits()
@@ -62,7 +62,7 @@ class _Group:
         self.fleet = ReplicaGroup(self.group.link, state_partitions=SHARDS, limits=limits)
 
     def lead_by(self, brokers: list[int]) -> None:
-        """Have these brokers lead the shards in turn."""
+        """Assign the leaders of the shards to these brokers, round robin."""
         self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(SHARDS)}
 
     async def start(self) -> None:
@@ -71,7 +71,7 @@ class _Group:
             await self.fleet.add(wire=address, broker_id=broker)
 
     async def until_stable(self, ones: list[GroupReplica]) -> float:
-        """Wait until these own all shards and know all owners; return how long that took."""
+        """Wait until these coordinators own all shards and have the same assignment; return the duration."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(300.0):
@@ -89,7 +89,7 @@ class _Group:
         )
 
     def requests(self) -> int:
-        """Return how many requests coordinators have sent, to any broker."""
+        """Return the number of requests of all coordinators to brokers."""
         return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
 
 
@@ -104,7 +104,7 @@ async def _measure(coordinators: int) -> Cost:
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
-    # A broker that no coordinator reaches, though Kafka says that it leads.
+    # A broker that no coordinator reaches, though the metadata shows it as a leader.
     generation = group.generation
     for one in ones:
         assert isinstance(one.link, FakeGroupClient)
@@ -116,7 +116,7 @@ async def _measure(coordinators: int) -> Cost:
         one.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
-    # The machine with the group's coordinating broker and a share coordinator dies.
+    # The machine with the group coordinator's broker and a share coordinator fails.
     generation = group.generation
     assert isinstance(ones[0].link, FakeGroupClient)
     ones[0].link.cut = True
@@ -145,7 +145,7 @@ async def _measure(coordinators: int) -> Cost:
 
 
 def measure(coordinators: int) -> Cost:
-    """Return what a group of so many coordinators costs."""
+    """Return the cost of a group with this number of coordinators."""
     loop = SimLoop()
     try:
         cost = loop.run_until_complete(_measure(coordinators))
@@ -156,7 +156,7 @@ def measure(coordinators: int) -> Cost:
 
 
 def table(costs: list[Cost]) -> str:
-    """Return the table of the page."""
+    """Return the table of docs/scale.md."""
     lines = [
         "| coordinators | group record | read by all after a rebalance | from start until stable "
         "| requests/s of an idle coordinator | stable after a machine fails | rebalances for that "
@@ -179,7 +179,7 @@ def table(costs: list[Cost]) -> str:
 
 
 def draw(costs: list[Cost]) -> None:
-    """Write the plot of the page."""
+    """Write the plot of docs/scale.md."""
     panels = (
         ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
         ("requests/s, idle", [cost.idle_requests_per_s for cost in costs]),
@@ -200,7 +200,7 @@ def draw(costs: list[Cost]) -> None:
 
 
 def main() -> None:
-    """Measure all sizes, and rewrite the page."""
+    """Measure all sizes, and rewrite docs/scale.md."""
     logging.disable()
     costs = []
     for size in SIZES:

@@ -1,4 +1,4 @@
-"""Encode the requests of the benchmarks as frames, with the positions of the numbers that grow lap by lap."""
+"""Encode the requests of the benchmarks as frames, with the positions of the numbers that grow per lap."""
 
 import struct
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ API_KEYS: dict[int, ModuleType] = {
         write_share_group_state,
     )
 }
-# Group ids start with a prefix of this length, so each run and connection can have groups of its own.
+# Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
-# Stand for a number that grows; no other bytes of a request look like these.
+# Placeholders for growing numbers; no other bytes of a request are equal to them.
 _OFFSET_MARK = 0x7F01_0203_0405_0607
 _EPOCH_MARK = 0x7E11_2233
 
@@ -52,12 +52,12 @@ class Frame(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The requests of one connection: a prologue sent once, then the frames of the run, lap after lap."""
+    """The requests of one connection: a prologue that is sent once, then the frames of the run in laps."""
 
     prologue: Sequence[Frame]
     run: Sequence[Frame]
     in_flight: int = 1
-    # The least time between two requests.
+    # The minimum time between two requests.
     interval_ms: int = 0
 
 
@@ -96,7 +96,7 @@ def _framed(api: ModuleType, version: int, request: Any) -> bytes:
 
 
 def _marked(request: Any, epochs_grow: bool) -> Any:
-    """Return the request with marks in place of the numbers that grow."""
+    """Return the request with placeholders for the numbers that grow."""
     if isinstance(request, find_coordinator.FindCoordinatorRequest):
         return request
     topics = [
@@ -174,7 +174,7 @@ def write_request(
 
 
 def find_request(key: str) -> find_coordinator.FindCoordinatorRequest:
-    """Return the question of a broker which coordinator owns a share-partition."""
+    """Return a FindCoordinator request for a share-partition."""
     return find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
 
 
@@ -184,6 +184,6 @@ def group_prefix(run: int, connection: int) -> str:
 
 
 def with_groups_of(frames: Sequence[Frame], run: int, connection: int) -> list[Frame]:
-    """Return frames whose groups start with GROUP_PREFIX for the groups of one connection in one run."""
+    """Replace GROUP_PREFIX in the frames with the prefix of one connection in one run."""
     old, new = GROUP_PREFIX.encode(), group_prefix(run, connection).encode()
     return [frame._replace(data=frame.data.replace(old, new)) for frame in frames]

@@ -24,12 +24,12 @@ from coordinator.log.journal import Journal
 
 STATE_PARTITIONS = 64
 SEGMENT_BYTES = 64 << 20
-# A ShareUpdate of two state batches, with the key of a usual group.
+# A ShareUpdate with two state batches, and a key of typical size.
 RECORD = (bytes(48), bytes(60))
 
 
 class Appends(NamedTuple):
-    """What a closed loop of writers came to, in microseconds; `call_us` is append() itself."""
+    """The result of a closed loop of writers, in microseconds; `call_us` is the time of append() itself."""
 
     per_second: float
     p50_us: float
@@ -38,7 +38,7 @@ class Appends(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """What starting again takes."""
+    """The duration of a restart."""
 
     records: int
     open_s: float
@@ -46,7 +46,7 @@ class Opening(NamedTuple):
 
 
 async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> Appends:
-    """Run so many writers for a while."""
+    """Run this number of writers for `seconds`."""
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
     await journal.open()
@@ -89,7 +89,7 @@ async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> A
 
 
 async def open_again(folder: Path) -> Opening:
-    """Open a journal that is there, and read all of it."""
+    """Open an existing journal, and read all of it."""
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
     began_s = time.perf_counter()
     await journal.open()

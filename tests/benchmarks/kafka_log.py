@@ -1,8 +1,9 @@
-"""What `python -m tests.benchmarks --log kafka` measures: state in a topic, ours and Kafka's own.
+"""`python -m tests.benchmarks --log kafka`: this coordinator with a topic, and Kafka's own coordinator.
 
-Both keep state on the same cluster, with as many replicas as it has brokers. A broker coordinates what it
-leads; so `__share_group_state` is made beforehand with one broker as the leader of all its partitions, which
-is then asked. So is our topic, for the cluster to have the same work with both.
+Both store state on the same cluster, with one replica on each broker. A broker coordinates the partitions
+that it leads. So `__share_group_state` is created with one broker as the leader of all partitions, and the
+benchmark uses that broker. The topic of this coordinator has the same leaders, so that the cluster has equal
+work.
 """
 
 import asyncio
@@ -28,12 +29,12 @@ from tests.kafka.share_group_tool import ShareGroupTool
 
 NEWEST = RELEASES[-1]
 PARTITIONS = 50
-# Longer than any measurement: what was written is there to be loaded.
+# Longer than any measurement, so that all written records are loaded.
 _NEVER_MS = str(24 * 3_600_000)
 
 
 class Loading(NamedTuple):
-    """What it took a coordinator to take over all shards, claims included."""
+    """The time to claim and load all shards."""
 
     name: str
     records: int
@@ -41,7 +42,7 @@ class Loading(NamedTuple):
 
 
 class KafkaSides:
-    """A cluster, and two that keep state on it."""
+    """A cluster, and two coordinators that store state on it."""
 
     def __init__(
         self, rig: BuiltInRig, ready: BuiltInCoordinator, ours: CoordinatorProcess, name: str
@@ -69,10 +70,10 @@ class KafkaSides:
         ]
 
     def load_again(self) -> Loading:
-        """Start our coordinator anew; it loads all that it was told."""
+        """Restart this project's coordinator, which loads all its state."""
         self._ours.stop()
         self._ours.start()
-        # It is ready a moment before it says what that took.
+        # It becomes ready a moment before it logs the duration.
         wait_until(lambda: self._ours.process.logged("Loaded shards."), seconds=60, what="it says so")
         lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
         said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
@@ -81,7 +82,7 @@ class KafkaSides:
 
 @contextmanager
 def kafka_sides(folder: Path, brokers: int) -> Iterator[KafkaSides]:
-    """Run a cluster of so many brokers, which use their own coordinators, and one of ours."""
+    """Run a cluster of `brokers`, with their built-in coordinators and one coordinator of this project."""
     with ExitStack() as stack:
         folder.mkdir()
         rig = _start_cluster(stack, folder, brokers)
@@ -113,7 +114,7 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
         own.mkdir()
         broker = Broker(jars, own, cluster=cluster, node_id=member.node_id, jvm=SHIPPED_BROKER_JVM)
         stack.callback(broker.kill)
-        # None of them is ready before most of them run.
+        # No broker is ready before a majority of brokers runs.
         broker.process.start()
         brokers.append(broker)
     for broker in brokers:
@@ -124,7 +125,9 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
 
 
 async def _make_topics(bootstrap: str, brokers: int) -> None:
-    """Make `__share_group_state` and our topic as each is made, but that broker 1 leads all partitions."""
+    """Create `__share_group_state` and this project's topic with their usual settings, and broker 1 as
+    leader.
+    """
     min_isr = min(2, brokers)
     configs = {
         STATE_TOPIC: {

@@ -1,7 +1,7 @@
-"""Drive a coordinator with a workload: closed-loop connections, as brokers have them.
+"""Drive a coordinator with a workload: closed-loop connections, like those of brokers.
 
-The generator is a small program in C, which leaves the machine to the coordinator. Without a C compiler the
-generator is written in Python on uvloop; the figures are then lower bounds.
+The generator is a small C program, which leaves most processor time to the coordinator. Without a C compiler
+the generator runs in Python on uvloop; the figures are then lower bounds.
 """
 
 import shutil
@@ -38,13 +38,13 @@ class Figures(NamedTuple):
 
     @property
     def error_text(self) -> str:
-        """Return how many responses failed, and with which error code first; empty if none did."""
+        """Return the number of failed responses and the first error code; empty if none failed."""
         return f"{self.errors} ERRORS, first {ErrorCode(self.first_error).name}" if self.errors else ""
 
 
 @cache
 def generator() -> Path | None:
-    """Compile the generator; return None if there is no compiler that can."""
+    """Compile the generator; return None without a working compiler."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         return None
@@ -64,8 +64,8 @@ def _folder() -> Path:
 _held: list[TemporaryDirectory[str]] = []
 
 
-# Each run has groups of its own: the offsets of a new run lie below the start offsets of an earlier one, so
-# nothing of its writes would be kept.
+# Each run has its own groups: the offsets of a new run are below the start offsets of an earlier run, so the
+# coordinator would ignore its writes.
 _runs = count()
 
 

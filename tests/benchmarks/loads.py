@@ -25,20 +25,20 @@ from tests.benchmarks.frames import (
     write_request,
 )
 
-# Different requests in a row; then they are sent again with greater offsets.
+# The number of different requests in a lap; later laps repeat them with greater offsets.
 REQUESTS_A_LAP = 16
 FIRST_OFFSET = 1_000
-# The least time between the Initialize requests of a mixed load.
+# The minimum time between the Initialize requests of a mixed load.
 INITIALIZE_INTERVAL_MS = 1_000
 
 
 class Load(NamedTuple):
-    """Connections, share-partition entries a request, state batches in each, and the kind of request.
+    """Connections, share-partition entries per request, state batches in each, and the kind of request.
 
-    Kinds: "write" names each share-partition once; "repeated" names one share-partition in all entries;
-    "one repeated" names one of them twice; "overlapping" and "unordered" are about the batches of an entry;
-    "read" and "summary" ask for what was written before; "mixed" is three writes and one read in turn, and
-    a connection that sends one Initialize a second; "find" sends FindCoordinator before each write.
+    Kinds: "write" names each share-partition once; "repeated" names one share-partition in all entries; "one
+    repeated" names one of them twice; "overlapping" and "unordered" describe the batches of an entry; "read"
+    and "summary" read previously written state; "mixed" alternates three writes and one read, and has a
+    connection that sends one Initialize per second; "find" sends FindCoordinator before each write.
     """
 
     connections: int
@@ -54,7 +54,7 @@ class Load(NamedTuple):
 
     @property
     def offset_step(self) -> int:
-        """How far the offsets of writes move in one lap."""
+        """The distance of the offsets of a write between two laps."""
         return REQUESTS_A_LAP * _offsets_a_request(self)
 
     @property
@@ -78,7 +78,7 @@ class Load(NamedTuple):
 
 
 def _offsets_a_request(load: Load) -> int:
-    """Return how many offsets lie between the first offsets of two consecutive requests."""
+    """Return the distance between the first offsets of two consecutive requests."""
     entries_of_one = {"repeated": load.partitions, "one repeated": 2}.get(load.kind, 1)
     return 2 * load.batches * entries_of_one
 
@@ -110,7 +110,7 @@ _READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
 
 
 def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
-    """Return a write whose offsets follow those of the last turn; the start offset follows too."""
+    """Return a write whose offsets and start offset follow those of the previous turn."""
     first = FIRST_OFFSET + turn * _offsets_a_request(load)
     entries = [_entry(load, number, first) for number in range(load.partitions)]
     if load.kind == "one repeated":
@@ -126,7 +126,7 @@ def _entry(load: Load, number: int, first: int) -> Entry:
     if load.kind == "repeated":
         number, first = 0, first + number * 2 * load.batches
     if load.kind == "overlapping":
-        # Each batch covers the first half of the next one, with another delivery count.
+        # Each batch overlaps half of the next one, which has another delivery count.
         batches = [StateBatch(first + 2 * n, first + 2 * n + 3, 2, 1 + n % 2) for n in range(load.batches)]
     else:
         batches = [StateBatch(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches)]
@@ -145,7 +145,7 @@ def _moved(entry: Entry, offsets: int) -> Entry:
 
 
 def _initialize_again(load: Load, topic_id: bytes, turn: int) -> Frame:
-    # Another start offset each time: an Initialize that changes nothing needs no record.
+    # The start offset changes each time, because an Initialize without an effect writes no record.
     start_offset = FIRST_OFFSET + turn * _offsets_a_request(load)
     request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)
     return request_frame(initialize_api, 0, request)

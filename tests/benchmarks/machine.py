@@ -1,4 +1,4 @@
-"""The machine that figures were taken on, and whether it had something else to do meanwhile."""
+"""Describe the machine of a measurement, and detect other load during it."""
 
 import os
 import platform
@@ -12,13 +12,13 @@ from tests.kafka.processes import raise_session
 from tests.kafka.toolchain import program_path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# Of all its cores together: above this others decide figures with us.
+# The share of the CPU time of all cores above which other processes affect the figures.
 BUSY_SHARE = 0.05
 LOAD_PER_CORE_MAX = 0.5
 
 
 def cpu_seconds() -> float:
-    """Return what this process and all below it have used, those that ended too."""
+    """Return the CPU time of this process and its descendants, including ended ones."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -36,13 +36,13 @@ def cpu_seconds() -> float:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used, with all its threads."""
+    """Return the CPU time of a process, with all its threads."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / _TICKS
 
 
 def maps_extension_of(pid: int, package: Path) -> bool:
-    """Tell whether a process has loaded a compiled module from a package's folder."""
+    """Return whether a process has loaded a compiled module from a package's directory."""
     return any(
         line.endswith(".so") and str(package) + os.sep in line
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines()
@@ -50,7 +50,7 @@ def maps_extension_of(pid: int, package: Path) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return how much memory a process holds now."""
+    """Return the resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -64,15 +64,15 @@ def busy_seconds(stat: str) -> float:
 
 
 def share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
-    """Return which part of all CPU seconds somebody else used. The clock ticks behind both are coarse."""
+    """Return the share of other processes in all CPU seconds. The clock ticks of the inputs are coarse."""
     return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
 
 
 class Machine:
-    """Looked at when a measurement begins, and asked at its end who else used it."""
+    """The machine during a measurement, with the CPU time that other processes used."""
 
     def __init__(self) -> None:
-        # The load generator is in our session, what is measured in sessions of its own.
+        # The load generator runs in this session, the measured processes run in their own sessions.
         raise_session(os.getpid())
         self.load_average = os.getloadavg()[0]
         self._began = datetime.now(UTC)
@@ -81,12 +81,12 @@ class Machine:
         self._own_s = cpu_seconds()
 
     def others_share(self) -> float:
-        """Return the part of all CPU time since the beginning that went to processes which are not ours."""
+        """Return the share of other processes in the CPU time since the start."""
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
         return share_of_others(_busy_now() - self._busy_s, cpu_seconds() - self._own_s, all_s)
 
     def facts(self) -> dict[str, Any]:
-        """Return what figures depend on."""
+        """Return the properties of the machine that affect figures."""
         return {
             "date": self._began.strftime("%Y-%m-%d %H:%M UTC"),
             "commit": _said("git", "describe", "--always", "--dirty"),
@@ -100,7 +100,7 @@ class Machine:
         }
 
     def lines(self) -> list[str]:
-        """Say it to people; a warning where others had a part in the figures."""
+        """Return the facts as text, with a warning if other processes affected the figures."""
         facts = self.facts()
         said = [
             f"{facts['date']}, commit {facts['commit']}, {facts['cpu']}, Linux {facts['kernel']}",

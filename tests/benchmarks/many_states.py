@@ -1,4 +1,4 @@
-"""A journal that holds many share-partitions and nothing that could be left out: a snapshot of each."""
+"""Generate a journal of many share-partitions without redundant records: a snapshot of each."""
 
 import asyncio
 from collections import defaultdict
@@ -16,23 +16,23 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 
 STATE_PARTITIONS = 50
 BATCHES = 3
-# Share-partitions of a group: a topic of as many partitions that it consumes.
+# The share-partitions of a group: one topic with this number of partitions.
 GROUP_PARTITIONS = 50
 _SEGMENT_BYTES = 64 << 20
-# Share-partitions of all state partitions.
+# The share-partitions of one append over all state partitions.
 _APPENDED_TOGETHER = 10_000
 _BEGAN_MS = 1_790_000_000_000
 
 
 def keys(share_partitions: int, topic_id: bytes, prefix: str) -> Iterator[SharePartitionKey]:
-    """Give so many share-partitions, group by group."""
+    """Yield `share_partitions` keys, group by group."""
     for number in range(share_partitions):
         group, partition = divmod(number, GROUP_PARTITIONS)
         yield SharePartitionKey(f"{prefix}-{group:06d}", topic_id, partition)
 
 
 def write_journal(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
-    """Write a journal of so many share-partitions with three state batches each."""
+    """Write a journal of `share_partitions` share-partitions with three state batches each."""
     uvloop.run(_write(folder, share_partitions, topic_id, prefix))
 
 
@@ -54,7 +54,7 @@ async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: s
 async def _append(
     journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]], timestamp_ms: int
 ) -> None:
-    """Append some records of each state partition; one append of each is under way at a time."""
+    """Append some records to each state partition, with one append in flight for each."""
     loop = asyncio.get_running_loop()
     appended = []
     for home, own in records.items():
@@ -72,9 +72,9 @@ async def _append(
 
 
 def _snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
-    """Make a state of a topic that has been in use for a while, as the coordinator compacts it.
+    """Return the compacted state of a share-partition in use.
 
-    It was made at a time of its own; its snapshot, together with others.
+    Each state has its own creation time; snapshots of one append share their time.
     """
     start = 10_000_000 + number
     batches = pack(

@@ -1,4 +1,4 @@
-"""Plots of how cost grows, as SVG without a background, in tones that can be read on light and dark pages."""
+"""Plot scaling as SVG without a background, in colours that are readable on light and dark pages."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ _TITLES = {
     "partitions": "share-partitions a request (8 connections, 4 batches)",
     "batches": "state batches of each of 10 share-partitions (8 connections)",
 }
-# What a request carries of the thing that is varied: counted a second, it shows the cost of one.
+# The amount of the varied quantity in a request, to compute its rate per second.
 _CARRIED: dict[str, Callable[[float], float]] = {
     "connections": lambda size: 1,
     "partitions": lambda size: size,
@@ -60,7 +60,7 @@ Series = Sequence[dict[str, float]]
 
 
 def draw(found: dict[str, Any], folder: Path) -> list[Path]:
-    """Write a picture of each thing that was varied; return where."""
+    """Write a plot for each varied quantity; return the paths."""
     written = []
     for name, sides in found["sweeps"].items():
         written.append(_save(folder / f"{name}.svg", lambda axes, n=name, s=sides: _sweep(axes, n, s), 2))
@@ -76,7 +76,7 @@ def _save(path: Path, plot: Callable[[Sequence[Axes]], None], panels: int) -> Pa
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure without the facts that differ from run to run; return the path."""
+    """Write a figure without metadata that differs between runs; return the path."""
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     path.write_text(_METADATA.sub("", path.read_text()))
     return path
@@ -122,7 +122,7 @@ def _held(panels: Sequence[Axes], rows: Series) -> None:
 
 
 def axes_of(axes: Axes, title: str, sizes: Sequence[float]) -> None:
-    """Give axes their title, and logarithmic scales with these sizes."""
+    """Set the title of axes, and logarithmic scales with these sizes."""
     axes.set_title(title, loc="left")
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -134,7 +134,7 @@ def axes_of(axes: Axes, title: str, sizes: Sequence[float]) -> None:
 
 
 def _short(value: float, _: int) -> str:
-    """Write 1500000 as 1.5M."""
+    """Format 1500000 as 1.5M."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:g}{name}"

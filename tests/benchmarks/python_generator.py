@@ -1,6 +1,6 @@
 """The load generator in Python, for machines without a C compiler.
 
-From the second lap on it sends the same offsets and epochs again, because moving them takes too long here.
+Every lap sends the same offsets and epochs, because changing them takes too long in Python.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _FRAME_BYTES_MAX = 1 << 28
 
 
 class CoordinatorResult(NamedTuple):
-    """Responses a second and p50, p99, p99.9 and maximum latency in µs; responses; those that failed."""
+    """Responses per second and p50, p99, p99.9 and maximum latency in µs; responses; failed responses."""
 
     measured: tuple[float, float, float, float, float]
     answers: int
@@ -25,7 +25,7 @@ class CoordinatorResult(NamedTuple):
 
 
 def error_codes(request: bytes, response: bytes) -> Iterator[int]:
-    """Yield the error codes in a response. Both have no size prefix."""
+    """Yield the error codes in a response. Both arguments have no size prefix."""
     api_key, version = int.from_bytes(request[:2], "big"), int.from_bytes(request[2:4], "big")
     # Correlation id and tags come first.
     decoded: Any = API_KEYS[api_key].decode_response(response, 5, version)
@@ -36,7 +36,7 @@ def error_codes(request: bytes, response: bytes) -> Iterator[int]:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection that keeps a number of requests in flight."""
+    """A connection that keeps a number of requests in flight."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

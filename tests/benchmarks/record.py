@@ -31,7 +31,7 @@ RECORD_BYTES = 100
 
 
 class Workload(NamedTuple):
-    """What share consumers do while a recording is made."""
+    """The work of share consumers during a recording."""
 
     name: str
     commit: str
@@ -83,14 +83,14 @@ WORKLOADS = {
 
 
 _PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
-# Consumers that commit each record get few at a time, so that all of them have some.
+# Consumers that commit each record get few records at a time, so that all of them have some.
 _FEW_RECORDS, _SMALL_BATCH_BYTES = 20, 1_000
 _POLL_RECORDS, _BATCH_BYTES = 500, 16_384
 _UNLIMITED = str(10**12)
-# No request for so long: the brokers have asked for everything.
+# After this time without a request, the brokers have sent all requests.
 _QUIET_S = 15.0
 _RECORDING_S_MAX = 400.0
-# The workload has begun.
+# The number of requests that shows that the workload has started.
 _REQUESTS_MIN = 20
 
 
@@ -100,7 +100,10 @@ class RecordingRig:
     def __init__(
         self, stack: ExitStack, jars: KafkaJars, folder: Path, brokers: int, coordinator: str
     ) -> None:
-        """Start the brokers, and a coordinator of ours if `coordinator` is "ours"; all end with the stack."""
+        """Start the brokers, and a coordinator of this project if `coordinator` is "ours".
+
+        All processes end with the stack.
+        """
         self.jars = jars
         self.recorder = TrafficRecorder()
         self._folder = folder
@@ -118,7 +121,7 @@ class RecordingRig:
             )
             stack.callback(proxy.close)
             stack.callback(broker.kill)
-            # None of them is ready before most of them run.
+            # No broker is ready before a majority of brokers runs.
             broker.process.start()
             self.brokers.append(broker)
         for broker in self.brokers:
@@ -126,7 +129,7 @@ class RecordingRig:
         self.client = KafkaClient(jars, self._cluster.bootstrap, folder)
         stack.callback(self.client.close)
         if our_port is None:
-            # Brokers then know from its leaders which of them to ask.
+            # If this topic exists, brokers send requests to its leaders without FindCoordinator.
             self.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
 
     def _broker(self, folder: Path, node_id: int, port: int) -> Broker:
@@ -166,7 +169,7 @@ class RecordingRig:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def record(self, workload: Workload) -> list[Shape]:
-        """Run a workload and return the requests that the brokers sent for it."""
+        """Run a workload and return the requests of the brokers."""
         self.prepare(workload)
         consumers = self._consumers(workload)
         self.recorder.begin(workload.requests_max)
@@ -206,7 +209,7 @@ class RecordingRig:
         return ChildProcess("share consumers", command, self._folder / "consumers.log")
 
     def change_leaders(self) -> None:
-        """Stop and start all brokers but the first: the leaders of their partitions change twice."""
+        """Restart all brokers but the first, so that the leaders of their partitions change twice."""
         for broker in self.brokers[1:]:
             broker.stop()
             broker.start()
@@ -221,7 +224,7 @@ def _our_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> in
 
 
 def main() -> int:
-    """Record the workloads that are named, or all."""
+    """Record the named workloads, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.record", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {'; '.join(WORKLOADS)}")
     parser.add_argument("--broker", choices=RELEASES, default=RELEASES[-1])
@@ -230,7 +233,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     wanted = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
     jars = fetch_jars(options.broker)
-    # Clusters of one size are started once.
+    # Each cluster size is started once.
     for brokers in sorted({workload.brokers for workload in wanted}):
         with (
             tempfile.TemporaryDirectory(prefix="share-coordinator-record-") as folder,
@@ -260,7 +263,7 @@ def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: st
 
 
 def readme(made: Sequence[Recording]) -> str:
-    """Return the page that says how each recording was made."""
+    """Return the README with the origin of each recording."""
     lines = [
         "# Recorded traffic",
         "",
@@ -282,7 +285,7 @@ def readme(made: Sequence[Recording]) -> str:
 
 
 def counts(recording: Recording) -> str:
-    """Return the requests, the share-partitions, and the requests that name a share-partition twice."""
+    """Return the numbers of requests, share-partitions, and requests that name a share-partition twice."""
     keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
     repeated = sum(
         1

@@ -1,4 +1,4 @@
-"""Turn the bytes of persister connections into the shapes of their requests, without I/O."""
+"""Convert the bytes of persister connections to the shapes of their requests, without I/O."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class TrafficRecorder:
-    """Collects the requests of all connections of a broker's persister. Used by several threads."""
+    """Collects the requests of all connections of a broker's persister. Thread-safe."""
 
     def __init__(self) -> None:
         self._requests_max = 0
@@ -27,27 +27,27 @@ class TrafficRecorder:
         self._lock = Lock()
 
     def begin(self, requests_max: int) -> None:
-        """Start a new recording; connections that are open stay known."""
+        """Start a new recording; open connections remain part of it."""
         with self._lock:
             self._requests = []
             self._requests_max = requests_max
 
     @property
     def full(self) -> bool:
-        """Whether as many requests were recorded as wanted."""
+        """Whether the requested number of requests was recorded."""
         return self.count >= self._requests_max
 
     @property
     def count(self) -> int:
-        """The requests that were recorded so far."""
+        """The number of recorded requests."""
         return len(self._requests)
 
     def seconds_since_last(self, now_s: float) -> float:
-        """Return how long ago the last request was recorded."""
+        """Return the time since the last recorded request, in seconds."""
         return now_s - self._requests[-1][0] if self._requests else 0.0
 
     def connection(self) -> Callable[[bytes, float], None]:
-        """Return what takes the bytes that a new connection sends, with the time of their arrival."""
+        """Return a function for the bytes of a new connection and the time of their arrival."""
         reader = FrameReader(_FRAME_BYTES_MAX)
         with self._lock:
             number = next(self._connections)
@@ -69,13 +69,13 @@ class TrafficRecorder:
             self._requests.append((now_s, connection, api_key, version, request))
 
     def shapes(self) -> list[Shape]:
-        """Return what was recorded so far."""
+        """Return the recorded shapes."""
         with self._lock:
             return _Numbering().shapes(self._requests)
 
 
 class _Numbering:
-    """Replaces names by numbers, and epochs and offsets by distances."""
+    """Replaces names with numbers, and epochs and offsets with distances."""
 
     def __init__(self) -> None:
         self._connections: dict[int, int] = {}

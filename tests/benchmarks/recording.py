@@ -1,8 +1,8 @@
 """Recorded traffic of a broker's persister: the shapes of its requests, without names or payload.
 
-A recording is a gzip file of JSON lines.  The first line says how it was made, each other line is one
+A recording is a gzip file of JSON lines.  The first line describes its origin. Each other line is one
 request: milliseconds since the first, connection, API key, version, group, and the entries of each topic.
-Connections, groups, topics and partitions are numbered in the order in which they first appear, partitions
+Connections, groups, topics and partitions are numbered in the order of their first occurrence, partitions
 within their topic.  An entry starts with its partition:
 
     Initialize       partition, state epoch, start offset
@@ -11,9 +11,9 @@ within their topic.  An entry starts with its partition:
     Write            partition, state epoch, leader epoch, start offset, delivery complete count, batches
     FindCoordinator  partition
 
-Epochs count from the lowest of the share-partition, start offsets from its first; -1 stays -1.  A batch is
-its distance from the start offset, its last offset as a distance from its first, its delivery state and its
-delivery count.
+Epochs are relative to the lowest of the share-partition, start offsets to its first; -1 stays -1.  A batch
+has its distance from the start offset, the distance of its last offset from its first, its delivery state and
+its delivery count.
 """
 
 import gzip
@@ -29,7 +29,7 @@ _SUFFIX = ".jsonl.gz"
 
 
 class Entry(NamedTuple):
-    """A share-partition in a request. Which fields count depends on the API."""
+    """A share-partition in a request. The API determines the fields that are used."""
 
     partition: int
     state_epoch: int = 0
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What was recorded, and how."""
+    """The recorded shapes and a description of their origin."""
 
     about: dict[str, Any]
     shapes: Sequence[Shape]
@@ -80,7 +80,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 
 
 def save(recording: Recording, path: Path) -> None:
-    """Write a recording; the same recording gives the same bytes."""
+    """Write a recording; the same recording results in the same bytes."""
     lines = [json.dumps(recording.about)]
     for shape in recording.shapes:
         fields = _FIELDS[shape.api_key]
@@ -108,7 +108,7 @@ def _shape(ms: int, connection: int, api_key: int, version: int, group: int, top
 
 
 def file_of(workload: str, broker: str) -> Path:
-    """Return where the recording of a workload with a release of Kafka lies."""
+    """Return the path of the recording of a workload with a release of Kafka."""
     return FOLDER / f"{workload.replace(',', '').replace(' ', '-')}-{broker}{_SUFFIX}"
 
 

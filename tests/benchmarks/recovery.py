@@ -31,7 +31,7 @@ from tests.benchmarks.state_logs import write_log
 
 
 class Figures(NamedTuple):
-    """One run."""
+    """The result of one run."""
 
     records: int
     wall_s: float
@@ -48,7 +48,7 @@ def measure(engine: Engine, source: SegmentSource) -> Figures:
 
 @contextmanager
 def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
-    """Give a log of so many records, made if the folder has none of that size."""
+    """Yield a log of `records`, which is generated if the directory has none of that size."""
     own = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
     named = folder / f"{records}-{hot_part:g}"
@@ -69,7 +69,7 @@ def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Pat
 def print_table(
     options: argparse.Namespace, planned: Planned, rows: Mapping[str, Mapping[str, float]]
 ) -> None:
-    """Print the figures for people."""
+    """Print the figures as a table."""
     console = Console()
     console.print(
         f"an archive of {planned.commits:,} commits is planned in {planned.cpu_s:.2f} CPU seconds; "

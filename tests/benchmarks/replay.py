@@ -1,7 +1,7 @@
-"""Replay recorded traffic: the requests of each connection in their order, as fast as responses come.
+"""Replay recorded traffic: the requests of each connection in order, as fast as responses arrive.
 
-Each connection works on share-partitions of its own, so the order between connections does not matter.
-Epochs and offsets grow from lap to lap, so that every request is accepted again.
+Each connection uses its own share-partitions, so the order between connections does not matter. Epochs and
+offsets grow from lap to lap, so that every request is accepted again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ FIRST_EPOCH = 1
 
 
 class Replay:
-    """A recording as a row of the benchmark: as many brokers as `brokers` send it at the same time."""
+    """A recording as a row of the benchmark; `brokers` copies of it are sent at the same time."""
 
     def __init__(self, recording: Recording, brokers: int) -> None:
         self.recording = recording
@@ -57,7 +57,7 @@ class Replay:
 
     @cached_property
     def offset_step(self) -> int:
-        """More than the offsets of a lap."""
+        """A step that exceeds the offsets of a lap."""
         return 1 + max(
             (
                 entry.start_offset + first + length
@@ -70,7 +70,7 @@ class Replay:
 
     @cached_property
     def epoch_step(self) -> int:
-        """More than the epochs of a lap; 0 if no epoch changes."""
+        """A step that exceeds the epochs of a lap; 0 if no epoch changes."""
         greatest = max(
             (
                 max(entry.state_epoch, entry.leader_epoch)
@@ -100,14 +100,14 @@ class Replay:
 
 
 class _Encoder:
-    """Makes requests of shapes, with the topics, groups, epochs and offsets of a replay."""
+    """Encodes shapes as requests, with the topics, groups, epochs and offsets of a replay."""
 
     def __init__(self, topic_ids: Sequence[bytes], *, epochs_grow: bool) -> None:
         self._topic_ids = topic_ids
         self._epochs_grow = epochs_grow
 
     def prologue(self, shapes: Sequence[Shape]) -> Iterator[Frame]:
-        """Initialize each share-partition that occurs, a topic of a group with one request."""
+        """Yield Initialize requests for all share-partitions, one for each group and topic."""
         found: dict[tuple[int, int], set[int]] = {}
         for shape in shapes:
             for (group, topic, partition), _ in shape.keyed_entries():
@@ -172,7 +172,7 @@ def _written(entry: Entry) -> write_api.PartitionData:
     )
 
 
-# The classes of a request and of its topics, and what makes a partition of an entry.
+# The classes of a request and of its topics, and the function that converts an entry to a partition.
 _REQUESTS: dict[int, tuple[Any, Any, Any]] = {
     initialize_api.API_KEY: (
         initialize_api.InitializeShareGroupStateRequest,

@@ -1,4 +1,4 @@
-"""The tables of a comparison: ratios beside the aims, and the figures behind them."""
+"""The tables of a comparison: ratios with their targets, and the underlying figures."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Sheet(NamedTuple):
     rows: Sequence[Sequence[str]]
 
     def table(self) -> Table:
-        """Lay the table out for a terminal."""
+        """Return the table for a terminal."""
         table = Table(*(Column(name, no_wrap=True) for name in self.header), box=None)
         for row in self.rows:
             table.add_row(*row)
@@ -51,7 +51,7 @@ class Sheet(NamedTuple):
 
 
 def sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[Sheet]:
-    """Return all tables that the sides have figures for."""
+    """Return all tables for which the sides have figures."""
     made = [
         ratio_sheet(sides, workloads),
         latency_sheet(sides),
@@ -67,7 +67,7 @@ def _kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
 
 
 def rate_aim(workload: Workload) -> Target:
-    """Return the aim for the requests a second of a row."""
+    """Return the target for the requests per second of a row."""
     for aim in (*TODAY, *SHAPES):
         if aim.workload == workload:
             return aim
@@ -78,7 +78,7 @@ def rate_aim(workload: Workload) -> Target:
 
 
 def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
-    """Lay out ours / Kafka's: the CPU time of a request first, then requests a second."""
+    """Return the ratios to Kafka: the CPU time of a request first, then requests per second."""
     kafka = _kafka(sides)
     mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
@@ -103,7 +103,7 @@ def _verdict_cells(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -
 
 
 def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
-    """Lay out ours / Kafka's for the rows with an aim for latency."""
+    """Return the ratios to Kafka for the rows with a latency target."""
     kafka = _kafka(sides)
     mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
@@ -120,7 +120,7 @@ def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
 
 
 def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
-    """Lay out what is left of the peak at ten times the saturating load, for each side by itself."""
+    """Return the rate at ten times the saturating load relative to the peak, for each side."""
     rows = []
     for overload in OVERLOADS:
         row = [f"{overload.ten_times} / {overload.saturating}"]
@@ -140,7 +140,7 @@ def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
 
 
 def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
-    """Lay out this tree / another commit, for the same journal.sync."""
+    """Return the ratios of this tree to another commit, for the same journal.sync."""
     others = [side for side in sides if side.commit]
     if not others:
         return None
@@ -165,7 +165,7 @@ def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
 
 
 def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet:
-    """Lay the medians out, with the ratio to the Kafka that a side is beside."""
+    """Return the medians, with the ratio to the Kafka side of the same group."""
     theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
     header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
     for side in sides:

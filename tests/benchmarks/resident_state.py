@@ -36,7 +36,7 @@ _ADDED = Load(1, GROUP_PARTITIONS, BATCHES)
 
 
 def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
-    """Return what initializes so many share-partitions and writes three state batches to each."""
+    """Return frames that initialize share-partitions and write three state batches to each."""
     sent = []
     for number in range(share_partitions // GROUP_PARTITIONS):
         group = f"{prefix}-{number:06d}"
@@ -49,7 +49,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 def others_while(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[Figures]:
-    """Drive the other requests in slices: as long as something runs, or for some seconds."""
+    """Drive the other requests in slices: while a thread runs, or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
@@ -58,7 +58,7 @@ def others_while(
 
 
 def tails(slices: list[Figures]) -> dict[str, float]:
-    """Return the middle of the slices' p99.9, the worst of them, and the longest wait of all, in ms."""
+    """Return the median and maximum p99.9 of the slices, and the maximum latency, in ms."""
     return {
         "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
         "p999_worst_ms": max(figures.p999_us for figures in slices) / 1000,
@@ -68,7 +68,7 @@ def tails(slices: list[Figures]) -> dict[str, float]:
 
 
 def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
-    """Measure all of it with one journal."""
+    """Run all measurements with one journal."""
     with our_process(folder / "idle", {}) as idle:
         found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
         idle_bytes = resident_bytes(idle.process.pid)
@@ -125,7 +125,7 @@ def main() -> int:
 
 
 def table_of(found: dict[str, Any], added: int) -> Table:
-    """Lay it out beside what is aimed at."""
+    """Return a table of the figures and their targets."""
     table = Table("", "measured", "aim", "met", box=None)
     rest, busy = found["at_rest"], found["while_added"]
     rows = (

@@ -35,7 +35,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 
 AIM = 2.0
 _TOLD = Load(8, 50, 4)
-# Nothing may be pruned before it is loaded.
+# No record may be pruned before it is loaded.
 _NEVER_MS = str(24 * 3_600_000)
 _BEGAN = re.compile(r"^\[([^\]]+)\] INFO .*Scheduling loading of metadata from __share_group_state-\d+ ")
 _ENDED = re.compile(
@@ -45,7 +45,7 @@ _ENDED = re.compile(
 
 
 class Loaded(NamedTuple):
-    """What one start had to load, and how long it took."""
+    """The records of one start, and the loading time."""
 
     records: int
     seconds: float
@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 
 
 def kafkas_loading(log: str) -> Loaded | None:
-    """Read a broker's log from its start on; None while not all state partitions are loaded."""
+    """Parse a broker's log since its start; None until all state partitions are loaded."""
     began: list[datetime] = []
     ended: list[tuple[datetime, int]] = []
     for line in log.splitlines():
@@ -75,7 +75,7 @@ def _time(text: str) -> datetime:
 
 
 def start_kafka(rig: BuiltInRig) -> Loaded:
-    """Stop a broker in good order and start it again."""
+    """Restart a broker with a controlled shutdown."""
     process = rig.broker.process
     rig.broker.stop()
     begins_at = process.log.stat().st_size
@@ -88,11 +88,11 @@ def start_kafka(rig: BuiltInRig) -> Loaded:
 
 
 def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
-    """Start ours, which was killed, and kill it again; it takes `empty_s` with nothing to load."""
+    """Start the killed coordinator and kill it again; `empty_s` is its start time without state."""
     began_s = time.monotonic()
     process.start()
     took_s = time.monotonic() - began_s
-    # It is ready a moment before it says what that took.
+    # It becomes ready a moment before it logs the duration.
     wait_until(lambda: process.process.logged("Loaded shards."), seconds=60, what="it says so")
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
@@ -101,7 +101,7 @@ def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
 
 
 def empty_start_s(folder: Path) -> float:
-    """Return what it takes to start with nothing to load: the middle of three."""
+    """Return the median start time without state, from three starts."""
     with our_process(folder, {}) as process:
         took = []
         for _ in range(3):
@@ -113,8 +113,8 @@ def empty_start_s(folder: Path) -> float:
 
 
 def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
-    """Tell both sides the same and start them again in turn."""
-    # The disk has no part in what is measured: what is told is told fast, before jobs shorten the log.
+    """Send the same requests to both sides and restart them in turn."""
+    # journal.sync=os excludes the disk from the measurement, and writes finish before jobs shorten the log.
     settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS, "journal.sync": "os"}
     found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
     empty_s = empty_start_s(folder / "empty")

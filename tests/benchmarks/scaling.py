@@ -29,7 +29,7 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
 
-# What is varied: its name, the loads, and which number of a load it is.
+# The varied quantity, which is also a field of the load, and its loads.
 SWEEPS = {
     "connections": [Load(n, 1, 4) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)],
     "partitions": [Load(8, n, 4) for n in (1, 2, 5, 10, 20, 50, 100, 200)],
@@ -65,7 +65,7 @@ def sweep(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str
 
 
 def hold(folder: Path, share_partitions: int, rounds: int, seconds: float) -> dict[str, float]:
-    """Start with a journal of so many share-partitions; return what that took and how it serves."""
+    """Start with a journal of `share_partitions`; return the start time and the figures of a load."""
     own = folder / f"held-{share_partitions}"
     own.mkdir()
     write_journal(own / "journal", share_partitions, TOPIC_IDS[0], "held")
@@ -123,7 +123,7 @@ def _measured(rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def tables(found: dict[str, Any]) -> list[Table]:
-    """Lay everything out, a table for each thing that was varied."""
+    """Return a table for each varied quantity."""
     made = []
     for name, sides in found["sweeps"].items():
         table = Table(

@@ -1,9 +1,10 @@
-"""`python -m tests.benchmarks --check-shapes`: compare the cost of a share-partition entry between shapes.
+"""`python -m tests.benchmarks --check-shapes`: compare the cost of a share-partition entry between
+shapes.
 
-The cost is the CPU time of the coordinator, from /proc.  Shapes of one size have as many share-partition
-entries and state batches in a request; they differ in repetitions, in the order of the batches, in the RPCs
-between the writes, and in the length of the queue.  No shape may cost more than three times what the
-cheapest shape of its size costs: a slow path would otherwise stay unnoticed until a broker takes it.
+The cost is the CPU time of the coordinator, from /proc.  Shapes of one size have the same numbers of
+share-partition entries and state batches in a request. They differ in repetitions, in the order of the
+batches, in the RPCs between the writes, and in the length of the queue.  No shape may cost more than three
+times the cheapest shape of its size. This detects slow paths.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,18 +18,18 @@ from tests.benchmarks.start_systems import ours
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 TIMES_MAX = 3.0
-# Share-partition entries a request, and state batches in each.
+# Share-partition entries per request, and state batches in each.
 SIZES = ((1, 4), (10, 4), (50, 4), (50, 20))
 KINDS = ("write", "repeated", "one repeated", "overlapping", "unordered", "mixed")
 _CONNECTIONS = 8
-# Queues of 20,000 operations, by connections and by requests in flight.
+# Queues of 20,000 operations, through many connections and through many requests in flight.
 _QUEUED = {1: Load(320, 1, 4, in_flight=64), 50: Load(400, 50, 4)}
 
 
 class ShapeCost(NamedTuple):
     """The CPU time of one share-partition entry, and its ratio to the cheapest shape of the size.
 
-    The cheapest is a shape with one request in flight: more of them share system calls.
+    The cheapest is a shape with one request in flight, because several requests share system calls.
     """
 
     load: Load
@@ -49,7 +50,8 @@ def shapes_of(partitions: int, batches: int) -> list[Load]:
 
 
 def costs(side: SystemUnderTest, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
-    """Measure shapes of one size in turn; the least of the rounds counts, as other processes only add to it.
+    """Measure shapes of one size in turn; the minimum of the rounds counts, as other processes only add
+    to it.
 
     Raises RuntimeError if the coordinator refuses a request.
     """
@@ -68,7 +70,7 @@ def _us_per_entry(side: SystemUnderTest, load: Load, seconds: float) -> float:
 def check(
     folder: Path, sizes: Sequence[tuple[int, int]], *, rounds: int = 3, seconds: float = 0.7
 ) -> list[ShapeCost]:
-    """Measure every shape of these sizes with a coordinator of its own."""
+    """Measure every shape of these sizes with a dedicated coordinator."""
     with ExitStack() as stack:
         side = stack.enter_context(ours(folder / "shapes", "os"))
         side.drive(Load(_CONNECTIONS, 10, 4), seconds)
@@ -78,7 +80,7 @@ def check(
 
 
 def cost_sheet(found: Sequence[ShapeCost]) -> Sheet:
-    """Lay the costs out."""
+    """Return a table of the costs."""
     rows = [
         [
             str(cost.load),

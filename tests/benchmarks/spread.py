@@ -1,7 +1,7 @@
-"""What several rounds of a measurement come to: the middle, and how far the rounds lie apart.
+"""Summarize several rounds of a measurement: median, minimum and maximum.
 
-Sides are measured in turn, so a round of one side stands beside the same round of the other: a ratio is taken
-round by round, and its spread is that of the rounds.  What slows the machine for a while slows both.
+Sides are measured in turn, so each ratio compares the same round of two sides, and its spread is that of the
+rounds. A slowdown of the machine affects both sides.
 """
 
 import statistics
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Spread(NamedTuple):
-    """Median, least and greatest of the rounds."""
+    """Median, minimum and maximum of the rounds."""
 
     median: float
     low: float
@@ -21,17 +21,17 @@ class Spread(NamedTuple):
 
 
 def spread(rounds: Sequence[float]) -> Spread:
-    """Return the middle of the rounds and their ends. There must be at least one."""
+    """Return the median and the extremes of the rounds. There must be at least one."""
     return Spread(statistics.median(rounds), min(rounds), max(rounds))
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Return how many times theirs ours is, round by round."""
+    """Return the ratio of ours to theirs, round by round."""
     return spread([our / their for our, their in zip(ours, theirs, strict=True)])
 
 
 def _short(number: float) -> str:
-    """Write a number with about three digits that count."""
+    """Format a number with about three significant digits."""
     if number >= 100:
         return f"{number:,.0f}"
     return f"{number:.1f}" if number >= 10 else f"{number:.2f}"

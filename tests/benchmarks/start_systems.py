@@ -1,6 +1,6 @@
-"""Start the coordinators under measurement that keep state on their own disk: ours, and Kafka's in a broker.
+"""Start the measured coordinators with local state: this project's, and Kafka's in a broker.
 
-One more server keeps no state and answers every frame at once: no server on this machine could be faster.
+A further server stores no state and answers every frame at once: the upper bound on this machine.
 """
 
 import socket
@@ -22,7 +22,7 @@ from tests.kafka.served_process import INSTALLED, Build
 
 NEWEST = RELEASES[-1]
 TOPIC_IDS = tuple(md5(b"topic %d" % number).digest() for number in range(TOPICS))
-# Makes the coordinator run without its compiled module.
+# Runs the coordinator without its compiled module.
 _PURE_PYTHON = {"SHARE_COORDINATOR_PURE_PYTHON": "1"}
 
 
@@ -92,7 +92,7 @@ def kafka(folder: Path) -> Iterator[SystemUnderTest]:
         ready = [
             ready_coordinator(rig, topic=f"bench-{number}", partitions=PARTITIONS) for number in range(TOPICS)
         ]
-        # Without the client, which would take memory and CPU time from the sides.
+        # The client would take memory and CPU time from the sides.
         rig.client.close()
         yield SystemUnderTest(
             f"Kafka {NEWEST}",

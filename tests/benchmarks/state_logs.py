@@ -1,6 +1,6 @@
-"""A realistic state log, made fast: many share-partitions of unequal activity, as segment files of a broker.
+"""Generate a realistic state log as a broker's segment files: many share-partitions of unequal activity.
 
-What a share group does is made up; records, batches and files are as Kafka and we write them.
+The activity of share groups is simulated; records, batches and files have the product's and Kafka's format.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ BEGAN_MS = 1_790_000_000_000
 
 
 class Consumed:
-    """One share-partition as its group works through it."""
+    """One share-partition and the simulated progress of its group."""
 
     def __init__(self, key: SharePartitionKey, random: Random) -> None:
         self.key = key
@@ -32,7 +32,7 @@ class Consumed:
         self._in_flight: list[StateBatch] = []
 
     def next_record(self, now_ms: int) -> tuple[bytes, bytes | None]:
-        """Go on by one write: fetched offsets are settled, some are released, the start offset follows."""
+        """Return the next write: acknowledge new offsets, release some, and advance the start offset."""
         random = self._random
         first = self._in_flight[-1].last_offset + 1 if self._in_flight else self._start
         length = random.randrange(1, 40)
@@ -71,9 +71,9 @@ def write_log(
     hot_part: float = 0.0,
     seed: int = 1,
 ) -> int:
-    """Write `TOPIC-N` folders below a folder; return the bytes.
+    """Write `TOPIC-N` directories below a directory; return the bytes.
 
-    Activity falls off like 1/rank; with `hot_part` one share-partition has that part of all records.
+    Activity decreases like 1/rank; `hot_part` is the share of all records that one share-partition gets.
     """
     random = Random(seed)
     consumed = [

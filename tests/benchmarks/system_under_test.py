@@ -8,7 +8,7 @@ from tests.benchmarks.frames import Workload
 from tests.benchmarks.load import Figures, measure
 from tests.benchmarks.machine import maps_extension_of
 
-# The topics that share-partitions of a workload may be of, and the partitions of each.
+# The maximum number of topics in a workload, and the partitions of each.
 TOPICS = 5
 PARTITIONS = 200
 
@@ -17,8 +17,8 @@ class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
     Sides with the same `beside` are compared with each other. `sync` is journal.sync if the side has a
-    journal; `commit` is the commit it was built from, if that is another one than the tree's; `package` is
-    the folder of its Python package; `settings` describes how it was started.
+    journal. `commit` is the commit of its build, if that is not the working tree. `package` is the directory
+    of its Python package. `settings` describes how it was started.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""The rows of the benchmark, and what ours is to reach against Kafka's own coordinator in each.
+"""The rows of the benchmark, and the target ratio to Kafka's own coordinator for each.
 
-A ratio is ours / Kafka's. More is better for requests a second, less for latencies and CPU time.
+A ratio is ours / Kafka's. A greater ratio is better for requests per second, a smaller one for latencies and
+CPU time.
 """
 
 from typing import Literal, NamedTuple
@@ -16,9 +17,9 @@ _NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99
 
 
 class Target(NamedTuple):
-    """What is asked of a row with each journal.sync; None: the ratio is only reported.
+    """The target of a row for each journal.sync; None: the ratio is only reported.
 
-    `always_us_max` is a latency that journal.sync=always must keep whatever Kafka's is.
+    `always_us_max` is an absolute bound of the latency with journal.sync=always.
     """
 
     workload: Workload
@@ -31,7 +32,7 @@ class Target(NamedTuple):
         return f"{self.workload}: {_NAMES[self.figure]}"
 
     def per_round(self, sync: str) -> float | None:
-        """Return the ratio that is asked for."""
+        """Return the target ratio."""
         return self.os if sync == "os" else self.always
 
 
@@ -71,17 +72,18 @@ class Overload(NamedTuple):
 
 OVERLOADS = (
     Overload(Load(64, 1, 4), Load(640, 1, 4)),
-    # 20,000 queued operations: by connections with many share-partitions, and by requests in flight.
+    # 20,000 queued operations: through connections with many share-partitions, and through requests in
+    # flight.
     Overload(Load(40, 50, 4), Load(400, 50, 4)),
     Overload(Load(32, 1, 4, in_flight=64), Load(320, 1, 4, in_flight=64)),
     Overload(Load(64, 10, 4, "mixed"), Load(640, 10, 4, "mixed")),
 )
-# What a commit that `--against` names must not be faster by.
+# The minimum ratio of requests per second to the commit of `--against`.
 PART_OF_AGAINST = 0.9
 
 
 def cpu_aim(workload: Workload) -> Target:
-    """Return the aim for the CPU time of a request; a single connection leaves nothing to batch."""
+    """Return the target for the CPU time of a request; a single connection leaves nothing to batch."""
     return (
         Target(workload, "cpu_us", 0.45, 0.65)
         if workload.connections == 1
@@ -90,7 +92,7 @@ def cpu_aim(workload: Workload) -> Target:
 
 
 class Verdict(NamedTuple):
-    """The ratio of a side to Kafka, the aim, and whether it is met; None if there is no aim."""
+    """The ratio of a side to Kafka, the target, and whether it is met; None without a target."""
 
     ratio: Spread
     asked: str
@@ -98,7 +100,7 @@ class Verdict(NamedTuple):
 
 
 def is_met(aim: Target, sync: str, ratio: float, own: float) -> bool | None:
-    """Tell whether a ratio, or our own latency, meets the aim; None if there is no aim."""
+    """Return whether a ratio, or the absolute latency, meets the target; None without a target."""
     if sync == "always" and aim.always_us_max is not None:
         return own <= aim.always_us_max
     asked = aim.per_round(sync)
@@ -108,7 +110,7 @@ def is_met(aim: Target, sync: str, ratio: float, own: float) -> bool | None:
 
 
 def asked_text(aim: Target, sync: str) -> str:
-    """Return the aim as text."""
+    """Return the target as text."""
     if sync == "always" and aim.always_us_max is not None:
         return f"≤ {aim.always_us_max / 1000:g} ms"
     asked = aim.per_round(sync)
