@@ -2,8 +2,8 @@
 
     python -m tests.recovery.archive_driver before|after JOURNAL ARCHIVE
 
-`before` kills it when all files are written and the commit is not; `after` kills it when the commit is
-written and Spark's checkpoint does not have the micro-batch yet.
+`before` kills the driver when all files are written and the commit is not. `after` kills it when the commit
+is written, but Spark's checkpoint does not contain the micro-batch yet.
 """
 
 import os
@@ -22,7 +22,7 @@ MAX_RECORDS = "100"
 
 
 def die(*_: Any) -> NoReturn:
-    """End this process as a machine that fails does."""
+    """Kill this process, as in a machine failure."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 

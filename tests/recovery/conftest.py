@@ -1,7 +1,7 @@
-"""What tests of the recovery jobs share: a Spark session, and what happens where there is no Spark.
+"""Fixtures for tests of the recovery jobs: a Spark session, and the handling of a missing Spark.
 
-A test with the marker `spark` is left out where Java or PySpark is missing, and one line at the end of the
-run says so; where SHARE_COORDINATOR_REQUIRE_ALL=1 is set (CI), it fails instead.
+If Java or PySpark is missing, tests with the marker `spark` are deselected, and one line at the end of the
+run says so. With SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead.
 """
 
 import warnings
@@ -21,7 +21,7 @@ _left_out = pytest.StashKey[int]()
 _LEFT_OUT = "spark_tests_left_out"
 _HOW = "no Java or no PySpark here; to get them: apt-get install openjdk-17-jdk-headless, make install"
 
-# Short-lived on few cores: the quick compiler and the smallest garbage collector start fastest.
+# Short-lived on few cores: the C1 compiler and the serial garbage collector start fastest.
 SPARK_OPTIONS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.bindAddress": "127.0.0.1",

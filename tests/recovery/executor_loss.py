@@ -2,8 +2,8 @@
 
     python -m tests.recovery.executor_loss PHASE MASTER SEGMENTS MARKER PID,PID WORK
 
-Before the named phase begins, all executors of these workers are killed, and the source reports from then on
-that every state partition was pruned.  Prints JSON: the states and the records read, or the error.
+Before the named phase begins, all executors of these workers are killed. From then on, the source reports
+that every state partition was pruned.  Prints JSON: the states and the number of records, or the error.
 """
 
 import json

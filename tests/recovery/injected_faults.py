@@ -1,6 +1,6 @@
-"""Faults in a state log, one for each check that looks at the log alone.
+"""Faults in a state log, one for each check that needs only the log.
 
-Each takes a clean log and spoils it; what it returns are options that the audit needs to see it, if any.
+Each function injects a fault into a clean log. It returns the audit limits that detect the fault, if any.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(check: str) -> Callable[[Fault], Fault]:
-    """Register a fault under the check that must find it; `R4:more` is another one for R4."""
+    """Register a fault under the check that must find it; `R4:more` is another fault for R4."""
 
     def register(function: Fault) -> Fault:
         FAULTS[check] = function
@@ -34,7 +34,7 @@ def fault(check: str) -> Callable[[Fault], Fault]:
 
 
 def places(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> Iterator[tuple[int, int]]:
-    """Give where records of a kind are, from the middle of each state partition on."""
+    """Yield the positions of records of a type, from the middle of each state partition on."""
     for number, records in log.items():
         for at in range(len(records) // 2, len(records)):
             value = records[at].record.value
@@ -51,32 +51,32 @@ def change(log: Log, place: tuple[int, int], **changed: Any) -> None:
 
 
 def of_key(log: Log, place: tuple[int, int]) -> list[int]:
-    """Return where the records of the same share-partition are."""
+    """Return the positions of the records of the same share-partition."""
     number, at = place
     key = log[number][at].record.key
     return [n for n, each in enumerate(log[number]) if each.record.key == key]
 
 
 def before(log: Log, place: tuple[int, int]) -> Written:
-    """Return the record before it of the same share-partition."""
+    """Return the previous record of the same share-partition."""
     mine = of_key(log, place)
     return log[place[0]][mine[mine.index(place[1]) - 1]]
 
 
 def put(log: Log, place: tuple[int, int], written: Written) -> None:
-    """Put another record behind it, and number all anew."""
+    """Insert another record after it, and renumber all records."""
     log[place[0]].insert(place[1] + 1, written)
     log.update(renumbered(log))
 
 
 def drop(log: Log, number: int, wanted: Callable[[int, Written], bool]) -> None:
-    """Take records out, and number the rest anew."""
+    """Remove records, and renumber the others."""
     log[number] = [each for at, each in enumerate(log[number]) if not wanted(at, each)]
     log.update(renumbered(log))
 
 
 def first(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
-    """Return the first of such places."""
+    """Return the first such position."""
     return next(places(log, kind, wanted))
 
 

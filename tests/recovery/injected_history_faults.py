@@ -1,4 +1,4 @@
-"""Faults in the history of a share-partition; `injected_faults` has those of records and of the log."""
+"""Faults in the history of a share-partition; `injected_faults` has the faults of records and of the log."""
 
 from dataclasses import replace
 
@@ -107,7 +107,7 @@ def snapshot_forgets(log: Log) -> None:
 
 
 def state_epoch_before(log: Log, place: tuple[int, int]) -> int:
-    """Return the state epoch of the last snapshot before."""
+    """Return the state epoch of the previous snapshot."""
     return [
         value.state_epoch
         for at in of_key(log, place)

@@ -1,4 +1,4 @@
-"""Logs for tests of the recovery jobs: strategies that make them, and what the shard core makes of them."""
+"""Hypothesis strategies for state logs, and the expected states from the shard core."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ KEYS = [
 
 @dataclass(frozen=True)
 class Entry:
-    """One record of a log; `owner_epoch` is None where there is no header."""
+    """One record of a log; `owner_epoch` is None for a record without the header."""
 
     key: bytes | None
     value: bytes | None
@@ -74,7 +74,7 @@ keys = st.sampled_from(KEYS)
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
-    """A record that cannot be understood as it is: cut short, too long, of another version, with tags."""
+    """Draw a malformed record: truncated, with excess bytes, of another version, or with tags."""
     key, value = encode_record(StateRecord(draw(keys), draw(snapshots | updates)))
     assert value is not None
     return draw(
@@ -93,7 +93,7 @@ def spoilt(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
 
 @st.composite
 def tagged_batches(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """An update one of whose batches has a tagged field that nobody knows."""
+    """Draw an update with an unknown tagged field in one of its batches."""
     key, _ = encode_record(StateRecord(draw(keys), draw(updates)))
     one = pack([StateBatch(5, 9, 0, draw(st.integers(1, 3)))])[:-1] + b"\1\7\1x"
     return b"\0\1" + key[2:], b"\0\0" + bytes(16) + b"\2" + one + b"\0"
@@ -113,7 +113,7 @@ claims = st.just(encode_claim(STATE_PARTITION, "somebody"))
 
 
 def entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[Entry]]:
-    """Logs of records and claims with these owner epochs."""
+    """Return a strategy for logs of records and claims with these owner epochs."""
     record = st.one_of(contents, contents, contents, contents, claims)
     entry = st.builds(
         lambda content, owner_epoch, timestamp_ms: Entry(*content, owner_epoch, timestamp_ms),
@@ -129,7 +129,7 @@ our_logs = entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
 
 
 def stored(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
-    """Write a log, each record as a batch of its own."""
+    """Encode a log with one batch for each record."""
     written = []
     for offset, entry in enumerate(log, base_offset):
         headers = () if entry.owner_epoch is None else owner_epoch_headers(entry.owner_epoch)
@@ -144,7 +144,7 @@ def core_states(batches: Sequence[bytes]) -> dict[SharePartitionKey, ShareState]
 
 
 def core_shard(batches: Sequence[bytes]) -> Shard:
-    """Load a shard from a log, but for what a coordinator would refuse to load."""
+    """Load a shard from a log, without the records that a coordinator refuses to load."""
     shard = Shard(STATE_PARTITION, SnapshotPolicy())
     fencing_filter = FencingFilter()
     for batch in decode_batches(b"".join(batches)):
@@ -154,7 +154,7 @@ def core_shard(batches: Sequence[bytes]) -> Shard:
             try:
                 record = decode_record(log_record.key, log_record.value)
             except DecodeError:
-                # Of no share-partition that can be told.
+                # The share-partition of such a record is unknown.
                 continue
             if record is not None:
                 shard.replay(record, log_record.offset, log_record.timestamp_ms)
@@ -162,7 +162,7 @@ def core_shard(batches: Sequence[bytes]) -> Shard:
 
 
 def parsed(batches: Sequence[bytes]) -> Records:
-    """Parse batches that are all good."""
+    """Parse valid batches."""
     found = parse(STATE_PARTITION, b"".join(batches))
     assert found.found is None
     assert found.used_bytes == sum(map(len, batches))
@@ -170,17 +170,17 @@ def parsed(batches: Sequence[bytes]) -> Records:
 
 
 def folded(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
-    """Fold each range of a log by itself; a range is a list of chunks of batches."""
+    """Fold each range of a log separately; a range is a list of chunks of batches."""
     return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks)]
 
 
 def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
-    """Fold a log in ranges and chunks, join, and return rows of states."""
+    """Fold a log in ranges and chunks, join the results, and return rows of states."""
     return settled_states(folded(ranges))
 
 
 def settled_states(found: Sequence[Output]) -> list[dict[str, Any]]:
-    """Join folded ranges, whatever their order."""
+    """Join folded ranges in any order."""
     known = owner_epochs(
         row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
     )
@@ -193,7 +193,7 @@ def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["group_id"], row["topic_id"], row["partition"]))
 
 
-# Columns of the states that the shard core has by the same name.
+# Columns of the states that the shard core has under the same name.
 CORE_COLUMNS = (
     "start_offset",
     "delivery_complete_count",
@@ -211,7 +211,7 @@ CORE_COLUMNS = (
 
 
 def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
-    """Return what the core holds, as rows of states without what only a log can tell."""
+    """Return the states of the core as rows, without columns that only a log determines."""
     return by_key(
         [
             {
@@ -227,6 +227,6 @@ def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of states without what only a log can tell."""
+    """Return rows of states without columns that only a log determines."""
     names = ("group_id", "topic_id", "partition", *CORE_COLUMNS, "state_batches")
     return [{name: row[name] for name in names} for row in rows]

@@ -1,4 +1,4 @@
-"""State logs on this machine for tests: segment files and journals that the shard core has an answer to."""
+"""Local state logs for tests: segment files and journals, with the expected states from the shard core."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ TOPIC = "__share_group_state"
 def some_records(
     count: int, *, share_partitions: int = 20, seed: int = 1
 ) -> list[tuple[bytes, bytes | None]]:
-    """Return records of a log in which everything happens: snapshots, updates, deletions, backward starts."""
+    """Return records of a varied log: snapshots, updates, deletions, decreased start offsets."""
     random = Random(seed)
     keys = [SharePartitionKey(f"group-{seed}-{n % 3}", bytes([n]) * 16, n) for n in range(share_partitions)]
     found = []
@@ -47,7 +47,7 @@ def some_records(
 def batches_of(
     records: list[tuple[bytes, bytes | None]], *, base_offset: int = 0, size: int = 7
 ) -> list[bytes]:
-    """Write records as batches; each record batch is a millisecond after the one before."""
+    """Encode records as batches; each record batch is one millisecond later than the previous one."""
     return [
         encode_batch(base_offset + at, 1_000 + (base_offset + at) // size, records[at : at + size])
         for at in range(0, len(records), size)
@@ -67,7 +67,7 @@ def write_segments(folder: Path, batches: list[bytes], *, batches_in_file: int =
 
 
 def expected(partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int] | None = None) -> list[Any]:
-    """Return the states that shards hold which have loaded these logs, up to log offsets."""
+    """Return the states of shards that have loaded these logs, optionally up to log offsets."""
     states = {}
     for state_partition, batches in partitions.items():
         shard = Shard(state_partition, SnapshotPolicy())
@@ -83,7 +83,7 @@ def expected(partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int]
 
 
 def write_journal(folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes | None]]]) -> None:
-    """Write records to a journal, one commit each."""
+    """Write records to a journal, one commit for each append."""
 
     async def main() -> None:
         journal = open_journal(folder)
@@ -97,12 +97,12 @@ def write_journal(folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes
 
 
 def open_journal(folder: Path) -> Journal:
-    """Return a journal of small segments, not open yet."""
+    """Return a journal with small segments, which is not open yet."""
     return Journal(folder, state_partitions=4, segment_bytes=64 << 10, sync="os")
 
 
 def offsets_read(source: Source, cut: Cut | None = None) -> dict[int, list[int]]:
-    """Return the log offsets that a source gives, by state partition, in the order they come."""
+    """Return the log offsets of a source, by state partition, in reading order."""
     found: dict[int, list[int]] = {}
     for log_range in source.plan(cut or Cut()).ranges:
         for records in source.read(log_range):

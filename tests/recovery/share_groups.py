@@ -1,7 +1,7 @@
-"""A clean state log for tests: share groups at work, decided by the shard core.
+"""A clean state log for tests: simulated share groups whose writes the shard core decides.
 
-A leader delivers records in order, gets them accepted, released or rejected, and moves its start offset; its
-delivery complete count is right.  Share-partitions are deleted, begun anew and altered now and then, leaders
+A leader delivers records in order, accepts, releases or rejects them, and advances its start offset. Its
+delivery complete count is correct.  Some share-partitions are deleted, reinitialized or altered, leaders
 change, and old snapshots are renewed.
 """
 
@@ -36,7 +36,7 @@ ATTRIBUTES_AT, CRC_AT, COVERED_AT = 21, 17, 21
 
 @dataclass(frozen=True)
 class Written:
-    """A record on the log; `raw` is what stands there instead of the record's own key and value."""
+    """A record of the log; `raw` replaces the encoded key and value of the record."""
 
     log_offset: int
     timestamp_ms: int
@@ -48,7 +48,7 @@ class Written:
     spoilt: bool = False
 
     def stored(self) -> bytes:
-        """Write it as a batch of its own."""
+        """Encode the record as a batch."""
         headers = () if self.owner_epoch is None else owner_epoch_headers(self.owner_epoch)
         data = bytearray(
             encode_batch(
@@ -72,7 +72,7 @@ Log = dict[int, list[Written]]
 
 @dataclass
 class Leader:
-    """The leader of a share-partition, and what became of the records that it has delivered."""
+    """The leader of a share-partition, and the outcomes of its delivered records."""
 
     key: SharePartitionKey
     leader_epoch: int = 0
@@ -82,7 +82,7 @@ class Leader:
     outcome: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def delivers(self, random: Random) -> Any:
-        """Deliver some records, and return what is written about those that came back."""
+        """Deliver some records, and return the write for the acknowledged ones."""
         begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
         waiting = [
             offset for offset in range(self.start_offset, self.next_offset) if self._is_due(offset, begin)
@@ -112,14 +112,14 @@ class Leader:
         return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
 
     def begins(self, state_epoch: int, start_offset: int) -> Any:
-        """Begin anew."""
+        """Reset the state."""
         self.state_epoch, self.start_offset, self.next_offset = state_epoch, start_offset, start_offset
         self.outcome = {}
         return initialize(state_epoch, start_offset)
 
 
 class Groups:
-    """Share groups at work; `log` grows."""
+    """Simulated share groups; `log` grows."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Groups:
             self.act(leader, "initialize_state", leader.begins(1, 0))
 
     def act(self, leader: Leader, operation: str, part: Any) -> None:
-        """Let the shard decide, and log what it decides."""
+        """Apply a request to the shard, and append the resulting records."""
         shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
         self._now_ms += self._random.randrange(20)
         decide = getattr(shard, operation)
@@ -160,7 +160,7 @@ class Groups:
         shard.replay(record, len(log) - 1, self._now_ms)
 
     def work(self, steps: int) -> "Groups":
-        """Let so many things happen."""
+        """Execute this number of random steps."""
         for _ in range(steps):
             self.step(self._random.choice(self.leaders), self._random.random())
         return self
@@ -198,7 +198,7 @@ def replace_partition(part: Any, partition: int) -> Any:
 
 
 def renumbered(log: Log) -> Log:
-    """Close the holes that records which were taken out have left."""
+    """Renumber the records after removals."""
     return {
         number: [replace(each, log_offset=offset) for offset, each in enumerate(records)]
         for number, records in log.items()
@@ -206,7 +206,7 @@ def renumbered(log: Log) -> Log:
 
 
 def left_elsewhere(log: Log, leaders: Sequence[Leader]) -> SharePartitionKey:
-    """Leave the first state of a share-partition in a later state partition, too, and return which it is."""
+    """Copy the first state of a share-partition to a later state partition, and return its key."""
     key = next(
         each.key for each in leaders if state_partition(each.key, STATE_PARTITIONS) < STATE_PARTITIONS - 1
     )
@@ -232,5 +232,5 @@ def audited(folder: Path, options: Options | None = None, engine: Engine | None 
 
 
 def batch(first: int, last: int, state: int = 0, count: int = 1) -> StateBatch:
-    """Return a batch in few words."""
+    """Return a state batch."""
     return StateBatch(first, last, state, count)

@@ -63,7 +63,7 @@ def executors_of(workers: tuple[int, ...]) -> list[int]:
 
 
 def kill_executors(workers: tuple[int, ...]) -> int:
-    """Kill all executors of the workers, as a machine that fails does; return how many there were."""
+    """Kill all executors of the workers, as in a machine failure; return their number."""
     pids = executors_of(workers)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def kill_executors(workers: tuple[int, ...]) -> int:
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
-    """Start a master and two workers of one core each; stop them at the end."""
+    """Start a master and two workers with one core each; stop them at the end."""
     with ExitStack() as started:
         master = ["Master", "--host", "127.0.0.1", "--port", "0"]
         _, url = _start(started, folder, "master", master, r"Starting Spark master at (spark://\S+)")
@@ -90,7 +90,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
 
 
 def _start(started: ExitStack, folder: Path, name: str, command: list[str], ready: str) -> tuple[int, str]:
-    """Start a daemon of Spark in the foreground; return its process id and what its log shows when ready."""
+    """Start a Spark daemon in the foreground; return its process id and the match of `ready` in its log."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -112,7 +112,7 @@ def _start(started: ExitStack, folder: Path, name: str, command: list[str], read
         },
     )
     process.start()
-    # The whole process group: an executor that outlives its worker would write to a folder that is gone.
+    # Kill the whole process group: an executor that outlives its worker would write to a deleted directory.
     started.callback(process.kill)
     process.wait_ready(lambda: re.search(ready, log.read_text()), seconds=_START_TIMEOUT_S)
     found = re.search(ready, log.read_text())

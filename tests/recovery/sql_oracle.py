@@ -1,14 +1,14 @@
-"""The fold in Spark SQL: written from Kafka's rules alone, sharing no line with the jobs.
+"""An independent fold in Spark SQL, written from Kafka's rules without code of the jobs.
 
-Slow and of few words: for logs of a few thousand records without tags that nobody knows.  Per offset of the
-user's topic: the greatest (delivery count, delivery state) among all batches behind the last snapshot, cut
-below by every start offset that came with the batch or later.
+It is slow, and supports logs of a few thousand records without unknown tags.  For each offset, it takes the
+greatest (delivery count, delivery state) among all batches after the last snapshot. Every start offset of the
+same or a later record removes the offsets below it.
 """
 
 from pyspark.sql import DataFrame, SparkSession
 
 _NUMBER = "cast(conv(hex(substring({column}, {at}, {bytes})), 16, 10) as decimal(20, 0))"
-# Two's complement by hand: what is above the half is negative.
+# Two's complement: values from the half on are negative.
 _SIGNED = "cast(case when {n} >= {half} then {n} - {whole} else {n} end as bigint)"
 
 
@@ -54,7 +54,7 @@ def folded(spark: SparkSession, records: DataFrame) -> DataFrame:
 
 
 def _greatest(spark: SparkSession) -> DataFrame:
-    """Find the winner of each offset among the records that are left."""
+    """Find the greatest batch of each offset among the remaining records."""
     spark.sql("""
         select *, max(case when start_then = -1 then null else start_then end)
                     over (partition by share_partition order by log_offset

@@ -1,4 +1,4 @@
-"""The archive: what is copied stays, what is not committed does not count, and gaps are known."""
+"""The archive keeps copied records, ignores uncommitted files, and records gaps."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ ALONE = LocalEngine(1)
 
 
 class Log:
-    """One partition on a disk, which grows and is pruned."""
+    """A partition on disk, which grows and is pruned."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ def rows(folder: Path, cut: Cut | None = None) -> list[dict[str, object]]:
     return comparable(by_key(run.states.to_pylist()))
 
 
-def test_each_run_copies_what_is_new_and_pruning_takes_nothing_from_it(log: Log, tmp_path: Path) -> None:
+def test_each_run_copies_new_records_and_pruning_does_not_affect_copies(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for number in (1, 2, 3):
         log.grow(300)
@@ -84,7 +84,7 @@ def test_each_run_copies_what_is_new_and_pruning_takes_nothing_from_it(log: Log,
 @pytest.mark.parametrize(
     "unread", [encode_batch(100, 5, [(b"key", b"value")])[:-3], bytes(8_192)], ids=["torn", "zeros"]
 )
-def test_a_write_that_broke_off_is_not_copied(unread: bytes, log: Log, tmp_path: Path) -> None:
+def test_incomplete_write_is_not_copied(unread: bytes, log: Log, tmp_path: Path) -> None:
     empty = tmp_path / "empty" / f"{TOPIC}-0"
     empty.mkdir(parents=True)
     (empty / f"{100:020}.log").write_bytes(unread)
@@ -97,13 +97,13 @@ def test_a_write_that_broke_off_is_not_copied(unread: bytes, log: Log, tmp_path:
     assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(100))}
 
 
-def test_a_run_that_died_does_not_count(log: Log, tmp_path: Path) -> None:
+def test_files_of_killed_run_are_ignored(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     log.grow(100)
     archive(log.source, folder)
     log.grow(100)
     archive(log.source, folder)
-    # As if the machine had died in front of the commit, in the middle of a file.
+    # Simulate a machine failure before the commit, during the write of a file.
     (folder / "commits" / "00000002.json").unlink()
     torn = folder / "records" / "00000002-0.parquet"
     torn.write_bytes(torn.read_bytes()[:100])
@@ -113,7 +113,7 @@ def test_a_run_that_died_does_not_count(log: Log, tmp_path: Path) -> None:
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200))}
 
 
-def test_behind_a_gap_reading_begins_anew(log: Log, tmp_path: Path) -> None:
+def test_reading_restarts_after_gap(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     log.grow(100)
     archive(log.source, folder)
@@ -126,13 +126,13 @@ def test_behind_a_gap_reading_begins_anew(log: Log, tmp_path: Path) -> None:
     source = ArchiveSource(str(folder))
     assert offsets_read(source) == {0: list(range(200, 400))}
     assert offsets_read(source, Cut({0: 90})) == {0: list(range(90))}
-    # In the gap nothing newer is known than in front of it.
+    # Within the gap, the last known state is the one before the gap.
     assert offsets_read(source, Cut({0: 150})) == {0: list(range(100))}
     assert "pruned" in rebuild(ALONE, source, cut=Cut({0: 250})).manifest["notes"][0]
     assert rebuild(ALONE, source, cut=Cut({0: 300})).manifest["notes"] == []
 
 
-def test_another_log_is_refused(log: Log, tmp_path: Path) -> None:
+def test_different_log_is_refused(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     write_journal(tmp_path / "journal", {0: some_records(50)})
     archive(JournalSource(str(tmp_path / "journal")), folder)
@@ -143,7 +143,7 @@ def test_another_log_is_refused(log: Log, tmp_path: Path) -> None:
     write_journal(tmp_path / "journal", {0: some_records(20)})
     with pytest.raises(LogError, match="ends at 20, and records up to 50 were copied"):
         archive(JournalSource(str(tmp_path / "journal")), folder)
-    # Of the same name and length.
+    # A log of the same name and length.
     shutil.rmtree(tmp_path / "journal")
     write_journal(tmp_path / "journal", {0: some_records(60, seed=9)})
     with pytest.raises(ConfigError, match="log offset 49 of state partition 0 is another record"):
@@ -151,7 +151,7 @@ def test_another_log_is_refused(log: Log, tmp_path: Path) -> None:
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(50))}
 
 
-def test_the_same_log_by_another_name_is_accepted(log: Log, tmp_path: Path) -> None:
+def test_same_log_under_other_name_is_accepted(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     log.grow(100)
     archive(log.source, folder)
@@ -163,9 +163,7 @@ def test_the_same_log_by_another_name_is_accepted(log: Log, tmp_path: Path) -> N
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(400))}
 
 
-def test_a_log_with_other_ids_is_refused_and_one_that_cannot_be_recognised_too(
-    log: Log, tmp_path: Path
-) -> None:
+def test_log_with_other_ids_or_unrecognizable_log_is_refused(log: Log, tmp_path: Path) -> None:
     def identify(folder: Path, topic_id: str) -> None:
         (folder / "meta.properties").write_text("version=1\ncluster.id=cluster-1\n")
         (folder / f"{TOPIC}-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
@@ -178,7 +176,7 @@ def test_a_log_with_other_ids_is_refused_and_one_that_cannot_be_recognised_too(
     identify(log.folder, "second")
     with pytest.raises(ConfigError, match="its topic_id is first, not second"):
         archive(log.source, folder)
-    # Without ids, and pruned past what was copied.
+    # Without ids, and pruned beyond the copied records.
     (log.folder / "meta.properties").unlink()
     (log.folder / f"{TOPIC}-0" / "partition.metadata").unlink()
     log.grow(100)
@@ -189,9 +187,7 @@ def test_a_log_with_other_ids_is_refused_and_one_that_cannot_be_recognised_too(
         archive(SegmentSource(str(tmp_path / "elsewhere")), folder)
 
 
-def test_a_gap_and_damage_change_the_exit_code(
-    share_coordinator: CommandLine, log: Log, tmp_path: Path
-) -> None:
+def test_gap_and_damage_change_exit_code(share_coordinator: CommandLine, log: Log, tmp_path: Path) -> None:
     command = ("recovery", "archive", "--from", log.source.text, "--to", str(tmp_path / "archive"))
     log.grow(100)
     assert share_coordinator(*command).exit_code == 0
@@ -210,7 +206,7 @@ def test_a_gap_and_damage_change_the_exit_code(
     assert (said.exit_code, "log offsets 300 to 304" in said.err) == (1, True)
 
 
-def test_a_second_run_at_once_is_refused(log: Log, tmp_path: Path) -> None:
+def test_concurrent_run_is_refused(log: Log, tmp_path: Path) -> None:
     from coordinator.recovery.archive import locked
 
     folder = tmp_path / "archive"
@@ -220,7 +216,7 @@ def test_a_second_run_at_once_is_refused(log: Log, tmp_path: Path) -> None:
         archive(log.source, folder)
 
 
-def test_a_damaged_archive_is_refused(log: Log, tmp_path: Path) -> None:
+def test_damaged_archive_is_refused(log: Log, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     with pytest.raises(ConfigError, match="it has none"):
         ArchiveSource(str(folder)).plan(Cut())
@@ -242,7 +238,7 @@ def test_a_damaged_archive_is_refused(log: Log, tmp_path: Path) -> None:
         rows(folder)
 
 
-def test_an_old_state_is_read_from_the_checkpoint_before_it(log: Log, tmp_path: Path) -> None:
+def test_old_state_is_read_from_previous_checkpoint(log: Log, tmp_path: Path) -> None:
     folder, day_ms = tmp_path / "archive", 86_400_000
     plain = tmp_path / "plain"
     for day in range(30):
@@ -260,13 +256,13 @@ def test_an_old_state_is_read_from_the_checkpoint_before_it(log: Log, tmp_path: 
         assert read <= 30, end
         found, wanted = (rebuild(ALONE, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
         assert found.equals(wanted)
-    # A time is found from the times of the pieces.
+    # The times of the pieces determine the cut by time.
     assert rows(folder, Cut(time_ms=1_039)) == rows(plain, Cut(time_ms=1_039))
-    # An audit reads the records themselves.
+    # An audit reads the records instead of checkpoints.
     assert sum(each.records for each in ArchiveSource(str(folder)).plan(Cut()).ranges) == 900
 
 
-def test_a_checkpoint_holds_what_counts_under_several_owners(tmp_path: Path) -> None:
+def test_checkpoint_applies_fencing_of_several_owners(tmp_path: Path) -> None:
     entries = [Entry(*encode_claim(0, "one"), 1, 1)]
     entries += [Entry(key, value, 1, 2) for key, value in some_records(40, seed=1)]
     entries.append(Entry(*encode_claim(0, "two"), 2, 3))

@@ -1,4 +1,4 @@
-"""The log as a stream: filters reach the source, and a streamed archive has each record once."""
+"""The log as a Spark stream: filters reach the source, and a streamed archive has each record once."""
 
 import asyncio
 import os
@@ -104,11 +104,11 @@ def rows_read(
         ([EqualTo(("state_partition",), 9)], {}, 1),
     ],
 )
-def test_filters_leave_out_ranges_and_rows(
+def test_filters_skip_ranges_and_rows(
     filters: list[object], expected: dict[int, range], read_at_most: int, disk: SegmentSource
 ) -> None:
     reader = FilteringReader({"from": disk.text, "range_records": "60"})
-    # All are given back: Spark applies them once more.
+    # All filters are returned, so Spark applies them again.
     assert list(reader.pushFilters(filters)) == filters  # type: ignore[arg-type]
     partitions = reader.partitions()
     assert len(partitions) <= read_at_most
@@ -117,7 +117,7 @@ def test_filters_leave_out_ranges_and_rows(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
-def test_filters_of_a_query_reach_the_source(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_filters_of_query_reach_source(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     spark = spark_engine.spark
     frames = []
     for setting in ("true", "false"):
@@ -129,7 +129,7 @@ def test_filters_of_a_query_reach_the_source(spark_engine: "SparkEngine", disk: 
     spark.conf.set(PUSHDOWN_SETTING, "true")
 
 
-def test_a_stream_gives_the_records_between_two_offsets(journal: JournalSource) -> None:
+def test_stream_returns_records_between_two_offsets(journal: JournalSource) -> None:
     reader = StateLogStreamReader({"from": journal.text, "max_records": "30"})
     start = reader.initialOffset()
     assert start == {"0": 0, "1": 0, "2": 0, "3": 0}
@@ -148,14 +148,14 @@ def test_a_stream_gives_the_records_between_two_offsets(journal: JournalSource) 
     assert reader.latestOffset(last, ReadAllAvailable()) == last
 
 
-def test_segments_have_no_end_that_a_stream_could_follow(disk: SegmentSource) -> None:
+def test_stream_of_segments_is_refused(disk: SegmentSource) -> None:
     with pytest.raises(ConfigError, match="for a stream"):
         StateLogStreamReader({"from": disk.text}).latestOffset({}, ReadAllAvailable())
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
-def test_a_streamed_archive_has_each_record_once(
+def test_streamed_archive_has_each_record_once(
     spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
 ) -> None:
     folder = tmp_path / "archive"
@@ -164,7 +164,7 @@ def test_a_streamed_archive_has_each_record_once(
     assert (done.commit, done.records, done.is_whole) == (1, 300, True)
     assert offsets_read(source) == {0: list(range(200)), 2: list(range(100))}
     grow(journal, 0, 50)
-    # As if the driver had died before it wrote its checkpoint: Spark repeats the micro-batch.
+    # Simulate a driver failure before its checkpoint: Spark repeats the micro-batch.
     shutil.rmtree(folder / CHECKPOINT)
     (done,) = archive_stream(spark_engine.spark, journal, folder)
     assert (done.commit, done.records, done.is_whole) == (2, 50, True)
@@ -185,10 +185,10 @@ def test_a_streamed_archive_has_each_record_once(
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_driver_that_is_killed_around_the_commit_loses_and_repeats_nothing(
+def test_driver_killed_around_commit_loses_and_repeats_nothing(
     when: str, spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
 ) -> None:
-    """In the archive a record is stored once, and in the files of commits also."""
+    """Each record is stored once, in the archive and in the files of its commits."""
     folder = tmp_path / "archive"
     command = [sys.executable, "-m", "tests.recovery.archive_driver", when, journal.folder, str(folder)]
     options = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
@@ -213,7 +213,7 @@ def test_a_driver_that_is_killed_around_the_commit_loses_and_repeats_nothing(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
-def test_a_streamed_archive_reports_damage(
+def test_streamed_archive_reports_damage(
     spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
 ) -> None:
     damage_a_commit(Path(journal.folder))
@@ -237,10 +237,10 @@ def damage_a_commit(folder: Path) -> None:
     path.write_bytes(data)
 
 
-def test_what_was_pruned_since_it_was_planned_is_left_out(
+def test_records_pruned_after_planning_are_skipped(
     journal: JournalSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader gives the records before and after the pruning; then it reads from the new start."""
+    """A reader returns the records that it read before pruning, then continues at the new start."""
     reader = StateLogStreamReader({"from": journal.text})
     (partition, *_) = reader.partitions({}, {"0": 200})
     log_range = LogRange(0, 0, 200, 200)

@@ -1,4 +1,4 @@
-"""Audits of logs with and without faults: each check finds its fault, and nothing in a clean log."""
+"""Audits of logs with and without faults: each check detects its fault, and a clean log has no findings."""
 
 from dataclasses import replace
 from functools import cache
@@ -26,7 +26,7 @@ from tests.recovery.test_external_checks import FOUND_HERE
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
 
-# What these checks ask is not in the log.
+# The checks that need information from outside the log.
 OUTSIDE = FOUND_HERE
 
 
@@ -49,7 +49,7 @@ def test_every_check_has_a_fault() -> None:
 
 @pytest.mark.parametrize("owner_epoch", [None, 4])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_clean_log_is_clean(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
+def test_clean_log_has_no_findings(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
     found = audited(write_log(tmp_path, clean_log(seed, owner_epoch)), options())
     assert found.findings.to_pylist() == []
     assert (found.verdict, found.exit_code) == ("clean", 0)
@@ -57,7 +57,7 @@ def test_a_clean_log_is_clean(seed: int, owner_epoch: int | None, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found(name: str, tmp_path: Path) -> None:
+def test_fault_is_found(name: str, tmp_path: Path) -> None:
     log = clean_log()
     limits = FAULTS[name](log)
     check = CATALOGUE[name.partition(":")[0]]
@@ -69,17 +69,15 @@ def test_a_fault_is_found(name: str, tmp_path: Path) -> None:
     if ":" not in name and check.id != "K7":
         assert {row["severity"] for row in mine} >= {check.severity.value}
     if name == "P4":
-        # What is behind damage is not read, up to the end of the range.
+        # The rest of a range after damage is not read.
         return
-    # The place of a cut changes no finding.
+    # The cut into ranges does not change the findings.
     cut = audited(folder, options(limits, range_records=29))
     assert cut.findings.to_pylist() == found
 
 
 @pytest.mark.parametrize("name", ["journal-20261121", "journal-20261121134701"])
-def test_damage_is_of_the_state_partition_that_is_read_whatever_a_folder_is_called(
-    name: str, tmp_path: Path
-) -> None:
+def test_damage_is_reported_for_state_partition_despite_directory_name(name: str, tmp_path: Path) -> None:
     write_journal(tmp_path / name, {1: some_records(50)})
     segment = min((tmp_path / name).glob("*.journal"))
     data = bytearray(segment.read_bytes())
@@ -97,14 +95,14 @@ def test_damage_is_of_the_state_partition_that_is_read_whatever_a_folder_is_call
 
 
 class Heavy(SegmentSource):
-    """Segments that say to have so many records that processes are worth starting."""
+    """Segments that report so many records that the engine starts processes."""
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
         plan = super().plan(cut, range_records=range_records)
         return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
 
 
-def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
+def test_several_processes_have_same_findings_as_one(tmp_path: Path) -> None:
     log = clean_log()
     for name in ("K8", "K7", "R4", "K1"):
         FAULTS[name](log)
@@ -119,7 +117,7 @@ def test_processes_find_the_same_as_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_spark_finds_the_same(spark_engine: "SparkEngine", tmp_path: Path) -> None:
+def test_spark_has_same_findings_as_local_engine(spark_engine: "SparkEngine", tmp_path: Path) -> None:
     log = clean_log()
     for name in ("K8", "K7", "R4", "K1", "P2"):
         FAULTS[name](log)
@@ -131,7 +129,7 @@ def test_spark_finds_the_same(spark_engine: "SparkEngine", tmp_path: Path) -> No
     assert found.manifest["engine"] == "spark"
 
 
-# What Kafka was sent to see what it does; all else in its logs is clean.
+# The findings of deliberate probes that were sent to Kafka; the rest of its logs is clean.
 PROBES = {
     "4.1.1": {("R4", "max"), ("K5", "vec"), ("R7", "vec")},
     "4.3.1": {
@@ -145,7 +143,7 @@ PROBES = {
 
 
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
-def test_in_kafkas_logs_only_the_probes_are_found(release: str, tmp_path: Path) -> None:
+def test_kafkas_logs_have_only_findings_of_probes(release: str, tmp_path: Path) -> None:
     log: Log = {}
     for line in sorted(recorded_log(release)):
         record = decode_record(line.key, line.value)

@@ -1,4 +1,4 @@
-"""Laying batches over one another in columns against `merge_batches`, which is the rule."""
+"""The columnar overlay of batches compared with `merge_batches`, which defines the rule."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -39,12 +39,12 @@ def by_rule(found: list[Row]) -> list[tuple[int, ...]]:
 
 @given(rows)
 @settings(deadline=None, max_examples=400)
-def test_every_offset_keeps_the_greatest_that_covers_it(found: list[Row]) -> None:
+def test_every_offset_keeps_greatest_covering_batch(found: list[Row]) -> None:
     made = overlay_batches(columns(found))
     assert list(zip(*(column.tolist() for column in made), strict=True)) == by_rule(found)
 
 
-def test_what_would_take_too_many_pieces_goes_the_general_way() -> None:
+def test_overlay_with_too_many_pieces_uses_general_algorithm() -> None:
     narrow = [(1, StateBatch(2 * n, 2 * n, 2, 1)) for n in range(2_000)]
     wide = [(1, StateBatch(n, 5_000 + n, 0, 1 + n % 2)) for n in range(500)]
     apart = [(2, StateBatch(0, 9, 0, 1)), (2, StateBatch(10, 19, 0, 1))]

@@ -1,4 +1,4 @@
-"""The checks on any log at all: where it is cut, and in which order its ranges come, changes no finding."""
+"""Checks on arbitrary logs: the cut and the order of the ranges do not change the findings."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,7 +26,7 @@ any_logs = kafkas_logs | our_logs
 
 
 def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
-    """Join what ranges gave, as an audit does."""
+    """Join the outputs of ranges like an audit."""
     ranges = [row for each in outputs if each.name == RANGES_OUTPUT for row in each.rows.to_pylist()]
     writers = [row for each in outputs if each.name == WRITERS_OUTPUT for row in each.rows.to_pylist()]
     found = check_writer_sequence(writers, {STATE_PARTITION: 0}, LIMITS)
@@ -44,7 +44,7 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
 
 
 def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
-    """Cut a log into stretches, some of them empty, as a file is that has only a write that broke off."""
+    """Cut a log into ranges. Some are empty, like a file that contains only an incomplete write."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 
@@ -69,7 +69,7 @@ def update(timestamp_ms: int, **fields: Any) -> Entry:
         ("K7", [update(1, start_offset=9), update(2), update(3, start_offset=8)]),
     ],
 )
-def test_a_cut_hides_no_number_that_an_earlier_record_has(check: str, log: list[Entry]) -> None:
+def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry]) -> None:
     batches = stored(log)
     whole = found_in(list(audit_range(LIMITS, [parsed(batches)])))
     (found,) = (row for row in whole if row["check"] == check)
@@ -83,7 +83,7 @@ def test_a_cut_hides_no_number_that_an_earlier_record_has(check: str, log: list[
 
 @given(any_logs, st.data())
 @settings(max_examples=80, deadline=None)
-def test_where_a_log_is_cut_changes_no_finding(log: list[Entry], data: st.DataObject) -> None:
+def test_cut_and_order_of_ranges_do_not_change_findings(log: list[Entry], data: st.DataObject) -> None:
     batches = stored(log)
     whole = found_in(list(audit_range(LIMITS, [parsed(batches)] if batches else [])))
     outputs = [

@@ -1,4 +1,4 @@
-"""`share-coordinator recovery`, as a user sees it."""
+"""The commands of `share-coordinator recovery`."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.unit.cli.command_line import CommandLine
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests may have left a session active, which commands would take."""
+    """Hide an active Spark session of other tests, which the commands would use."""
     monkeypatch.setattr(engines, "_has_session", lambda: False)
 
 
@@ -27,7 +27,7 @@ def disk(tmp_path: Path) -> str:
     return f"segments:{tmp_path / 'disk'}"
 
 
-def test_states_are_printed_under_kafkas_names(share_coordinator: CommandLine, disk: str) -> None:
+def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine, disk: str) -> None:
     exit_code, out, err = share_coordinator("recovery", "rebuild", "--from", disk)
     lines = out.splitlines()
     assert lines[0].split() == [
@@ -40,7 +40,7 @@ def test_states_are_printed_under_kafkas_names(share_coordinator: CommandLine, d
     assert (exit_code, err) == (0, "")
 
 
-def test_json_has_the_states_and_what_was_read(share_coordinator: CommandLine, disk: str) -> None:
+def test_json_has_states_and_manifest(share_coordinator: CommandLine, disk: str) -> None:
     _, out, _ = share_coordinator(
         "recovery", "rebuild", "--from", disk, "--as-of-offset", "0:30", "-o", "json", "--engine", "local"
     )
@@ -51,10 +51,10 @@ def test_json_has_the_states_and_what_was_read(share_coordinator: CommandLine, d
 
 
 @pytest.mark.parametrize("cut", [("--as-of-offset", "0:30"), ("--as-of-time", "2100-01-01T00:00Z")])
-def test_with_a_cut_the_cluster_of_today_is_not_compared_with_the_log(
+def test_cut_skips_comparison_with_current_cluster(
     cut: tuple[str, str], share_coordinator: CommandLine, disk: str
 ) -> None:
-    # Nobody is there: nobody is asked, either.
+    # No broker listens at this address, and no request is sent.
     said = share_coordinator(
         *("recovery", "audit", "--from", disk, "--bootstrap-servers", "127.0.0.1:1", "-o", "json", *cut)
     )
@@ -63,7 +63,9 @@ def test_with_a_cut_the_cluster_of_today_is_not_compared_with_the_log(
     assert (not_checked["X2"], not_checked["X5"]) == (why, why)
 
 
-def test_states_go_to_a_folder(share_coordinator: CommandLine, disk: str, tmp_path: Path) -> None:
+def test_rebuild_writes_states_to_directory(
+    share_coordinator: CommandLine, disk: str, tmp_path: Path
+) -> None:
     to = tmp_path / "states"
     exit_code, out, _ = share_coordinator("recovery", "rebuild", "--from", disk, "--to", str(to))
     assert (exit_code, len(out.splitlines())) == (0, 1)
@@ -74,7 +76,7 @@ def test_states_go_to_a_folder(share_coordinator: CommandLine, disk: str, tmp_pa
     assert err.count("\n") == 1
 
 
-def test_an_archive_is_made_and_read(share_coordinator: CommandLine, disk: str, tmp_path: Path) -> None:
+def test_archive_is_written_and_read(share_coordinator: CommandLine, disk: str, tmp_path: Path) -> None:
     to = str(tmp_path / "archive")
     assert share_coordinator("recovery", "archive", "--from", disk, "--to", to).out.startswith(
         "copied 60 records"
@@ -99,7 +101,7 @@ def test_an_archive_is_made_and_read(share_coordinator: CommandLine, disk: str, 
         (["--from", "segments:/", "--as-of-offset", "0:1,0:2"], "one offset of state partition 0"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_invalid_arguments_are_reported_in_one_line(
     share_coordinator: CommandLine, arguments: list[str], message: str
 ) -> None:
     exit_code, _, err = share_coordinator("recovery", "rebuild", *arguments)
@@ -110,7 +112,7 @@ def test_mistakes_are_told_in_one_line(
 
 @pytest.mark.parametrize("live", ["nowhere", "host:", "host:0", "host:99999", "a:1,b"])
 @pytest.mark.parametrize(("job", "exit_code"), [("audit", 3), ("diff", 2)])
-def test_an_address_that_is_none_is_told_before_anything_is_read(
+def test_invalid_address_is_reported_before_log_is_read(
     share_coordinator: CommandLine, disk: str, job: str, exit_code: int, live: str
 ) -> None:
     said = share_coordinator("recovery", job, "--from", disk, "--live", live)
@@ -131,7 +133,7 @@ def test_an_address_that_is_none_is_told_before_anything_is_read(
         ("--from", "journal:data", "--every", "3x"),
     ],
 )
-def test_an_audit_with_a_wrong_command_line_is_not_critical(
+def test_audit_with_invalid_arguments_is_not_critical(
     share_coordinator: CommandLine, args: tuple[str, ...]
 ) -> None:
     outcome = share_coordinator("recovery", "audit", *args)
@@ -139,7 +141,7 @@ def test_an_audit_with_a_wrong_command_line_is_not_critical(
     assert outcome.err
 
 
-def test_an_audit_that_ends_in_the_middle_is_no_warning(
+def test_audit_with_internal_error_is_not_a_warning(
     share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def audit(*args: object, **kwargs: object) -> None:
@@ -151,7 +153,7 @@ def test_an_audit_that_ends_in_the_middle_is_no_warning(
     assert outcome.err.startswith("share-coordinator: internal error: ZeroDivisionError: no such")
 
 
-def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
+def test_failed_run_of_periodic_audit_is_one_line(
     share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def repeat(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
@@ -166,7 +168,7 @@ def test_a_run_that_ends_in_the_middle_is_one_line_of_audits_in_a_row(
     ]
 
 
-def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
+def test_audit_without_reachable_coordinator_is_not_clean(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
     write_log(tmp_path / "log", Groups(3).work(200).log)
@@ -181,14 +183,14 @@ def test_an_audit_that_could_not_ask_whom_it_should_is_not_clean(
     assert "not run    X1: the coordinator cannot be reached" in said.out
 
 
-def test_a_diff_that_reaches_nobody_is_no_difference(share_coordinator: CommandLine, disk: str) -> None:
+def test_diff_without_reachable_coordinator_fails(share_coordinator: CommandLine, disk: str) -> None:
     (port,) = free_ports(1)
     said = share_coordinator("recovery", "diff", "--from", disk, "--live", f"127.0.0.1:{port}")
     assert said.exit_code == 3
     assert "the comparison failed: " in said.err
 
 
-def test_a_rebuild_says_what_it_left(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path: Path) -> None:
     (path,) = write_segments(tmp_path / "disk" / f"{TOPIC}-0", batches_of(some_records(60)))
     path.write_bytes(path.read_bytes() + bytes(7))
     said = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")

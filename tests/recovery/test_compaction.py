@@ -1,4 +1,4 @@
-"""Compaction of an archive: fewer commits and larger row groups, and what is read stays the same."""
+"""Compaction of an archive: fewer commits and larger row groups with equal contents."""
 
 import shutil
 from pathlib import Path
@@ -23,12 +23,12 @@ from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.test_archive import Log
 
 ALONE = LocalEngine(1)
-# When each commit was made: three days.
+# The times of the commits in hours, over three days.
 HOURS = (0, 1, 2, 26, 27, 28, 29, 51, 52, 53)
 
 
 class SetClock:
-    """A clock that shows what it is set to."""
+    """A clock with a settable time."""
 
     def __init__(self) -> None:
         self.ms = 0
@@ -42,7 +42,7 @@ class SetClock:
 
 @pytest.fixture
 def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """An archive of three days, as it was copied and compacted; a part of the log was never copied."""
+    """An archive of three days before and after compaction; a part of the log was never copied."""
     log, clock = Log(tmp_path / "disk"), SetClock()
     plain, compacted = tmp_path / "plain", tmp_path / "compacted"
     with monkeypatch.context() as without:
@@ -60,7 +60,7 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pat
     return plain, compacted
 
 
-def test_a_compacted_archive_is_read_as_before(archives: tuple[Path, Path]) -> None:
+def test_compacted_archive_has_same_contents(archives: tuple[Path, Path]) -> None:
     plain, compacted = (ArchiveSource(str(folder)) for folder in archives)
     commits = read_commits(compacted.folder)
     # The gap in the second day begins another stretch.
@@ -79,7 +79,7 @@ def test_a_compacted_archive_is_read_as_before(archives: tuple[Path, Path]) -> N
 OF_TODAY: list[tuple[int, int]] = [(8, 8), (9, 9), (10, 10)]
 
 
-def test_files_that_were_replaced_stay_until_the_next_compaction(archives: tuple[Path, Path]) -> None:
+def test_replaced_files_stay_until_next_compaction(archives: tuple[Path, Path]) -> None:
     plain, compacted = archives
     before = ArchiveSource(str(plain)).plan(Cut())
     (compacted / FILES / "00000002-orphan-0.parquet").touch()
@@ -103,7 +103,7 @@ def offsets(folder: Path, ranges: object) -> list[int]:
     ]
 
 
-def test_a_compaction_that_fails_changes_nothing(
+def test_failed_compaction_changes_nothing(
     archives: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, _ = archives
@@ -121,7 +121,7 @@ def test_a_compaction_that_fails_changes_nothing(
     assert offsets_read(ArchiveSource(str(plain))) == found
 
 
-def test_a_run_compacts_the_days_before(tmp_path: Path) -> None:
+def test_run_compacts_previous_days(tmp_path: Path) -> None:
     log, clock = Log(tmp_path / "disk"), SetClock()
     for hour in (0, 1, 2, 25):
         clock.ms = hour * DAY_MS // 24
@@ -134,7 +134,7 @@ def test_a_run_compacts_the_days_before(tmp_path: Path) -> None:
     assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(170))}
 
 
-def test_a_hundred_thousand_commits_are_planned_in_seconds(tmp_path: Path) -> None:
+def test_a_year_of_commits_is_planned_in_seconds(tmp_path: Path) -> None:
     assert write_commits_of_a_year(tmp_path) > 100_000
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(tmp_path)).plan(Cut({3: 5_000_000}))

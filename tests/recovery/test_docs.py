@@ -1,4 +1,4 @@
-"""The operator's page: every example in it is run, and prints what the page says."""
+"""docs/recovery.md: every example is run and prints the documented output."""
 
 import re
 import shlex
@@ -20,12 +20,12 @@ from tests.unit.cli.command_line import CommandLine
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
-# Needs a coordinator that runs: test_jobs_on_ours.py has it.
+# Needs a running coordinator; test_jobs_on_coordinators.py runs this example.
 LIVE = "--live"
 
 
 def examples() -> list[tuple[str, list[str]]]:
-    """Return each command of the page and what it prints, line by line."""
+    """Return each command of the page and the lines of its output."""
     found = []
     for block in re.findall(r"```\n\$ (.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL):
         command, *lines = block.split("\n")
@@ -34,20 +34,20 @@ def examples() -> list[tuple[str, list[str]]]:
 
 
 def backup(folder: Path) -> None:
-    """Make the log of the page."""
+    """Write the log of the page's examples."""
     log = Groups(7, 12).work(1500).log
     FAULTS["K8"](log)
     FAULTS["K1"](log)
     write_log(folder, log)
 
 
-def test_the_examples_print_what_the_page_says(
+def test_examples_print_documented_output(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backup(tmp_path / "backup")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
-    # Other tests may have left a Spark session, which would be used.
+    # Other tests may have left a Spark session, which the commands would use.
     monkeypatch.setattr("coordinator.recovery.engines._has_session", lambda: False)
     commands = [(command, lines) for command, lines in examples() if LIVE not in command]
     told = {command.split()[2] for command, _ in examples()}
@@ -63,7 +63,7 @@ def test_the_examples_print_what_the_page_says(
 
 
 def is_as_written(printed: list[str], written: list[str]) -> bool:
-    """Compare, where `...` stands for any lines, and runs have other names each time."""
+    """Compare printed and documented lines; `...` stands for any lines, and run ids differ."""
     left = [RUN_ID.sub("RUN", line.rstrip()) for line in printed]
     pieces = " ".join(RUN_ID.sub("RUN", line) + "\0" for line in written).split("...\0")
     text = " ".join(f"{line}\0" for line in left)
@@ -76,13 +76,13 @@ def is_as_written(printed: list[str], written: list[str]) -> bool:
     return not pieces[-1].strip() or at == len(text)
 
 
-def test_every_check_is_listed() -> None:
+def test_every_check_is_documented() -> None:
     page = PAGE.read_text("utf-8")
     rows = [f"| {check.id} | {check.severity.value} | {check.title} |" for check in CATALOGUE.values()]
     assert "\n".join(rows) in page
 
 
-def test_the_columns_of_data_frames_are_documented() -> None:
+def test_columns_of_data_frames_are_documented() -> None:
     page = PAGE.with_name("recovery-spark.md").read_text("utf-8")
     for name, schema in (
         ("records", RECORDS),
@@ -94,7 +94,7 @@ def test_the_columns_of_data_frames_are_documented() -> None:
         assert f"| {name} | {columns} |" in page
 
 
-def test_the_manifest_of_the_audit_is_valid_and_its_command_line_is_accepted() -> None:
+def test_audit_manifest_is_valid_and_its_arguments_are_accepted() -> None:
     documents = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
     for document in documents:
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)

@@ -1,4 +1,4 @@
-"""The local engine and what all jobs do: processes, pruning meanwhile, manifests, Spark where it is not."""
+"""The local engine and common functions of jobs: processes, concurrent pruning, manifests, missing Spark."""
 
 import io
 import json
@@ -53,9 +53,9 @@ def source(partitions: dict[int, list[bytes]], tmp_path: Path) -> SegmentSource:
     return SegmentSource(str(tmp_path / "disk"))
 
 
-def test_processes_find_the_same_as_one(source: SegmentSource) -> None:
+def test_several_processes_have_same_results_as_one(source: SegmentSource) -> None:
     class MuchToDo(SegmentSource):
-        """Says that its ranges are large, so that they are worth processes."""
+        """Reports large ranges, so that the engine starts processes."""
 
         def plan(self, cut: Cut, *, range_records: int = 1) -> Plan:
             plan = super().plan(cut, range_records=range_records)
@@ -79,7 +79,7 @@ def in_order(gathered: GatheredOutputs) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("name", [RANGES_OUTPUT, PARTIALS_OUTPUT, COUNTS_OUTPUT])
 @pytest.mark.parametrize("change", ["lost", "twice"])
-def test_an_output_that_is_lost_or_duplicated_between_phases_is_an_error(
+def test_lost_or_duplicated_output_between_phases_is_an_error(
     name: str, change: str, source: SegmentSource
 ) -> None:
     class Careless(LocalEngine):
@@ -95,20 +95,20 @@ def test_an_output_that_is_lost_or_duplicated_between_phases_is_an_error(
         rebuild(Careless(1), source)
 
 
-def test_a_range_that_is_pruned_after_it_was_planned_is_an_error() -> None:
+def test_range_pruned_after_planning_is_an_error() -> None:
     start = pa.RecordBatch.from_pylist([{"start": 5}])
     outputs = LocalOutputs([Output(PRUNED_OUTPUT, 3, start)])
     with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
         outputs.joined(lambda state_partition, tables: (), lambda more: None)
 
 
-def test_errors_travel_between_processes_whole() -> None:
+def test_errors_are_pickled_completely() -> None:
     for error in (LogDamaged("f", 3, "found", "advice"), ConfigError("a", 1, "b"), PrunedError(1, 2)):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
 
 
-def test_damage_in_a_process_is_told_as_it_is(source: SegmentSource, tmp_path: Path) -> None:
+def test_damage_found_in_process_is_reported_unchanged(source: SegmentSource, tmp_path: Path) -> None:
     first = min((tmp_path / "disk" / f"{TOPIC}-1").glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1])
     engine = LocalEngine(2)
@@ -122,7 +122,7 @@ def test_damage_in_a_process_is_told_as_it_is(source: SegmentSource, tmp_path: P
 
 @dataclass
 class PrunedSource:
-    """A log that is written to and pruned when its reading has begun, `times` times."""
+    """A log that is written and pruned `times` times during the read."""
 
     inner: SegmentSource
     times: int
@@ -132,7 +132,7 @@ class PrunedSource:
     starts: dict[int, int] = field(default_factory=dict)
 
     def plan(self, cut: Cut, *, range_records: int = 100) -> Plan:
-        """Plan what is left."""
+        """Plan the remaining records."""
         plan = self.inner.plan(cut, range_records=range_records)
         ends = {p: min(self.end, cut.end(p)) for p in range(3)}
         left = [
@@ -147,7 +147,7 @@ class PrunedSource:
         return Plan(tuple(each for each in left if each.start < each.end), starts, ends)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Write, and prune partition 1, in the middle of its second range."""
+        """Write, and prune partition 1, during its second range."""
         if log_range.state_partition == 1 and log_range.start >= 140 and self.times:
             self.times -= 1
             self.starts[1] = self.starts.get(1, 0) + self.step
@@ -156,13 +156,13 @@ class PrunedSource:
         yield from self.inner.read(log_range)
 
 
-def test_what_is_pruned_meanwhile_is_read_again_from_where_it_begins_to_where_it_ends_now(
+def test_partition_pruned_during_read_is_read_again_to_its_new_end(
     source: SegmentSource, partitions: dict[int, list[bytes]]
 ) -> None:
     run = rebuild(ALONE, PrunedSource(source, times=2))
     left = {**partitions, 1: batches_of(some_records(400, seed=1)[200:], base_offset=200)}
     found = [{**row, "last_write_ms": 0} for row in comparable(by_key(run.states.to_pylist()))]
-    # What was pruned is only superseded at the end that there is by now; the others are as they were read.
+    # Only the pruned partition is read up to its new end; the others keep their result.
     wanted = expected(left, before={0: 200, 2: 200})
     assert found == [{**row, "last_write_ms": 0} for row in wanted]
     assert run.manifest["pruned_during_read"] == {"1": 200}
@@ -173,20 +173,20 @@ def test_what_is_pruned_meanwhile_is_read_again_from_where_it_begins_to_where_it
         rebuild(ALONE, PrunedSource(source, times=99, step=1))
 
 
-def test_only_what_is_cut_may_lack_what_was_pruned(source: SegmentSource) -> None:
+def test_only_cut_partition_may_lack_pruned_records(source: SegmentSource) -> None:
     for cut, doubtful in ((Cut({0: 50}), []), (Cut({1: 150}), [1]), (Cut(), [])):
         run = rebuild(ALONE, PrunedSource(source, times=0, starts={1: 100}), cut=cut)
         assert run.manifest["doubtful_partitions"] == doubtful
         assert len(run.manifest["notes"]) == len(doubtful)
 
 
-def test_a_cut_that_is_pruned_meanwhile_is_refused(source: SegmentSource) -> None:
+def test_cut_that_is_pruned_during_read_is_refused(source: SegmentSource) -> None:
     assert rebuild(ALONE, PrunedSource(source, times=1), cut=Cut({1: 150})).manifest["notes"]
     with pytest.raises(ConfigError, match="1:150 cannot be used: it must be at or above 200"):
         rebuild(ALONE, PrunedSource(source, times=2), cut=Cut({1: 150}))
 
 
-def test_results_count_once_their_manifest_is_there(source: SegmentSource, tmp_path: Path) -> None:
+def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: Path) -> None:
     to = tmp_path / "results"
     run = rebuild(ALONE, source, to=to)
     assert read_manifest(to) == json.loads(json.dumps(run.manifest | {"files": read_manifest(to)["files"]}))
@@ -205,9 +205,9 @@ def test_results_count_once_their_manifest_is_there(source: SegmentSource, tmp_p
         read_results(to, "states")
 
 
-def test_a_run_that_fails_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:
+def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:
     class Full(Phases):
-        """Fails where the states are joined."""
+        """Fails in the join phase."""
 
         def phase(self, what: str, total: int, unit: str):  # type: ignore[no-untyped-def]
             if what == "join":
@@ -219,13 +219,13 @@ def test_a_run_that_fails_leaves_no_manifest(source: SegmentSource, tmp_path: Pa
     assert not (tmp_path / "results").exists()
 
 
-def test_the_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int, list[bytes]]) -> None:
+def test_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int, list[bytes]]) -> None:
     run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
     assert comparable(by_key(run.states.to_pylist())) == expected(partitions, before={0: 100})
     assert len(api.records(source.text)) == 1_200
 
 
-def test_the_history_is_what_the_records_say(source: SegmentSource) -> None:
+def test_history_matches_records(source: SegmentSource) -> None:
     found = api.history(source.text).to_pylist()
     assert len(found) == 1_200
     assert {row["kind"] for row in found} == {"snapshot", "update", "tombstone"}
@@ -243,13 +243,13 @@ def test_the_history_is_what_the_records_say(source: SegmentSource) -> None:
 
 
 class Terminal(io.StringIO):
-    """Takes itself for a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_phases_are_bars_on_a_terminal_and_nothing_elsewhere(source: SegmentSource) -> None:
+def test_progress_is_shown_on_terminal_only(source: SegmentSource) -> None:
     terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
         with progress_display(stream) as phases:
@@ -260,7 +260,7 @@ def test_phases_are_bars_on_a_terminal_and_nothing_elsewhere(source: SegmentSour
     assert "join" in terminal.getvalue()
 
 
-def test_times_are_read_and_written() -> None:
+def test_times_are_parsed_and_formatted() -> None:
     assert parse_time("2026-11-20T09:41:00Z") == parse_time("2026-11-20T09:41") == 1_795_167_660_000
     assert parse_time("2026-11-20T10:41:00.5+01:00") == 1_795_167_660_500
     assert iso_time(1_795_167_660_500) == "2026-11-20T09:41:00.500Z"
@@ -268,7 +268,7 @@ def test_times_are_read_and_written() -> None:
         parse_time("yesterday")
 
 
-def test_an_engine_that_does_not_exist_is_refused() -> None:
+def test_unknown_engine_is_refused() -> None:
     with pytest.raises(ConfigError, match="auto, local, spark"):
         open_engine("flink")
     with pytest.raises(ConfigError, match="--engine spark"):
@@ -278,7 +278,7 @@ def test_an_engine_that_does_not_exist_is_refused() -> None:
 @pytest.mark.parametrize(
     "master", ["bogus", "spark", "local[", "localhost", "http://spark:7077", "yarn-client"]
 )
-def test_a_master_that_is_none_is_refused_before_java_starts(master: str) -> None:
+def test_invalid_master_is_refused_before_java_starts(master: str) -> None:
     with pytest.raises(ConfigError, match=r"--master=.* cannot be used: it must be local\[N\], spark://"):
         spark_session.check_master(master)
 
@@ -286,11 +286,11 @@ def test_a_master_that_is_none_is_refused_before_java_starts(master: str) -> Non
 @pytest.mark.parametrize(
     "master", ["", "local", "local[*]", "local[2,1]", "local-cluster[2,1,1024]", "spark://a:1,b:2", "yarn"]
 )
-def test_a_master_of_spark_is_not(master: str) -> None:
+def test_valid_master_is_accepted(master: str) -> None:
     spark_session.check_master(master)
 
 
-def test_settings_of_the_user_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_settings_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -329,11 +329,11 @@ def test_settings_of_the_user_are_not_replaced(monkeypatch: pytest.MonkeyPatch, 
         ("", "ValueError"),
     ],
 )
-def test_why_spark_does_not_start_is_one_line(said: str, told: str) -> None:
+def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
     assert spark_session.why(ValueError(said)) == told
 
 
-def test_without_pyspark_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
         session()
@@ -346,7 +346,9 @@ def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
         session()
 
 
-def test_without_java_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_java_is_reported_with_install_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkMissing, match="apt-get install openjdk-17"):

@@ -1,6 +1,7 @@
-"""The checks of an audit that ask more than the log: each finds its fault here, too.
+"""The audit checks that need more than the log: each detects its fault here, too.
 
-What is asked of a real cluster and of live coordinators is in test_jobs_on_kafka.py and test_jobs_on_ours.py.
+Checks with a real cluster and live coordinators are in test_jobs_on_kafka.py and
+test_jobs_on_coordinators.py.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ GOOD = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
 }
-# The checks whose faults are below; with those of test_audit.py, that is all of them.
+# The checks with faults in this file; test_audit.py has the faults of all others.
 FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
 
 
@@ -92,21 +93,21 @@ def told(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
         ({"unclean.leader.election.enable": "true"}, "warning"),
     ],
 )
-def test_p5_a_topic_that_forgets_is_found(changed: Mapping[str, str], severity: str) -> None:
+def test_p5_topic_config_that_loses_records_is_found(changed: Mapping[str, str], severity: str) -> None:
     assert list(check_configs(GOOD, 50, 50)) == []
     ((check, found, evidence),) = told(list(check_configs({**GOOD, **changed}, 50, None)))
     assert (check, found) == ("P5", severity)
     assert next(iter(changed)) in evidence
 
 
-def test_p5_another_number_of_partitions_is_found() -> None:
+def test_p5_different_partition_count_is_found() -> None:
     assert told(list(check_configs(GOOD, 50, 49))) == [
         ("P5", "critical", "the topic has 50 partitions, expected are 49")
     ]
 
 
 def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
-    """Return what a coordinator answers that holds a state."""
+    """Return the answer of a coordinator with this state."""
     from coordinator.recovery.rewrite import state_of
 
     state = state_of(row)
@@ -132,7 +133,7 @@ def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
         ({"exists": False}, "the coordinator has no state of it"),
     ],
 )
-def test_x1_another_answer_is_found(
+def test_x1_different_answer_is_found(
     changed: Mapping[str, Any],
     what: str,
     before: AuditResult,
@@ -160,14 +161,14 @@ def test_x1_another_answer_is_found(
     [
         (0, 10, (1, 0, 0)),
         (0, 77, (0, 1, 0)),
-        # Without the snapshot at 0, nobody knows any more what it was before the one at 12.
+        # After the snapshot at 0 was pruned, the state before the snapshot at 12 is unknown.
         (5, 10, (0, 0, 1)),
         (12, 10, (0, 0, 1)),
         (5, 12, (1, 0, 0)),
         (12, 12, (1, 0, 0)),
     ],
 )
-def test_x1_what_was_pruned_since_is_not_known(
+def test_x1_state_pruned_during_comparison_is_unknown(
     pruned_to: int,
     answered: int,
     counts: tuple[int, int, int],
@@ -195,7 +196,7 @@ def test_x1_what_was_pruned_since_is_not_known(
     assert found.equal == 0
 
 
-def test_a_share_partition_in_two_places_is_compared_each_with_its_own(
+def test_state_in_two_partitions_is_compared_with_correct_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = Groups(5).work(300)
@@ -221,7 +222,7 @@ def test_a_share_partition_in_two_places_is_compared_each_with_its_own(
     assert {"X1", "X3", "X6"}.isdisjoint([*again.manifest["checks"], *again.not_checked])
 
 
-def test_what_the_coordinator_lists_and_the_log_has_lost_is_different(
+def test_state_listed_by_coordinator_but_missing_in_log_differs(
     before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
@@ -243,7 +244,7 @@ def test_what_the_coordinator_lists_and_the_log_has_lost_is_different(
     assert found.asked == len(states) + 2
 
 
-def test_x2_state_and_groups_are_compared_both_ways(before: AuditResult) -> None:
+def test_x2_states_and_groups_are_compared_in_both_directions(before: AuditResult) -> None:
     states = rows(before)
     shown = {(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
     groups = {row["group_id"] for row in states}
@@ -255,7 +256,7 @@ def test_x2_state_and_groups_are_compared_both_ways(before: AuditResult) -> None
         *("X2", "critical"),
         identity_of_row(lost),
     )
-    # It was deleted since.
+    # It was deleted in between.
     assert list(check_groups(left, shown, {identity_of_row(lost): 9}, groups, topics)) == []
     gone = parse_topic_id(lost["topic_id"])
     found = told(
@@ -280,7 +281,7 @@ def restore_an_old_copy(log: Log) -> None:
 
 
 @pytest.mark.parametrize("spoil", [vanish, restore_an_old_copy])
-def test_x3_what_an_earlier_audit_saw_is_missed(
+def test_x3_state_of_earlier_audit_is_missing(
     spoil: Callable[[Log], None], before: AuditResult, tmp_path: Path
 ) -> None:
     log = clean()
@@ -292,13 +293,13 @@ def test_x3_what_an_earlier_audit_saw_is_missed(
     assert audited(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
 
 
-def test_x3_what_was_deleted_or_went_on_is_not_missed(before: AuditResult, tmp_path: Path) -> None:
+def test_x3_deleted_or_updated_state_is_not_missing(before: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(600).log
     options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
     assert audited(write_log(tmp_path / "now", log), options).verdict == "clean"
 
 
-def test_x3_is_in_doubt_where_a_deletion_may_have_been_pruned(before: AuditResult, tmp_path: Path) -> None:
+def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(900).log
     read_to = {int(number): of["read_to"] for number, of in before.manifest["partitions"].items()}
     late = {
@@ -314,9 +315,7 @@ def test_x3_is_in_doubt_where_a_deletion_may_have_been_pruned(before: AuditResul
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-def test_x4_a_target_that_is_not_the_same_is_found(
-    before: AuditResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
     states = {key_of(row): rewrite.state_of(row) for row in rows(before)}
     from coordinator.migration.fold import ComparableState
 
@@ -325,7 +324,7 @@ def test_x4_a_target_that_is_not_the_same_is_found(
     assert differences(held, held) == []
     ((found, what),) = differences(held, {**held, key: held[key]._replace(start_offset=1)})
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
-    # The second look compares what was rebuilt from both sides in columns.
+    # The second comparison uses columns that were rebuilt from both sides.
     changed = before.states.slice(1)
     run = RebuildResult(changed, before.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
@@ -336,7 +335,7 @@ def test_x4_a_target_that_is_not_the_same_is_found(
     assert unlike_there == (str(key_of(rows(before)[0])),)
 
 
-def test_x5_state_beyond_the_data_is_found(before: AuditResult) -> None:
+def test_x5_state_beyond_data_is_found(before: AuditResult) -> None:
     states = [row for row in rows(before) if row["state_batches"] and row["start_offset"] > 3]
     ends = {key_of(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
@@ -357,7 +356,7 @@ def test_x5_state_beyond_the_data_is_found(before: AuditResult) -> None:
         assert found.evidence.startswith(evidence)
 
 
-def test_x6_another_fold_of_a_sample_is_compared(before: AuditResult, tmp_path: Path) -> None:
+def test_x6_sample_with_different_fold_is_found(before: AuditResult, tmp_path: Path) -> None:
     source = SegmentSource(str(tmp_path / "before"))
     assert len(sample(before.states, 4)) >= 4
     options = Options(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100, Cut())])
@@ -377,7 +376,7 @@ def test_x6_another_fold_of_a_sample_is_compared(before: AuditResult, tmp_path: 
     assert differing_fields(wrong[0], None) == "the other way finds no state"
 
 
-def test_a_check_that_cannot_be_made_is_told_and_does_not_end_the_audit(
+def test_failed_external_check_is_reported_and_does_not_end_audit(
     before: AuditResult, tmp_path: Path
 ) -> None:
     class Unreachable:
@@ -392,7 +391,7 @@ def test_a_check_that_cannot_be_made_is_told_and_does_not_end_the_audit(
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
-    # What was asked for by name is missed.
+    # A check that the user requested counts as not checked.
     asked = [OptionalCheck(Unreachable(), ("X1",), asked_for=True)]
     found = audited(tmp_path / "before", Options(limits=CLEAN_LIMITS, external=asked))
     assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)

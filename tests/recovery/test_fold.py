@@ -1,4 +1,4 @@
-"""The vectorised fold against the shard core: any log, any cuts, any grouping."""
+"""The vectorised fold compared with the shard core: any log, any cuts, any grouping."""
 
 from itertools import pairwise
 
@@ -30,21 +30,21 @@ any_logs = kafkas_logs | our_logs
 
 
 def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
-    """Cut a log into stretches, some of them empty."""
+    """Cut a log into ranges, some of them empty."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 
 
 @given(any_logs)
 @settings(deadline=None)
-def test_a_log_folds_to_what_the_shard_core_holds(log: list[Entry]) -> None:
+def test_fold_equals_shard_core(log: list[Entry]) -> None:
     batches = stored(log)
     assert comparable(vector_states([[batches]])) == core_rows(core_states(batches))
 
 
 @given(any_logs, st.data())
 @settings(max_examples=300, deadline=None)
-def test_ranges_and_chunks_do_not_matter(log: list[Entry], data: st.DataObject) -> None:
+def test_ranges_and_chunks_do_not_change_result(log: list[Entry], data: st.DataObject) -> None:
     batches = stored(log, base_offset=data.draw(st.sampled_from([0, 5])))
     ranges = [cuts(data, stretch) for stretch in cuts(data, batches)]
     found = folded(ranges)
@@ -52,8 +52,8 @@ def test_ranges_and_chunks_do_not_matter(log: list[Entry], data: st.DataObject) 
     assert comparable(settled_states(found)) == core_rows(core_states(batches))
 
 
-def test_memory_is_that_of_share_partitions_and_not_of_records() -> None:
-    """A range of one hot share-partition is folded as it comes: what waits is bounded."""
+def test_fold_memory_depends_on_share_partitions_not_records() -> None:
+    """The fold of a range with one hot share-partition buffers a bounded number of records."""
     key = KEYS[0]
     scan, folding = RangeScan(STATE_PARTITION), RangeFold(STATE_PARTITION)
     most = 0

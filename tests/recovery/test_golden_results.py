@@ -1,6 +1,6 @@
-"""An archive and results of a rebuild that an earlier release wrote: this release reads and continues them.
+"""An archive and rebuild results of an earlier release, which this release must read and continue.
 
-To record a new format, make its folder and run `python -m tests.recovery.test_golden_results FOLDER`.
+To record a new format, create its directory and run `python -m tests.recovery.test_golden_results DIRECTORY`.
 """
 
 import json
@@ -35,7 +35,7 @@ ALONE = LocalEngine(1)
 
 
 class SetClock:
-    """A clock that stands still."""
+    """A clock with a fixed time."""
 
     def now_ms(self) -> int:
         """Return the time of the recording."""
@@ -64,7 +64,7 @@ def commits(folder: Path) -> list[dict[str, object]]:
     return found
 
 
-def test_an_archive_is_written_as_by_the_release_that_made_the_format(tmp_path: Path) -> None:
+def test_archive_format_is_unchanged(tmp_path: Path) -> None:
     write_archive(tmp_path / "log", tmp_path / "archive")
     assert commits(tmp_path / "archive") == commits(GOLDEN / ARCHIVE)
     names = sorted(path.name for path in (GOLDEN / ARCHIVE / FILES).iterdir())
@@ -77,7 +77,7 @@ def test_an_archive_is_written_as_by_the_release_that_made_the_format(tmp_path: 
         assert written.equals(recorded)
 
 
-def test_an_archive_of_that_release_is_read_and_continued(tmp_path: Path) -> None:
+def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     shutil.copytree(GOLDEN / ARCHIVE, folder)
     source = ArchiveSource(str(folder))
@@ -89,7 +89,7 @@ def test_an_archive_of_that_release_is_read_and_continued(tmp_path: Path) -> Non
     assert offsets_read(source) == {0: [*range(RECORDS_LATER)]}
 
 
-def test_results_are_written_as_by_the_release_that_made_the_format(tmp_path: Path) -> None:
+def test_results_format_is_unchanged(tmp_path: Path) -> None:
     rebuild(ALONE, write_log(tmp_path / "log", RECORDS), to=tmp_path / "results", clock=SetClock())
     written, recorded = (
         json.loads((folder / MANIFEST).read_text("utf-8"))
@@ -103,7 +103,7 @@ def test_results_are_written_as_by_the_release_that_made_the_format(tmp_path: Pa
         assert one.equals(other)
 
 
-def test_results_of_that_release_are_a_baseline(tmp_path: Path) -> None:
+def test_results_of_earlier_release_are_a_baseline(tmp_path: Path) -> None:
     baseline = Baseline.read(GOLDEN / RESULTS)
 
     def findings(count: int) -> list[dict[str, object]]:

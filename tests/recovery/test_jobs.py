@@ -1,4 +1,4 @@
-"""The other jobs on logs of this machine: explain, plan-prune, replay-cost, rewrite, and audits in a row."""
+"""The other jobs on local logs: explain, plan-prune, replay-cost, rewrite, and periodic audits."""
 
 import signal
 import threading
@@ -48,7 +48,7 @@ def source(groups: Groups, tmp_path: Path) -> SegmentSource:
 # explain
 
 
-def test_each_step_has_the_state_that_the_shard_has_had(groups: Groups, source: SegmentSource) -> None:
+def test_explain_shows_state_of_shard_after_each_step(groups: Groups, source: SegmentSource) -> None:
     for leader in groups.leaders[:3]:
         told = explain(source, leader.key)
         number = state_partition(leader.key, STATE_PARTITIONS)
@@ -60,7 +60,7 @@ def test_each_step_has_the_state_that_the_shard_has_had(groups: Groups, source: 
         assert told.as_row()["events"][0]["state"]["start_offset"] == 0
 
 
-def test_a_record_has_only_the_steps_that_changed_it(groups: Groups, source: SegmentSource) -> None:
+def test_explain_of_record_shows_only_steps_that_changed_it(groups: Groups, source: SegmentSource) -> None:
     leader = groups.leaders[0]
     released = next(
         batch.first_offset
@@ -79,12 +79,12 @@ def test_a_record_has_only_the_steps_that_changed_it(groups: Groups, source: Seg
     assert early.summary.startswith("record 10000: nothing is stored of it")
 
 
-def test_what_the_log_does_not_know_is_told(source: SegmentSource) -> None:
+def test_explain_of_unknown_share_partition_is_refused(source: SegmentSource) -> None:
     with pytest.raises(ConfigError, match=r"one that segments:.* has records of"):
         explain(source, SharePartitionKey("nobody", bytes(16), 0))
 
 
-def test_a_share_partition_in_the_wrong_place_is_found_all_the_same(groups: Groups, tmp_path: Path) -> None:
+def test_explain_finds_share_partition_in_wrong_state_partition(groups: Groups, tmp_path: Path) -> None:
     key = groups.leaders[0].key
     number = state_partition(key, STATE_PARTITIONS)
     log = {number: [], (number + 1) % STATE_PARTITIONS: groups.log[number]}
@@ -96,7 +96,7 @@ def test_a_share_partition_in_the_wrong_place_is_found_all_the_same(groups: Grou
 # plan-prune, replay-cost
 
 
-def test_pruning_is_planned_as_the_shard_would_do_it(groups: Groups, source: SegmentSource) -> None:
+def test_prune_plan_equals_pruning_of_shard(groups: Groups, source: SegmentSource) -> None:
     plans = prune_plan(rebuild(ALONE, source), 3)
     assert [each.facts.needed_from for each in plans] == [shard.redundant_offset for shard in groups.shards]
     for each, shard in zip(plans, groups.shards, strict=True):
@@ -107,7 +107,7 @@ def test_pruning_is_planned_as_the_shard_would_do_it(groups: Groups, source: Seg
         assert each.facts.prunable + each.facts.held == len(groups.log[shard.state_partition])
 
 
-def test_loading_is_measured_or_given(source: SegmentSource) -> None:
+def test_replay_rate_is_measured_or_given(source: SegmentSource) -> None:
     run = rebuild(ALONE, source)
     given = replay_cost(source, run, 100.0)
     assert not given.is_measured
@@ -117,7 +117,7 @@ def test_loading_is_measured_or_given(source: SegmentSource) -> None:
     assert measured.records_per_s > 100
 
 
-def test_loading_is_measured_with_the_loader_of_the_coordinator(
+def test_replay_rate_is_measured_with_loader_of_coordinator(
     source: SegmentSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[bytes] = []
@@ -143,7 +143,7 @@ def rewritten(source: object, folder: Path, partitions: int, options: Allowed = 
     return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
 
 
-def test_a_log_is_rewritten_and_rewritten_back(groups: Groups, source: SegmentSource, tmp_path: Path) -> None:
+def test_log_is_rewritten_and_rewritten_back(groups: Groups, source: SegmentSource, tmp_path: Path) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     planned = rewritten(source, there, 7, Allowed())
     assert (planned.is_good, planned.report.executed, there.exists()) == (True, False, False)
@@ -163,9 +163,7 @@ def _name(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def test_of_a_share_partition_in_two_places_the_state_in_its_place_is_rewritten(
-    groups: Groups, tmp_path: Path
-) -> None:
+def test_rewrite_uses_correctly_placed_state_of_two(groups: Groups, tmp_path: Path) -> None:
     key = left_elsewhere(groups.log, groups.leaders)
     source = SegmentSource(str(write_log(tmp_path / "log", groups.log)))
     done = rewritten(source, tmp_path / "there", 7)
@@ -177,7 +175,7 @@ def test_of_a_share_partition_in_two_places_the_state_in_its_place_is_rewritten(
     assert note.endswith(f"in another state partition, too: {key} in state partition {STATE_PARTITIONS - 1}")
 
 
-def test_of_states_that_are_all_misplaced_the_newest_is_the_one(source: SegmentSource) -> None:
+def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
     row = rebuild(ALONE, source).states.to_pylist()[0]
     place = state_partition(key_of(row), 5)
     newest, older, placed = (
@@ -191,7 +189,7 @@ def test_of_states_that_are_all_misplaced_the_newest_is_the_one(source: SegmentS
     assert deduplicate([placed, newest], None) == ({key_of(row): newest}, [placed])
 
 
-def test_a_target_that_holds_something_else_is_refused(source: SegmentSource, tmp_path: Path) -> None:
+def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
     folder = tmp_path / "there"
     assert rewritten(source, folder, 5).is_good
     again = rewritten(source, folder, 5)
@@ -208,7 +206,7 @@ def test_a_target_that_holds_something_else_is_refused(source: SegmentSource, tm
         rewritten(JournalSource(str(folder)), folder, 5)
 
 
-def test_a_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) -> None:
+def test_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) -> None:
     before = Groups(6).work(500)
     FAULTS["K8"](groups.log)
     source = SegmentSource(str(write_log(tmp_path / "spoilt", groups.log)))
@@ -231,9 +229,7 @@ def test_a_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) 
     assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
 
 
-def test_what_pruning_may_have_taken_is_not_written_unless_it_may_be_incomplete(
-    groups: Groups, tmp_path: Path
-) -> None:
+def test_rewrite_of_pruned_history_requires_incomplete_option(groups: Groups, tmp_path: Path) -> None:
     log = {number: records[30:] for number, records in groups.log.items()}
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
@@ -254,10 +250,10 @@ def test_what_pruning_may_have_taken_is_not_written_unless_it_may_be_incomplete(
     assert attempt(EXECUTE, incomplete=True).is_good
 
 
-# Audits in a row
+# Periodic audits
 
 
-def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
+def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
     whole = audited(write_log(tmp_path / "whole", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS))
     log = Groups(5).work(300).log
     key = log[0][0].record.key
@@ -291,7 +287,7 @@ def test_a_run_that_found_a_loss_is_not_compared_with(tmp_path: Path) -> None:
     ]
 
 
-def test_metrics_keep_the_last_findings_when_a_run_fails(tmp_path: Path) -> None:
+def test_metrics_keep_last_findings_after_failed_run(tmp_path: Path) -> None:
     log = Groups(5).work(300).log
     FAULTS["K1"](log)
     metrics = AuditMetrics()

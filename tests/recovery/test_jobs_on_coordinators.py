@@ -1,7 +1,7 @@
-"""The jobs against coordinators of ours, real processes on a journal and on a topic.
+"""The recovery jobs with real coordinator processes, on a journal and on a topic.
 
-What is rewritten to another partition count, or restored from a backup, is served by a coordinator that is
-started on it, and answers the same.
+A log that was rewritten to another partition count, or restored from a backup, is served by a coordinator.
+Its answers are the same as before.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ def serving(
 
 
 def work(port: int, seed: int = 1) -> None:
-    """Play leaders: initialize, read, write, delete one."""
+    """Send requests as leaders: initialize, read, write, delete one."""
 
     async def main() -> None:
         random = Random(seed)
@@ -95,7 +95,7 @@ def work(port: int, seed: int = 1) -> None:
 
 
 def answers(port: int) -> Answers:
-    """Ask for everything."""
+    """Read all states."""
 
     async def main() -> Answers:
         found = {}
@@ -115,7 +115,7 @@ def journal(tmp_path: Path) -> Iterator[CoordinatorProcess]:
         yield process
 
 
-def test_a_journal_at_work_is_audited_and_equal_to_what_is_served(
+def test_journal_in_use_is_audited_and_equals_served_state(
     journal: CoordinatorProcess, share_coordinator: CommandLine
 ) -> None:
     source = JournalSource(str(journal.data))
@@ -125,17 +125,17 @@ def test_a_journal_at_work_is_audited_and_equal_to_what_is_served(
     options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5, Cut())])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
-    # As the operator's page shows it.
+    # The command of docs/recovery.md.
     ((command, lines),) = (each for each in examples() if LIVE in each[0])
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
     said = share_coordinator(*shlex.split(command)[1:])
     assert (said.exit_code, said.out.splitlines()) == (0, lines)
-    # Once more with another leader and state epoch: it went on, and both see it.
+    # Another leader and state epoch: the state changes, and both sides show the change.
     work(journal.port, seed=2)
     assert diff(ALONE, source, live).equal == 15
 
 
-def test_a_journal_is_rewritten_to_another_partition_count_and_served(
+def test_journal_is_rewritten_to_other_partition_count_and_served(
     journal: CoordinatorProcess, tmp_path: Path, share_coordinator: CommandLine
 ) -> None:
     before = answers(journal.port)
@@ -169,7 +169,7 @@ def test_a_journal_is_rewritten_to_another_partition_count_and_served(
         assert (refused.exit_code, "is held by process" in refused.err) == (1, True)
 
 
-def test_damage_is_an_exit_code_and_a_finding(
+def test_damage_sets_exit_code_and_finding(
     journal: CoordinatorProcess, share_coordinator: CommandLine
 ) -> None:
     journal.stop()
@@ -185,7 +185,7 @@ def test_damage_is_an_exit_code_and_a_finding(
 
 
 @pytest.mark.broker
-def test_a_topic_is_audited_restored_from_an_archive_and_served(
+def test_topic_is_audited_restored_from_archive_and_served(
     built_in: BuiltInRig, tmp_path: Path, share_coordinator: CommandLine
 ) -> None:
     bootstrap = built_in.broker.bootstrap
@@ -249,7 +249,7 @@ def rewrite(
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
+def test_backup_and_restore_commands_of_page(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     section = OPERATIONS.read_text("utf-8").partition("## Backing up and restoring")[2].partition("\n## ")[0]
@@ -265,9 +265,9 @@ def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
         assert share_coordinator(*back_up).exit_code == 0
         before = answers(first.port)
         first.kill()
-    # The disk is gone.
+    # The disk is lost.
     shutil.rmtree(tmp_path / "first")
-    # As where nobody has started Spark, whose workers would look for the names in a folder of their own.
+    # The local engine, because workers of a Spark session have another working directory.
     assert share_coordinator(*restore, "--engine", "local").exit_code == 0
     assert share_coordinator(*look, "--engine", "local").out.startswith(
         "Recovery audit of journal:restored: clean\n"
@@ -277,9 +277,7 @@ def test_what_is_backed_up_as_the_page_says_is_restored_as_it_says(
         assert answers(second.port) == before
 
 
-def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
-    journal: CoordinatorProcess, tmp_path: Path
-) -> None:
+def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_path: Path) -> None:
     process = AuditProcess(journal.data, every="1s", log=tmp_path / "audits.log")
     port = process.port
     process.start()
@@ -306,7 +304,7 @@ def test_an_audit_again_and_again_has_metrics_and_ends_in_order(
 
 
 def metric(port: int, name: str) -> Callable[[], float]:
-    """Return what reads a metric; -1 while there is none."""
+    """Return a function that reads a metric; -1 if the metric is missing."""
 
     def read() -> float:
         try:

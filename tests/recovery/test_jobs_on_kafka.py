@@ -1,6 +1,6 @@
-"""The jobs against Kafka's own coordinator, after a share consumer has run: what they say is what it answers.
+"""The recovery jobs compared with Kafka's own coordinator after a share consumer has run.
 
-The same for a coordinator of ours is in test_jobs_on_ours.py.
+The same tests for this project's coordinator are in test_jobs_on_coordinators.py.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ALONE = LocalEngine(1)
 GROUP, TOPIC_NAME = "recovery-workers", "recovery-orders"
-# One after the other: the first is released and comes again.
+# By offset: the first record is released and comes again.
 OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
-# Nobody gets a record a second time because somebody took long to settle it.
+# A long lock, so that no record is delivered again after a slow acknowledgement.
 SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
 
 
@@ -45,7 +45,7 @@ class Consumed(NamedTuple):
 
     rig: BuiltInRig
     key: SharePartitionKey
-    # How often the record that stays in flight was delivered.
+    # The delivery count of the record that stays in flight.
     deliveries: int
 
     @property
@@ -80,7 +80,7 @@ def consumed(built_in: BuiltInRig) -> Consumed:
         return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
 
     wait_until(went_on, seconds=120, what="all records are consumed")
-    # One that stays in flight.
+    # One record stays in flight.
     built_in.client.produce(TOPIC_NAME, 4, first=12)
     in_flight = 0
 
@@ -88,7 +88,7 @@ def consumed(built_in: BuiltInRig) -> Consumed:
         nonlocal in_flight
         deliveries = consumer.poll()
         consumer.settle(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
-        # As often as it is released before the others come.
+        # Its delivery count depends on the number of releases before the other records arrive.
         in_flight = max([in_flight, *(each.delivery_count for each in deliveries if each.offset == 12)])
         return any(each.offset == 15 for each in deliveries)
 
@@ -97,7 +97,7 @@ def consumed(built_in: BuiltInRig) -> Consumed:
     return Consumed(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0), in_flight)
 
 
-def test_what_is_rebuilt_is_what_kafkas_coordinator_answers(consumed: Consumed) -> None:
+def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed: Consumed) -> None:
     found = diff(ALONE, consumed.source, consumed.bootstrap, groups=[GROUP])
     assert (found.asked, found.equal, found.different, found.unknown) == (1, 1, [], {})
     assert found.batches_unknown == 0
@@ -106,14 +106,14 @@ def test_what_is_rebuilt_is_what_kafkas_coordinator_answers(consumed: Consumed) 
     assert state["state_batches"][0]["first_offset"] == 12
 
 
-def test_asking_changes_nothing(consumed: Consumed) -> None:
+def test_diff_writes_nothing(consumed: Consumed) -> None:
     before = consumed.source.plan(Cut()).ends
     diff(ALONE, consumed.source, consumed.bootstrap)
     assert consumed.source.plan(Cut()).ends == before
 
 
-def test_traffic_meanwhile_is_no_difference(consumed: Consumed) -> None:
-    """The log is folded, then written to, and only then the coordinator is asked."""
+def test_concurrent_writes_are_no_difference(consumed: Consumed) -> None:
+    """The log is folded, then written, and only then the coordinator is read."""
     key = SharePartitionKey("recovery-busy", consumed.key.topic_id, 0)
 
     async def writes(begin: int, end: int) -> None:
@@ -139,9 +139,7 @@ def test_traffic_meanwhile_is_no_difference(consumed: Consumed) -> None:
     assert (found.different, found.unknown, found.moved) == ([], {}, 1)
 
 
-def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
-    consumed: Consumed, tmp_path: Path
-) -> None:
+def test_audit_of_topic_finds_only_single_replica(consumed: Consumed, tmp_path: Path) -> None:
     source = consumed.source
     cluster = ClusterCheck(
         consumed.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
@@ -156,27 +154,25 @@ def test_an_audit_of_the_topic_finds_nothing_but_the_single_replica(
     assert "X3" not in set(again.findings.column("check").to_pylist())
 
 
-def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
-    consumed: Consumed, tmp_path: Path
-) -> None:
-    # Kafka writes on about groups of other tests that use the same broker: both are read up to here.
+def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(consumed: Consumed, tmp_path: Path) -> None:
+    # Other tests on the same broker cause more writes, so both sides are read up to the same offsets.
     cut = Cut(consumed.source.plan(Cut()).ends)
     states = rebuild(ALONE, consumed.source, cut=cut).states
     copied = tmp_path / "copied"
     for folder in consumed.disk.glob(f"{TOPIC}-*"):
-        # Not the indexes, which take 20 MB each.
+        # Without the indexes, which take 20 MB each.
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
     source = SegmentSource(str(copied))
     again = rebuild(ALONE, source, cut=cut).states
-    # Of what Kafka has pruned the files may still hold records: two columns are about all there ever was.
+    # The files may still contain pruned records, which affect these two columns.
     history = ["records", "leader_epoch_max"]
     assert again.drop_columns(history).equals(states.drop_columns(history))
     assert ours(again) == ours(states)
     state = ours(states)
     whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
     assert mine(whole) == []
-    # The snapshot is cut away, as by pruning too far: updates are all that is left.
+    # Remove the snapshot, as if pruned too far: only updates remain.
     (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
     lost = _without_first_records(segment, state["needed_from"])
     segment.unlink()
@@ -184,20 +180,20 @@ def test_the_brokers_disk_holds_the_same_and_a_loss_on_a_copy_is_named(
     found = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole")))
     assert "K1" in mine(found)
     assert found.exit_code == 2
-    # All of it is gone: only the earlier audit knows.
+    # Remove all records: only the baseline of the earlier audit contains the state.
     shutil.rmtree(segment.parent)
     gone = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
     assert mine(gone) == ["X3"]
 
 
 def ours(states: pyarrow.Table) -> dict[str, Any]:
-    """Return the state of our share-partition."""
+    """Return the state of the test's share-partition."""
     (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
     return state
 
 
 def mine(found: object) -> list[str]:
-    """Return the checks that have found something about our share-partition."""
+    """Return the checks with findings about the test's share-partition."""
     return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
 
 
@@ -209,7 +205,7 @@ def _without_first_records(segment: Path, last_gone: int) -> bytes:
     return data[at:]
 
 
-def test_the_history_of_a_record_is_told(consumed: Consumed) -> None:
+def test_explain_shows_history_of_record(consumed: Consumed) -> None:
     found = explain(consumed.source, consumed.key, 4)
     told = [event.what for event in found.events]
     assert any("released, to be delivered again (AVAILABLE) at delivery 1" in what for what in told)
@@ -220,7 +216,7 @@ def test_the_history_of_a_record_is_told(consumed: Consumed) -> None:
     assert everything.steps == len(everything.events)
 
 
-def test_topics_are_named_or_given_by_id(consumed: Consumed, share_coordinator: CommandLine) -> None:
+def test_topic_is_given_by_name_or_id(consumed: Consumed, share_coordinator: CommandLine) -> None:
     access = {
         "bootstrap_servers": consumed.bootstrap,
         "security": ClientSecurity(),

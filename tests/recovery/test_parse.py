@@ -1,4 +1,4 @@
-"""Parsing and decoding in columns against the codecs of `protocol`, which say what bytes mean."""
+"""Columnar parsing and decoding compared with the codecs of `protocol`."""
 
 from dataclasses import astuple
 from typing import Any
@@ -69,7 +69,7 @@ headers = st.sampled_from(
     st.integers(0, 2**40),
 )
 @settings(deadline=None)
-def test_records_are_those_that_the_protocol_reads(
+def test_parsed_records_equal_those_of_protocol(
     batches: list[tuple[list[tuple[bytes, bytes | None]], Any]], base_offset: int
 ) -> None:
     data = b""
@@ -82,7 +82,7 @@ def test_records_are_those_that_the_protocol_reads(
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4], ids=["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_a_client_writes_is_read_whatever_its_compression(codec: int) -> None:
+def test_client_batches_are_read_with_any_compression(codec: int) -> None:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -106,7 +106,7 @@ def test_what_a_client_writes_is_read_whatever_its_compression(codec: int) -> No
     assert found.batches.base_sequence.tolist() == [0, 17, 0]
 
 
-def test_reading_stops_in_front_of_what_is_cut_off_or_damaged() -> None:
+def test_parsing_stops_before_incomplete_or_damaged_batch() -> None:
     good = encode_batch(0, 5, [(b"k", b"v"), (b"k", None)])
     more = encode_batch(2, 5, [(b"k", b"w")])
     for end in range(len(more)):
@@ -122,7 +122,7 @@ def test_reading_stops_in_front_of_what_is_cut_off_or_damaged() -> None:
     assert parse(1, b"").used_bytes == 0
 
 
-def test_a_batch_with_a_good_crc_whose_records_do_not_parse_is_refused() -> None:
+def test_batch_with_valid_crc_and_invalid_records_is_refused() -> None:
     from crc32c import crc32c
 
     batch = bytearray(encode_batch(0, 5, [(b"key", b"value")]))
@@ -139,7 +139,7 @@ def test_a_batch_with_a_good_crc_whose_records_do_not_parse_is_refused() -> None
 
 @given(kafkas_logs | our_logs)
 @settings(deadline=None)
-def test_records_go_through_arrow_unchanged(log: list[Entry]) -> None:
+def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
     batches = stored(log)
     if not batches:
         return
@@ -154,7 +154,7 @@ def test_records_go_through_arrow_unchanged(log: list[Entry]) -> None:
 
 @given(kafkas_logs)
 @settings(deadline=None, max_examples=200)
-def test_values_are_those_that_the_protocol_reads(log: list[Entry]) -> None:
+def test_decoded_values_equal_those_of_protocol(log: list[Entry]) -> None:
     records = parse(3, b"".join(stored(log))).records
     decoded = decode(records)
     rows = {int(row): place for place, row in enumerate(decoded.record)}
@@ -193,6 +193,6 @@ def _check_value(decoded: Any, place: int, value: ShareSnapshotValue | ShareUpda
     assert int(decoded.batch_count[place]) == len(mine.row)
 
 
-def test_what_a_batch_says_of_its_producer_is_kept() -> None:
+def test_producer_fields_of_batch_are_kept() -> None:
     records = parse(1, encode_batch(4, 5, [(b"k", b"v")], producer_id=11, producer_epoch=2)).records
     assert [column[0] for column in astuple(records.batches)] == [4, 5, 70, 0, 0, 11, 2, 0]

@@ -1,4 +1,4 @@
-"""What an audit prints and writes: verdict, findings and what they mean, what was not checked."""
+"""The reports of an audit: verdict, findings with explanations, and checks that were not made."""
 
 import json
 import re
@@ -18,9 +18,9 @@ from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
 from tests.unit.cli.command_line import CommandLine
 
-# A name that every form must keep from being taken for something else.
+# A group id with the markup characters of every report format.
 EVIL = "<b>&\"'|`_*[x](y)"
-# And one that turns round what stands beside it, and that a terminal obeys.
+# A group id with a bidirectional override and a terminal escape.
 HOSTILE = "\u202eevil\x9b31m"
 
 
@@ -39,13 +39,13 @@ def run(folder: Path) -> AuditResult:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
-    """An audit that has findings of the group with the hostile name only."""
+    """An audit that has findings only of the group with the hostile name."""
     log = Groups(3, names=(HOSTILE,)).work(600).log
     FAULTS["K1"](log)
     return audited(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
 
 
-def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: AuditResult) -> None:
+def test_text_starts_with_verdict_and_ends_with_unchecked(run: AuditResult) -> None:
     content = make_content(run)
     lines = as_text(content).splitlines()
     assert lines[0] == f"Recovery audit of {run.manifest['source']}: {run.verdict.upper()}"
@@ -70,7 +70,7 @@ def test_text_begins_with_the_verdict_and_ends_with_what_was_not_checked(run: Au
         ("K9", "yes"),
     ],
 )
-def test_the_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
+def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
     content = make_content(audited(write_log(tmp_path, log), Options(limits=limits)))
@@ -81,7 +81,7 @@ def test_the_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, t
         assert ("Passed: in what could be read:" in page) == (fault == "P4")
 
 
-def test_a_finding_of_no_state_partition_is_of_the_log() -> None:
+def test_finding_without_state_partition_is_of_the_log() -> None:
     row = {"group_id": None, "state_partition": -1, "log_offset": -1, "last_log_offset": -1, "count": 1}
     assert place_of(row) == "the log"
     assert place_of({**row, "count": 3}) == "the log, 3 times"
@@ -90,7 +90,7 @@ def test_a_finding_of_no_state_partition_is_of_the_log() -> None:
     )
 
 
-def test_examples_are_capped_and_all_are_counted(run: AuditResult) -> None:
+def test_examples_are_limited_and_all_findings_are_counted(run: AuditResult) -> None:
     (section,) = (each for each in make_content(run).sections if each.check.id == "K9")
     assert len(section.rows) > EXAMPLES_MAX > len(section.examples)
     text = as_text(make_content(run))
@@ -98,7 +98,7 @@ def test_examples_are_capped_and_all_are_counted(run: AuditResult) -> None:
     assert f"... and {len(section.rows) - len(section.examples)} more; by group: " in " ".join(text.split())
 
 
-def test_json_has_everything(run: AuditResult) -> None:
+def test_json_is_complete(run: AuditResult) -> None:
     said = json.loads(as_json(make_content(run)))
     assert (said["verdict"], said["exit_code"]) == (run.verdict, 2)
     assert len(said["findings"]) == len(run.findings)
@@ -109,13 +109,13 @@ def test_json_has_everything(run: AuditResult) -> None:
     assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
 
 
-def test_json_has_nothing_that_a_terminal_would_obey(hostile: AuditResult) -> None:
+def test_json_contains_no_control_characters(hostile: AuditResult) -> None:
     said = as_json(make_content(hostile))
     assert all(line.isprintable() for line in said.split("\n"))
     assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
 
 
-def test_markdown_keeps_names_as_they_are(run: AuditResult) -> None:
+def test_markdown_escapes_names(run: AuditResult) -> None:
     page = as_markdown(make_content(run)).partition("```")[0]
     assert "\\<b\\>" in page
     assert "<b>" not in page
@@ -123,7 +123,7 @@ def test_markdown_keeps_names_as_they_are(run: AuditResult) -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
 
 
-def test_html_is_one_page_that_needs_nothing_else(run: AuditResult, tmp_path: Path) -> None:
+def test_html_is_one_page_without_external_resources(run: AuditResult, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, run)
     page = path.read_text("utf-8")
@@ -134,19 +134,19 @@ def test_html_is_one_page_that_needs_nothing_else(run: AuditResult, tmp_path: Pa
     assert len(svgs) == 5
     for svg in svgs:
         ElementTree.fromstring(svg)
-        # Colours come from the style sheet, which has two of each.
+        # Colours come from the style sheet, which has light and dark ones.
         assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'(id|href|url)[=(]"?#?[^")]*', "", svg)), svg
     assert page.count("prefers-color-scheme: dark") == 1
     assert page == _written_again(run, tmp_path)
 
 
-def test_pages_write_names_out_and_html_sets_them_apart(hostile: AuditResult) -> None:
+def test_pages_escape_and_isolate_names(hostile: AuditResult) -> None:
     html, markdown = as_html(make_content(hostile)), as_markdown(make_content(hostile))
     for page in (html, markdown):
         assert all(line.isprintable() for line in page.split("\n"))
     assert r"<td><bdi>\u202eevil\x9b31m</bdi> <bdi>" in html
     assert r"| \\u202eevil\\x9b31m " in markdown
-    # A name that is long takes no room from what stands beside it.
+    # A long name must not displace adjacent columns.
     assert "td { overflow-wrap: anywhere; }" in html
 
 
@@ -155,7 +155,7 @@ def _written_again(run: AuditResult, folder: Path) -> str:
     return (folder / "again.html").read_text("utf-8")
 
 
-def test_a_clean_report_is_short(tmp_path: Path) -> None:
+def test_clean_report_is_short(tmp_path: Path) -> None:
     run = audited(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
     text = as_text(make_content(run))
     assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
@@ -167,7 +167,7 @@ def test_a_clean_report_is_short(tmp_path: Path) -> None:
         write_report(tmp_path / "report.pdf", run)
 
 
-def test_an_empty_log_has_a_report(tmp_path: Path) -> None:
+def test_empty_log_has_report(tmp_path: Path) -> None:
     (tmp_path / "log" / "__share_group_state-0").mkdir(parents=True)
     (tmp_path / "log" / "__share_group_state-0" / f"{0:020}.log").write_bytes(b"")
     run = audited(tmp_path / "log")
@@ -175,7 +175,7 @@ def test_an_empty_log_has_a_report(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", run)
 
 
-def test_the_command_has_exit_codes_reports_and_a_baseline(
+def test_audit_command_has_exit_codes_reports_and_baseline(
     share_coordinator: CommandLine, folder: Path, tmp_path: Path
 ) -> None:
     source = f"segments:{folder}"
@@ -197,7 +197,7 @@ def test_the_command_has_exit_codes_reports_and_a_baseline(
     }
     said = share_coordinator(*command, "--baseline", str(kept), "-o", "json")
     assert "X3" not in json.loads(said.out)["not_checked"]
-    # Up to before the faults it is clean.
+    # A clean log has exit code 0.
     clean = tmp_path / "clean"
     write_log(clean, Groups(3).work(400).log)
     said = share_coordinator("recovery", "audit", "--from", f"segments:{clean}")
@@ -217,7 +217,7 @@ def test_the_command_has_exit_codes_reports_and_a_baseline(
         (["--from", "segments:/", "--baselin", "x"], "cannot be used"),
     ],
 )
-def test_an_audit_that_cannot_be_made_ends_with_three(
+def test_audit_that_cannot_run_has_exit_code_three(
     share_coordinator: CommandLine, arguments: list[str], message: str
 ) -> None:
     said = share_coordinator("recovery", "audit", *arguments)

@@ -1,4 +1,4 @@
-"""Damaged logs: what is intact is used, and the share-partitions that may lack updates are named."""
+"""Damaged logs: intact parts are used, and share-partitions that may lack updates are named."""
 
 from pathlib import Path
 from random import Random
@@ -31,7 +31,9 @@ KEYS = [SharePartitionKey(f"group-{n % 5}", bytes([n + 1]) * 16, n) for n in ran
 
 
 def records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
-    """Return a snapshot of each share-partition, then updates in turn; the last ones have a new snapshot."""
+    """Return a snapshot of each share-partition, then rounds of updates; in the last round, half are
+    snapshots.
+    """
     found = []
     for number in range(rounds):
         for place, key in enumerate(keys):
@@ -86,7 +88,7 @@ def used_files(folder: str, pattern: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("kind", ["journal", "segments"])
-def test_states_that_are_not_named_are_as_without_damage(
+def test_states_that_are_not_named_equal_undamaged_ones(
     kind: str, journal: JournalSource, segments: SegmentSource
 ) -> None:
     source: Source = {"journal": journal, "segments": segments}[kind]
@@ -106,13 +108,13 @@ def test_states_that_are_not_named_are_as_without_damage(
         unnamed = {key: row for key, row in found.items() if key not in affected}
         assert {key: whole[key] for key in unnamed} == unnamed
         lost = set(whole) - set(found)
-        # Only a share-partition of which nothing is left cannot be named.
+        # A share-partition without any remaining record cannot be named.
         assert not lost or manifest["damages"]
     assert found_damage >= 30
 
 
 def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
-    """Return the frames of a segment of the journal."""
+    """Return the frames of a journal segment."""
     data = memoryview(path.read_bytes())
     number = segment_number(path.name)
     assert number is not None
@@ -123,7 +125,7 @@ def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
     return found
 
 
-def test_a_tampered_journal_names_exactly_the_share_partitions_that_lost_updates(
+def test_damaged_journal_names_exactly_the_affected_share_partitions(
     journal: JournalSource,
 ) -> None:
     path = used_files(journal.folder, "*.journal")[0]
@@ -135,7 +137,7 @@ def test_a_tampered_journal_names_exactly_the_share_partitions_that_lost_updates
             record = decode_record(each.key, each.value)
             assert record is not None
             lost.add(str(record.key))
-    # In the last value of the batch.
+    # A byte in the last value of the batch.
     flip(path, position + layout.HEAD_BYTES + 6 + len(batch) - 10)
     run = rebuild(ALONE, journal)
     latest = {
@@ -160,26 +162,26 @@ def test_a_tampered_journal_names_exactly_the_share_partitions_that_lost_updates
 
 
 @pytest.mark.parametrize("at", ["head", "header"])
-def test_a_frame_or_segment_without_a_valid_head_is_skipped(at: str, journal: JournalSource) -> None:
+def test_frame_with_damaged_head_is_skipped(at: str, journal: JournalSource) -> None:
     whole, _ = states(journal)
     first, *_ = files = used_files(journal.folder, "*.journal")
     assert len(files) == 1
     position = frames_of(first)[3][0] + 8 if at == "head" else 20
     flip(first, position)
     if at == "header":
-        # Nothing says how many state partitions there are.
+        # The number of state partitions is unknown without the header.
         from coordinator.errors import LogDamaged
 
         with pytest.raises(LogDamaged):
             rebuild(ALONE, journal)
         return
     found, manifest = states(journal)
-    # The head is lost, its batches are whole.
+    # The head is lost, but its batches are intact.
     assert (found, manifest["damages"]) == (whole, [])
     assert "damaged" in manifest["notes"][0]
 
 
-def test_a_torn_tail_is_mentioned(journal: JournalSource) -> None:
+def test_incomplete_last_write_is_noted(journal: JournalSource) -> None:
     path = used_files(journal.folder, "*.journal")[-1]
     position, frame = frames_of(path)[-1]
     data = bytearray(path.read_bytes())
@@ -190,7 +192,7 @@ def test_a_torn_tail_is_mentioned(journal: JournalSource) -> None:
     assert any("a write that broke off at byte" in note for note in plan.notes)
 
 
-def test_a_broken_batch_of_a_segment_is_skipped(segments: SegmentSource) -> None:
+def test_damaged_batch_of_segment_is_skipped(segments: SegmentSource) -> None:
     path = used_files(segments.folder, "*.log")[1]
     flip(path, 100)
     found, manifest = states(segments)
@@ -200,7 +202,7 @@ def test_a_broken_batch_of_a_segment_is_skipped(segments: SegmentSource) -> None
     assert found
 
 
-def test_the_rest_of_a_damaged_journal_is_restored(
+def test_intact_part_of_damaged_journal_is_restored(
     share_coordinator: CommandLine, journal: JournalSource, tmp_path: Path
 ) -> None:
     path = used_files(journal.folder, "*.journal")[0]

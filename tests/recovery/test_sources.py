@@ -1,4 +1,4 @@
-"""Segment files and journals as sources: what is read, what is left, what is refused."""
+"""Segment files and journals as sources: records that are read, ignored and refused."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ def rows(run: RebuildResult) -> list[dict[str, object]]:
     return comparable(by_key(run.states.to_pylist()))
 
 
-def test_all_partitions_of_a_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
+def test_all_partitions_of_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
     partitions = {p: batches_of(some_records(400, seed=p)) for p in range(3)}
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=20)
@@ -66,7 +66,7 @@ def test_all_partitions_of_a_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
     assert run.manifest["partitions"]["1"]["read_to"] == 400
 
 
-def test_a_folder_of_one_partition_and_one_topic_of_several_can_be_named(tmp_path: Path) -> None:
+def test_directory_of_partition_or_topic_is_selected_by_name(tmp_path: Path) -> None:
     write_segments(tmp_path / "states-4", batches_of(some_records(10)))
     write_segments(tmp_path / "other-1", batches_of(some_records(20)))
     assert list(offsets_read(SegmentSource(str(tmp_path / "states-4")))) == [4]
@@ -83,7 +83,7 @@ def test_a_folder_of_one_partition_and_one_topic_of_several_can_be_named(tmp_pat
 
 
 @pytest.mark.parametrize("with_index", [True, False])
-def test_a_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> None:
+def test_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> None:
     batches = batches_of(some_records(2_000))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     if with_index:
@@ -101,7 +101,7 @@ def test_a_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> 
     assert rows(rebuilt(source)) == expected({0: batches})
 
 
-def test_a_torn_tail_is_left_and_said_so(tmp_path: Path) -> None:
+def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     torn = encode_batch(100, 5, [(b"key", b"value")])[:-3]
@@ -116,19 +116,19 @@ def test_a_torn_tail_is_left_and_said_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoilt", "why"),
     [
-        # The length of a batch: what follows would be taken for its records, to the end of the file.
+        # A damaged length field: the following bytes to the end of the file would belong to the batch.
         (lambda data, at: data[: at + 8] + b"\x00\x01\x00\x00" + data[at + 12 :], "is cut off"),
         (lambda data, at: data[: at + 8] + b"\x40\x00\x00\x00" + data[at + 12 :], "is cut off"),
         (lambda data, at: data[: at + 8] + b"\xf0\x00\x00\x00" + data[at + 12 :], "there is no batch"),
-        # A block of the file.
+        # A zeroed block of the file.
         (lambda data, at: data[:at] + bytes(512) + data[at + 512 :], "there is no batch"),
-        # All that is behind, by bytes that are of no batch.
+        # All following bytes are replaced by invalid ones.
         (lambda data, at: data[:at] + bytes(range(1, 200)) * 100, "is cut off"),
         (lambda data, at: data[:at] + b"\xff" * 9_000, "there is no batch"),
     ],
     ids=["length", "gigabyte", "negative", "zeros", "others", "ones"],
 )
-def test_damage_in_the_last_segment_is_no_torn_tail(
+def test_damage_in_last_segment_is_not_an_incomplete_write(
     tmp_path: Path, spoilt: Callable[[bytes, int], bytes], why: str
 ) -> None:
     batches = batches_of(some_records(200))
@@ -145,7 +145,7 @@ def test_damage_in_the_last_segment_is_no_torn_tail(
 
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 16, 17, 40])
-def test_a_torn_tail_may_be_any_part_of_a_batch(tmp_path: Path, kept: int) -> None:
+def test_incomplete_batch_of_any_length_is_ignored(tmp_path: Path, kept: int) -> None:
     batches = batches_of(some_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     path.write_bytes(path.read_bytes() + encode_batch(100, 5, [(b"key", b"value")])[:kept])
@@ -154,7 +154,7 @@ def test_a_torn_tail_may_be_any_part_of_a_batch(tmp_path: Path, kept: int) -> No
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
 
-def test_damage_before_the_end_is_skipped_and_the_place_is_named(tmp_path: Path) -> None:
+def test_damage_before_end_is_skipped_and_located(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
     for spoilt in (batches[7][:-5], batches[7][:70] + b"?" + batches[7][71:]):
         write_segments(tmp_path / f"{TOPIC}-0", [*batches[:7], spoilt, *batches[8:]])
@@ -166,7 +166,7 @@ def test_damage_before_the_end_is_skipped_and_the_place_is_named(tmp_path: Path)
         assert f"at byte {position}" in damage["what"]
 
 
-def test_what_is_before_and_after_damage_is_read(tmp_path: Path) -> None:
+def test_records_before_and_after_damage_are_read(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
     write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
     source = SegmentSource(str(tmp_path))
@@ -178,7 +178,7 @@ def test_what_is_before_and_after_damage_is_read(tmp_path: Path) -> None:
 
 
 def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
-    """Return the log offsets that come before damage, and which state partition is said to be damaged."""
+    """Return the log offsets before the damage, and the state partition of the reported damage."""
     found: list[int] = []
     try:
         for records in source.read(log_range):
@@ -188,7 +188,7 @@ def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | 
     raise AssertionError("no damage was found")
 
 
-def test_what_a_topic_has_before_damage_is_read() -> None:
+def test_records_of_topic_before_damage_are_read() -> None:
     batches = batches_of(some_records(20))
     answer = b"".join(batches[:2]) + batches[2][:-1] + b"?"
 
@@ -202,7 +202,7 @@ def test_what_a_topic_has_before_damage_is_read() -> None:
     assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
 
 
-def test_a_write_that_a_broker_was_at_when_it_was_looked_at_is_left(tmp_path: Path) -> None:
+def test_write_in_progress_at_planning_is_ignored(tmp_path: Path) -> None:
     batches = batches_of(some_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches[:-2])
     path.write_bytes(b"".join(batches[:-2]) + batches[-2][:50])
@@ -213,13 +213,13 @@ def test_a_write_that_a_broker_was_at_when_it_was_looked_at_is_left(tmp_path: Pa
     assert (last.log_offset[-1], last.unread_bytes) == (7 * (len(batches) - 2) - 1, 50)
 
 
-def test_what_the_broker_pruned_is_not_read_though_its_segment_is_there(tmp_path: Path) -> None:
+def test_pruned_records_in_remaining_segment_are_not_read(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100)))
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 33\n")
     assert offsets_read(SegmentSource(str(tmp_path))) == {0: list(range(33, 100))}
 
 
-def test_a_cut_by_offset_is_what_was_there_then(tmp_path: Path) -> None:
+def test_cut_by_offset_returns_earlier_state(tmp_path: Path) -> None:
     partitions = {p: batches_of(some_records(300, seed=p)) for p in range(2)}
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=10)
@@ -230,17 +230,17 @@ def test_a_cut_by_offset_is_what_was_there_then(tmp_path: Path) -> None:
         rebuilt(source, Cut({7: 1}))
 
 
-def test_a_cut_by_time_ends_in_front_of_the_first_later_record(tmp_path: Path) -> None:
+def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
     batches = batches_of(some_records(300))
     write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
-    # Seven records a millisecond, from 1000 on.
+    # Seven records per millisecond, from 1000 on.
     assert rows(rebuilt(source, Cut(time_ms=1_019))) == expected({0: batches}, before={0: 140})
     assert rows(rebuilt(source, Cut(time_ms=9_999))) == expected({0: batches})
     assert rows(rebuilt(source, Cut(time_ms=1))) == []
 
 
-def test_where_a_range_has_all_state_partitions_the_first_later_record_of_all_ranges_counts(
+def test_cut_by_time_uses_first_later_record_of_all_mixed_ranges(
     tmp_path: Path,
 ) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(300)), batches_in_file=10)
@@ -252,7 +252,7 @@ def test_where_a_range_has_all_state_partitions_the_first_later_record_of_all_ra
     assert ends_after(cast(Source, reader), mixed, 1_019) == {0: 140}
 
 
-def test_a_cut_below_a_pruned_log_is_refused_and_one_within_is_doubtful(tmp_path: Path) -> None:
+def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100), base_offset=500))
     source = SegmentSource(str(tmp_path))
     with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
@@ -262,7 +262,7 @@ def test_a_cut_below_a_pruned_log_is_refused_and_one_within_is_doubtful(tmp_path
     assert rebuilt(source).manifest["notes"] == []
 
 
-def test_a_journal_is_rebuilt_also_while_a_coordinator_has_it(tmp_path: Path) -> None:
+def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
     records = {p: some_records(600, seed=p) for p in range(4)}
     write_journal(tmp_path, records)
     batches = {p: batches_of(found, size=5) for p, found in records.items()}
@@ -290,7 +290,7 @@ def test_a_journal_is_rebuilt_also_while_a_coordinator_has_it(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_a_journal_whose_segment_was_dropped_meanwhile_is_planned_anew(tmp_path: Path) -> None:
+def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:
     write_journal(tmp_path, {1: some_records(3_000)})
     source = JournalSource(str(tmp_path))
     first = source.plan(Cut()).ranges[0]
@@ -300,7 +300,7 @@ def test_a_journal_whose_segment_was_dropped_meanwhile_is_planned_anew(tmp_path:
 
 
 class BusyTopic(TopicSource):
-    """A topic that is written to and pruned behind the snapshot in between, after each question."""
+    """A topic that is written and pruned after each ListOffsets request."""
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:
@@ -323,13 +323,13 @@ class BusyTopic(TopicSource):
         yield busy
 
 
-def test_what_a_topic_begins_with_is_never_newer_than_what_it_ends_with() -> None:
+def test_start_of_topic_is_never_newer_than_its_end() -> None:
     plan = BusyTopic("topic", "nobody:1").plan(Cut())
-    # The snapshot that let the first hundred be pruned is in what is read.
+    # The snapshot that made the first hundred records redundant is within the read range.
     assert (plan.starts, plan.ends) == ({0: 0}, {0: 200})
 
 
-def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_directory_without_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it has none"):
         JournalSource(str(tmp_path)).plan(Cut())
     with pytest.raises(ConfigError, match="an existing directory"):
@@ -337,12 +337,12 @@ def test_what_is_no_journal_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "segments", "segments:", "files:/x", "kafka:topic"])
-def test_what_names_no_source_is_refused(text: str) -> None:
+def test_invalid_source_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         open_source(text)
 
 
-def test_offsets_are_read() -> None:
+def test_offsets_are_parsed() -> None:
     assert parse_offsets("0:12, 3:4") == {0: 12, 3: 4}
     assert parse_offsets("0:99999999999999999999") == {0: END}
     for text in ("", "1", "1:", "a:1", "1:-2", "1:2,", "0:1,0:2", "\u00b2:1"):
@@ -350,7 +350,7 @@ def test_offsets_are_read() -> None:
             parse_offsets(text)
 
 
-def test_an_empty_log_has_no_states(tmp_path: Path) -> None:
+def test_empty_log_has_no_states(tmp_path: Path) -> None:
     (tmp_path / f"{TOPIC}-0").mkdir()
     (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").write_bytes(b"")
     source = SegmentSource(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The jobs on a real Spark: equal to the local engine and to SQL that shares nothing with them."""
+"""The jobs on a real Spark, compared with the local engine and with an independent SQL fold."""
 
 import json
 import os
@@ -46,14 +46,14 @@ ALONE = LocalEngine(1)
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
-    """A broker's disk with three partitions of everything that happens."""
+    """A broker's disk with three partitions of varied records."""
     folder = tmp_path_factory.mktemp("disk")
     for p in range(3):
         write_segments(folder / f"{TOPIC}-{p}", batches_of(some_records(500, seed=p)), batches_in_file=30)
     return SegmentSource(str(folder))
 
 
-def test_spark_and_the_local_engine_agree(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     for cut in (Cut(), Cut({0: 100, 2: 333})):
         theirs = rebuild(spark_engine, disk, cut=cut, range_records=60)
         ours = rebuild(ALONE, disk, cut=cut)
@@ -65,9 +65,7 @@ def test_spark_and_the_local_engine_agree(spark_engine: "SparkEngine", disk: Seg
     assert theirs.manifest["versions"]["spark"].startswith("4.")
 
 
-def test_one_share_partition_with_most_of_the_records_is_read_by_many_tasks(
-    spark_engine: "SparkEngine", tmp_path: Path
-) -> None:
+def test_hot_share_partition_is_read_by_many_tasks(spark_engine: "SparkEngine", tmp_path: Path) -> None:
     write_log(tmp_path, records=30_000, share_partitions=200, state_partitions=4, hot_part=0.8)
     source = SegmentSource(str(tmp_path))
     theirs = rebuild(spark_engine, source, range_records=2_000)
@@ -76,9 +74,7 @@ def test_one_share_partition_with_most_of_the_records_is_read_by_many_tasks(
     assert max(theirs.states.column("records").to_pylist()) >= 24_000
 
 
-def test_sql_that_shares_nothing_with_us_finds_the_same(
-    spark_engine: "SparkEngine", disk: SegmentSource
-) -> None:
+def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     from tests.recovery.sql_oracle import folded
 
     records = api.records(disk.text, spark=spark_engine.spark)
@@ -110,9 +106,7 @@ def test_sql_that_shares_nothing_with_us_finds_the_same(
     assert len(found) > 40
 
 
-def test_the_data_source_gives_the_records_as_they_stand(
-    spark_engine: "SparkEngine", disk: SegmentSource
-) -> None:
+def test_data_source_returns_stored_records(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     frame: Any = api.records(disk.text, spark=spark_engine.spark)
     assert frame.columns == RECORDS.names
     table: Any = api.records(disk.text)
@@ -140,7 +134,7 @@ def test_states_history_and_findings_are_data_frames(
     assert api.findings(spark, disk.text).where("check = 'K1'").count() > 0
 
 
-def test_an_active_session_is_used_and_left_alone(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     engine = open_engine("auto")
     assert engine.name == "spark"
     engine.close()
@@ -149,14 +143,14 @@ def test_an_active_session_is_used_and_left_alone(spark_engine: "SparkEngine", d
     assert spark_engine.spark.range(3).count() == 3
 
 
-def test_a_failure_in_a_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path) -> None:
+def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path) -> None:
     from coordinator.errors import LogError
 
     write_journal(tmp_path, {0: some_records(50)})
     source = JournalSource(str(tmp_path))
 
     class Changed(JournalSource):
-        """A journal that is damaged after it was planned."""
+        """A journal that is damaged after planning."""
 
         def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
             plan = source.plan(cut)
@@ -171,7 +165,7 @@ def test_a_failure_in_a_task_is_one_line(spark_engine: "SparkEngine", tmp_path: 
     assert "\n" not in str(caught.value)
 
 
-def test_without_its_jar_the_kafka_connector_is_missed_in_one_line(spark_engine: "SparkEngine") -> None:
+def test_missing_kafka_connector_is_reported_in_one_line(spark_engine: "SparkEngine") -> None:
     from coordinator.recovery.engines.spark_session import SparkMissing
     from coordinator.recovery.sources.spark import connector_frame
 
@@ -180,8 +174,8 @@ def test_without_its_jar_the_kafka_connector_is_missed_in_one_line(spark_engine:
     assert "\n" not in str(caught.value)
 
 
-def test_what_the_kafka_connector_gives_folds_to_the_same(spark_engine: "SparkEngine") -> None:
-    """The columns are those that Spark documents; the connector itself is in no package that pip installs."""
+def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> None:
+    """Uses the columns that Spark documents, because pip packages do not contain the connector."""
     from coordinator.recovery.engines.spark import OUTPUTS_SQL, reading_rows
     from coordinator.recovery.sources.spark import from_connector
 
@@ -216,8 +210,8 @@ def test_what_the_kafka_connector_gives_folds_to_the_same(spark_engine: "SparkEn
     gathered.close()
 
 
-def test_a_cluster_of_processes_rebuilds_the_same(disk: SegmentSource, tmp_path: Path) -> None:
-    """Two executors in processes of their own, which find this package as it is installed."""
+def test_cluster_of_processes_has_same_result(disk: SegmentSource, tmp_path: Path) -> None:
+    """Two executors in separate processes, which import the installed package."""
     command = [
         *(sys.executable, "-m", "coordinator", "recovery", "rebuild", "--from", disk.text, "-o", "json"),
         *("--engine", "spark", "--master", "local-cluster[2,1,1024]"),

@@ -20,7 +20,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield started
 
 
-def test_states_survive_the_loss_of_all_executors_while_the_log_is_pruned(
+def test_states_survive_loss_of_all_executors_while_log_is_pruned(
     cluster: SparkCluster, tmp_path: Path
 ) -> None:
     partitions = {p: batches_of(some_records(500, seed=p)) for p in range(3)}

@@ -1,4 +1,4 @@
-"""A live topic of a real broker as a source: ours with its owners, and that of Kafka's own coordinator."""
+"""A live topic of a real broker as a source: with owner epochs, and of Kafka's own coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,13 +45,18 @@ RECORDS_EACH = 400
 
 @pytest.fixture(scope="module")
 def began_ms() -> int:
-    """Return a time that brokers take, later than the claims between records: those have the machine's."""
+    """Return a timestamp that brokers accept and that is later than the claims, which have the current
+    time.
+    """
     return SystemClock().now_ms() + 1_800_000
 
 
 @pytest.fixture(scope="module")
 def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
-    """A topic of ours: three owners one after the other, and records that the first one sent too late."""
+    """A topic of this project's coordinators:
+
+    three successive owners, and late records of the first owner.
+    """
     topic = new_topic("recovery")
     bootstrap = built_in.broker.bootstrap
 
@@ -68,7 +73,7 @@ def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
 
 
 async def own(log: Any) -> None:
-    """Claim all of a log, again if late records kept a claim from being high enough, as the runtime does."""
+    """Claim all partitions of a log; retry like the runtime if late records made a claim invalid."""
     while True:
         try:
             await asyncio.gather(*map(log.own, range(PARTITIONS)))
@@ -88,7 +93,7 @@ async def fill(log: Any, begin: int, end: int, began_ms: int) -> None:
 
 
 async def late_records(bootstrap: str, topic: str) -> None:
-    """Write what a deposed owner might: to partition 1, with an owner epoch that is over."""
+    """Write to partition 1 with an outdated owner epoch, as a deposed owner might."""
     brokers = Brokers(bootstrap, topic)
     await brokers.connect()
     late = encode_batch(0, 1, some_records(5, seed=77), headers=owner_epoch_headers(0))
@@ -98,7 +103,7 @@ async def late_records(bootstrap: str, topic: str) -> None:
 
 
 def expected(source: TopicSource, cut: dict[int, int] | None = None) -> list[dict[str, Any]]:
-    """Return what shards hold that load the topic, by the rule of claims and the core alone."""
+    """Return the states of shards that load the topic, from the fencing rule and the shard core only."""
     states = {}
     for log_range in source.plan(Cut(cut)).ranges:
         batches = []
@@ -117,7 +122,7 @@ def rows(states: Any) -> list[dict[str, Any]]:
     return comparable(by_key(states.to_pylist()))
 
 
-def test_a_topic_of_ours_is_rebuilt_without_what_a_deposed_owner_wrote(source: TopicSource) -> None:
+def test_topic_is_rebuilt_without_records_of_deposed_owner(source: TopicSource) -> None:
     run = rebuild(ALONE, source, range_records=90)
     assert rows(run.states) == expected(source)
     assert not any(row["group_id"].startswith("group-77") for row in run.states.to_pylist())
@@ -128,7 +133,7 @@ def test_a_topic_of_ours_is_rebuilt_without_what_a_deposed_owner_wrote(source: T
     assert rows(rebuild(ALONE, source, cut=Cut(cut), range_records=70).states) == expected(source, cut)
 
 
-def test_an_archive_of_a_topic_refuses_another_topic(source: TopicSource, tmp_path: Path) -> None:
+def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Path) -> None:
     identity = source.identity()
     assert identity.keys() == {"cluster_id", "topic_id"}
     assert archive(source, tmp_path / "archive").is_whole
@@ -144,14 +149,14 @@ def test_an_archive_of_a_topic_refuses_another_topic(source: TopicSource, tmp_pa
         archive(TopicSource(other, source.bootstrap_servers), tmp_path / "archive")
 
 
-def test_a_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
+def test_cut_by_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
     everything = source.plan(Cut()).ends
     assert source.plan(Cut(time_ms=2 * began_ms)).ends == everything
     halfway = source.plan(Cut(time_ms=began_ms + RECORDS_EACH // 2 - 1)).ends
     assert all(0 < halfway[p] < everything[p] for p in range(PARTITIONS))
 
 
-def test_the_topic_the_brokers_disk_and_an_archive_hold_the_same(
+def test_topic_brokers_disk_and_archive_have_same_states(
     source: TopicSource, built_in: BuiltInRig, tmp_path: Path
 ) -> None:
     states = rebuild(ALONE, source).states
@@ -163,7 +168,7 @@ def test_the_topic_the_brokers_disk_and_an_archive_hold_the_same(
     assert archive(source, tmp_path).records == 0
 
 
-def test_records_are_whole_with_producers_and_epochs(source: TopicSource) -> None:
+def test_records_have_producers_and_epochs(source: TopicSource) -> None:
     table: Any = api.records(source.text, bootstrap_servers=source.bootstrap_servers)
     assert table.schema.equals(RECORDS)
     late = [row for row in table.to_pylist() if row["owner_epoch"] == 0 and row["producer_id"] == -1]
@@ -174,7 +179,7 @@ def test_records_are_whole_with_producers_and_epochs(source: TopicSource) -> Non
 
 
 class PrunedTopic(TopicSource):
-    """Is written to and pruned between planning and reading."""
+    """A topic that is written and pruned between planning and reading."""
 
     def read(self, log_range: LogRange) -> Iterator[Any]:
         """Write and prune once, before the first fetch."""
@@ -188,7 +193,7 @@ class PrunedTopic(TopicSource):
 
 
 async def write(source: TopicSource, partition: int, begin: int, end: int) -> None:
-    """Write as Kafka's own coordinator does, without owner epochs."""
+    """Write like Kafka's own coordinator, without owner epochs."""
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for at in range(begin, end, 20):
@@ -207,7 +212,7 @@ async def prune(source: TopicSource, offsets: dict[int, int]) -> None:
     await brokers.close()
 
 
-def test_a_topic_that_is_pruned_meanwhile_is_read_from_where_it_begins_to_where_it_ends_now(
+def test_topic_pruned_during_read_is_read_again_to_its_new_end(
     built_in: BuiltInRig,
 ) -> None:
     topic, bootstrap = new_topic("pruned"), built_in.broker.bootstrap
@@ -229,14 +234,14 @@ def test_a_topic_that_is_pruned_meanwhile_is_read_from_where_it_begins_to_where_
         rebuild(ALONE, plain, cut=Cut({0: 149}))
 
 
-def test_a_topic_or_a_cluster_that_is_not_there_is_told_in_one_line(built_in: BuiltInRig) -> None:
+def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) -> None:
     with pytest.raises(ConfigError, match="kafka=no-such-topic cannot be used"):
         TopicSource("no-such-topic", built_in.broker.bootstrap).plan(Cut())
     with pytest.raises(LogUnavailable, match=r"No broker of 127\.0\.0\.1:1 can be reached"):
         TopicSource("topic", "127.0.0.1:1").plan(Cut())
 
 
-def test_the_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
+def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
     peer = built_in_coordinator
     key = SharePartitionKey("recovered", peer.topic_id, 1)
 
@@ -266,7 +271,7 @@ def test_the_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: Bu
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
-def test_spark_reads_the_live_topic(source: TopicSource, spark_engine: "SparkEngine") -> None:
+def test_spark_reads_live_topic(source: TopicSource, spark_engine: "SparkEngine") -> None:
     theirs = rebuild(spark_engine, source, range_records=100)
     assert theirs.states.equals(rebuild(ALONE, source).states)
     read = partial(api.records, source.text, bootstrap_servers=source.bootstrap_servers)
@@ -276,7 +281,7 @@ def test_spark_reads_the_live_topic(source: TopicSource, spark_engine: "SparkEng
     assert frame.toArrow().cast(RECORDS).sort_by(order).equals(ours.sort_by(order))
 
 
-def test_a_plan_is_a_value(source: TopicSource) -> None:
+def test_plan_counts_records_of_its_ranges(source: TopicSource) -> None:
     plan = source.plan(Cut(), range_records=100)
     assert isinstance(plan, Plan)
     assert sum(each.records for each in plan.ranges) == plan.records == sum(plan.ends.values())

@@ -1,4 +1,4 @@
-"""The logs that releases of Kafka wrote, rebuilt: what Kafka answered from the same state."""
+"""Logs written by Kafka releases are rebuilt to the state that Kafka returned."""
 
 import asyncio
 from itertools import groupby
@@ -32,13 +32,13 @@ def rebuilt(release: str, records_in_range: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("records_in_range", [7, 1_000_000])
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
-def test_a_recorded_log_folds_to_what_the_shard_core_holds(release: str, records_in_range: int) -> None:
+def test_recorded_log_folds_to_state_of_shard_core(release: str, records_in_range: int) -> None:
     rows = rebuilt(release, records_in_range)
     assert comparable(rows) == core_rows(replayed(recorded_log(release)))
     assert len(rows) >= 5
 
 
-def test_the_state_is_the_one_that_kafka_answered() -> None:
+def test_rebuilt_state_equals_recorded_answers_of_kafka() -> None:
     topics, requests = recorded_rpcs()
 
     async def expected() -> dict[tuple[str, str, int], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The verdict: it follows from the findings alone, and is never positive beside a critical one."""
+"""The verdict depends only on the findings, and is never positive with a critical finding."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ findings = st.builds(
     st.sampled_from([None, LogCopy("archive:copy", {0: 0}, {0: 60})]),
     st.booleans(),
 )
-def test_the_headline_is_positive_only_without_critical_findings(
+def test_headline_is_positive_only_without_critical_findings(
     found: list[dict[str, Any]], copy: LogCopy | None, is_unread: bool
 ) -> None:
     verdict = format_verdict(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
@@ -97,7 +97,7 @@ def test_the_headline_is_positive_only_without_critical_findings(
 
 
 @pytest.mark.parametrize("check", CATALOGUE)
-def test_every_critical_finding_of_the_catalogue_makes_its_group_suspect_or_worse(check: str) -> None:
+def test_every_critical_finding_makes_its_group_suspect_or_worse(check: str) -> None:
     verdict = format_verdict([finding(check, group_id="one", at=60)], STATES, LOG)
     assert {group.group_id: group.status is Status.WHOLE for group in verdict.groups} == {
         "one": False,
@@ -105,7 +105,7 @@ def test_every_critical_finding_of_the_catalogue_makes_its_group_suspect_or_wors
     }
 
 
-def test_a_lost_state_is_recoverable_from_an_archive_that_holds_its_records() -> None:
+def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
     row = finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
     (lost, whole) = format_verdict([row], STATES, LOG).groups
     assert (lost.status, whole.status) == (Status.LOST, Status.WHOLE)
@@ -126,7 +126,7 @@ def test_a_lost_state_is_recoverable_from_an_archive_that_holds_its_records() ->
     ].command == ("share-coordinator recovery rewrite --from archive:copy --to journal:restored")
 
 
-def test_a_wrong_record_is_recoverable_from_before_it() -> None:
+def test_wrong_record_is_recoverable_from_before_it() -> None:
     rows = [finding("K8", group_id="one", at=40), finding("R1", group_id="one", at=30)]
     facts = RequestContext("kafka:states", "b1:9092")
     group = format_verdict(rows, STATES, facts).groups[0]
@@ -136,7 +136,7 @@ def test_a_wrong_record_is_recoverable_from_before_it() -> None:
     )
 
 
-def test_a_hole_makes_suspect_what_has_no_snapshot_after_it() -> None:
+def test_gap_makes_groups_without_later_snapshot_suspect() -> None:
     verdict = format_verdict([finding("P2", at=10, until=12)], STATES, LOG)
     (one, two) = verdict.groups
     assert (one.group_id, one.status, two.status) == ("one", Status.SUSPECT, Status.WHOLE)
@@ -147,7 +147,7 @@ def test_a_hole_makes_suspect_what_has_no_snapshot_after_it() -> None:
 @pytest.mark.parametrize(
     "name", [name for name in FAULTS if CATALOGUE[name.partition(":")[0]].severity == "critical"]
 )
-def test_a_report_of_a_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: Path) -> None:
+def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     limits = FAULTS[name](log) or CLEAN_LIMITS
     found = audited(write_log(tmp_path, log), Options(limits=limits))
@@ -157,7 +157,7 @@ def test_a_report_of_a_fault_that_loses_state_does_not_say_yes(name: str, tmp_pa
     assert ("after it: yes" in text) == ("critical" not in severities)
 
 
-def test_topic_names_times_and_commands_are_in_the_report(tmp_path: Path) -> None:
+def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     FAULTS["K1"](log)
     folder = write_log(tmp_path / "log", log)
@@ -173,13 +173,13 @@ def test_topic_names_times_and_commands_are_in_the_report(tmp_path: Path) -> Non
     assert "; since 20" in " ".join(text.split())
 
 
-def test_the_baseline_survives_a_restart(tmp_path: Path) -> None:
+def test_baseline_survives_restart(tmp_path: Path) -> None:
     whole = write_log(tmp_path / "log", Groups(5).work(300).log)
     source = SegmentSource(str(whole))
     kept = tmp_path / "kept"
 
     def run(number: int) -> Any:
-        # As a process that has just started.
+        # Each run simulates a newly started process.
         store = BaselineStore(kept, keep=2)
         baseline = store.current(source.text)
         options = Options(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
@@ -198,11 +198,11 @@ def test_the_baseline_survives_a_restart(tmp_path: Path) -> None:
         found = run(number)
         assert "X3" in found.manifest["checks"]
         assert found.manifest["baseline"] == first.manifest["run_id"]
-    # The baseline stays, and of the others the newest two.
+    # The baseline and the two newest other runs remain.
     assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}
 
 
-def test_audits_in_a_row_want_a_folder_for_their_baseline(
+def test_periodic_audit_requires_directory_for_baseline(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
     write_log(tmp_path / "log", Groups(5).work(50).log)
