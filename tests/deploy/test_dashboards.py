@@ -201,7 +201,7 @@ def prometheus(
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )
-        # Audit metrics appear after the first audit, which takes longer than a start of the other processes.
+        # Audit metrics appear only after the first audit.
         audits.wait_ready(lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S)
         yield server
     finally:

@@ -20,10 +20,10 @@ ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
 
 _HERE = "127.0.0.1"
 
-# Shorter timeouts, and a delivery count limit that a record does not reach when a test kills processes. A
-# short broker session lets a killed broker register again soon. Short heartbeats assign partitions soon. A
-# short record lock returns unacknowledged records soon. A short retry interval initializes share-partitions
-# soon.
+# Shorter timeouts, and a delivery count limit that a record does not reach when a test kills processes.
+# A killed broker can register again when its old session has expired; a slow broker keeps its session. Short
+# heartbeats assign partitions soon. A short record lock returns unacknowledged records soon. A short retry
+# interval initializes share-partitions soon after a failure.
 _TEST_SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
