@@ -1,11 +1,11 @@
-"""`make bench`: drive our coordinator and Kafka's own, where Java is there, with the same requests.
+"""`make bench`: drive this coordinator, and Kafka's own if Java is installed, with the same requests.
 
-All sides are driven in turn, round by round, on the same machine, after some seconds of load that do not
-count: a JVM needs them.  The first table has the ratios of the rounds beside the aims: CPU time of a
-request first, then requests a second.  Kafka acknowledges from the page cache, as ours does with
-journal.sync=os. With `--against COMMIT`, another commit of this project is built and driven as one more
-side.  With `--log kafka`, ours keeps its state in a topic of the cluster that it is compared with, and
-reads are measured too: each asks a broker.
+All sides are driven in turn, round by round, on the same machine. Some seconds of warm-up load come first,
+because a JVM needs them.  The first table has the ratios of the rounds and their targets: first the CPU time
+of a request, then requests per second.  Kafka acknowledges from the page cache, like this coordinator with
+journal.sync=os. With `--against COMMIT`, another commit of this project is built and driven as an additional
+side.  With `--log kafka`, this coordinator stores its state in a topic of the compared cluster. Reads are
+measured too, because each read sends a request to a broker.
 """
 
 import argparse

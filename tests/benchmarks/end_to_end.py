@@ -1,12 +1,11 @@
-"""`make bench-consumers`: share consumers of a broker with its own coordinator, and with ours.
+"""`make bench-consumers`: compare share consumers of a broker with its own coordinator and with this one.
 
-The brokers are alike: one uses the coordinator that is built into it, HAProxy leads the persisters of the
-others to ours, with journal.sync=os and always.  Two of these ask for the coordinator before each request
-(routing mode A); the other two find `__share_group_state` on their cluster and go by its leaders (mode B, see
-docs/routing.md).  One more broker keeps no state at all, with Kafka's `NoOpStatePersister`: no coordinator
-could be faster.  The same consumers read the same records from all brokers in turn: Kafka's own
-`ShareConsumerPerformance`, which commits what each poll returned, and consumers that acknowledge record by
-record, with a commit for each poll or for each record.
+One broker uses its built-in coordinator. For the others, HAProxy routes the persisters to this coordinator,
+with journal.sync=os and always.  Two of these send FindCoordinator before each request (routing mode A). The
+other two find `__share_group_state` on their cluster and use its leaders (mode B, see docs/routing.md).  One
+more broker stores no state, with Kafka's `NoOpStatePersister`, as the upper bound.  The same consumers read
+the same records from all brokers in turn. Kafka's own `ShareConsumerPerformance` commits the records of each
+poll. Other consumers acknowledge each record, with a commit for each poll or for each record.
 """
 
 import argparse

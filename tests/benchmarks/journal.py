@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.journal`: the journal by itself, without a network in front of it.
+"""`python -m tests.benchmarks.journal`: measure the journal alone, without a network.
 
-Each writer appends one record to a state partition of its own, and again as soon as that is durable: a closed
-loop, as the shards make it.  Then the journal is opened again and read as a whole.
+Each writer appends one record to its own state partition, and repeats that when the record is durable: a
+closed loop, like that of the shards.  Then the journal is reopened and read completely.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.record [--broker 4.4.0] [--coordinator kafka|ours] [WORKLOAD ...]
 
-The broker advertises a recording proxy to brokers.  With `--coordinator kafka` its persister uses Kafka's own
-coordinator behind the proxy (the broker finds it by the leaders of `__share_group_state`), with `ours` a
-share-coordinator (the broker asks for the coordinator before each request).
+The broker advertises a recording proxy to brokers.  With `--coordinator kafka`, its persister uses Kafka's
+own coordinator behind the proxy, and finds it by the leaders of `__share_group_state`. With `ours`, it uses a
+share-coordinator, and sends FindCoordinator before each request.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""`python -m tests.benchmarks.recovery`: how fast a state log is rebuilt, by this machine alone and by Spark.
+"""`python -m tests.benchmarks.recovery`: measure the rebuild of a state log, locally and with Spark.
 
-It begins with the planning of an archive that was copied for a year.  The log is that of `state_logs`: made
-once in a folder, and made again only for other sizes.  CPU seconds are those of all processes together, and
-what to compare by on a machine that does other things too.
+First, it plans the read of an archive that covers a year.  The log is that of `state_logs`: it is generated
+once in a directory, and again only for other sizes.  CPU seconds are the sum over all processes. They remain
+comparable on a machine with other load.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""`make bench-held`: a coordinator that holds very many share-partitions.
+"""`make bench-held`: measure a coordinator that holds many share-partitions.
 
-How much memory an idle process takes, how long it is until a compacted journal is served again, what a
-share-partition takes in memory, and how long other requests take while as many share-partitions again are
-added: a garbage collector that walks all of them would be seen there.
+The figures are the memory of an idle process, the time until a compacted journal is served again, and the
+memory of a share-partition. The last figure is the latency of other requests while as many share-partitions
+again are added, which would show pauses of the garbage collector.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""`make bench-restart`: how fast state is loaded by a process that was just started.
+"""`make bench-restart`: measure how fast a process loads its state after a start.
 
-Both sides are told the same, by the same requests; then they are started again, in turn, several times: Kafka
-after a stop in good order, ours after a `kill -9` as soon as it was told, so that the whole log is still
-there.  Kafka's time is from its first word about loading a state partition to the last, without the start of
-the broker around it.  Ours is from the start of the process until it serves all shards, less what that takes
-with nothing to load; so it includes the recovery of the journal.
+Both sides receive the same requests. Then they are restarted in turn, several times: Kafka after a controlled
+shutdown, this coordinator after a `kill -9` right after the last response, so that the whole log remains.
+Kafka's time is from its first log line about loading a state partition to the last, without the start of the
+broker.  This coordinator's time is from the start of the process until it serves all shards, minus the time
+of a start without state. So it includes the recovery of the journal.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""`make bench-plots`: how cost grows with the work: tables and plots over one size at a time.
+"""`make bench-plots`: measure how the cost grows with the work, as tables and plots over one size at a
+time.
 
-Connections, share-partitions a request and state batches in each are varied for all sides in turn, the
-number of share-partitions that are held for ours alone, each with a journal of its own.  What was measured is
-written beside the plots, which can be drawn again from it (`--draw`).
+Connections, share-partitions per request and state batches in each are varied for all sides in turn. The
+number of stored share-partitions is varied for this coordinator alone, with a separate journal for each
+number.  The figures are stored with the plots, which can be drawn again from them (`--draw`).
 """
 
 import argparse

@@ -1,7 +1,8 @@
-"""`python -m tests.limits`: what hostile connections cost other clients, kind by kind.
+"""`python -m tests.limits`: measure how hostile connections of each kind affect other clients.
 
-A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port. Measured: the latency of a
-broker and of a probe, the memory of the process, and how much of it is left 30 s after the attack.
+A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port. The figures are the latency
+of a broker and of a probe, the memory growth of the process, and the growth that remains 30 s after the
+attack.
 """
 
 import argparse
