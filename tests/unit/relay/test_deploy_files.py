@@ -103,7 +103,8 @@ def test_readme_states_that_prometheus_cannot_reach_the_relay() -> None:
     splitter = patch["spec"]["template"]["spec"]["initContainers"][0]
     port = load_config(environ=environment(splitter)).config.relay_http.port
     assert port not in {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
-    assert f"Prometheus does not reach port {port}" in (RELAY / "README.md").read_text("utf-8")
+    notice = f"the kubelet's probes reach port {port}, but Prometheus does not"
+    assert notice in (RELAY / "README.md").read_text("utf-8")
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
