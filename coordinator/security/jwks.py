@@ -42,9 +42,9 @@ class KeySet:
         try:
             found = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"no JSON: {error}") from None
+            raise ValueError(f"it is not JSON: {error}") from None
         if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
-            raise ValueError('no key set: it has no "keys"')
+            raise ValueError('it has no list "keys"')
         keys = [key for entry in found["keys"] if (key := _parse_key(entry)) is not None]
         if not keys:
             raise ValueError("it has no key for signatures")

@@ -135,7 +135,9 @@ def test_a_leader_that_could_not_decide_decides_when_it_can(
         with monkeypatch.context() as patch:
             patch.setattr("coordinator.ownership.group_member.plan", broken)
             replicas.append(await fleet.add())
-            await fleet.until(lambda: "could not decide" in str(replicas[0].ownership.health()))
+            await fleet.until(
+                lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
+            )
             assert fleet.shared_by(*replicas[:2])
         await fleet.until(lambda: fleet.shared_by(*replicas))
         assert all(one.ownership.health() == [] for one in replicas)

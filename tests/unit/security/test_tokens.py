@@ -197,7 +197,9 @@ def test_key_file_without_signature_keys_is_refused(tmp_path: Path, text: str) -
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
         open_key_source(str(file), SETTING, 3600)
-    assert str(raised.value).startswith(f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set")
+    assert str(raised.value).startswith(
+        f"{SETTING}={file} cannot be used: it must be a JSON Web Key Set: it "
+    )
 
 
 class KeyServer(ThreadingHTTPServer):
