@@ -44,7 +44,7 @@ from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import states_table
 from coordinator.recovery.schema import RANGES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
-from coordinator.recovery.verdict import LogCopy, RequestContext, Verdict, format_verdict
+from coordinator.recovery.verdict import AuditContext, LogCopy, Verdict, format_verdict
 
 # The exit codes.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
@@ -239,7 +239,7 @@ def _audited(
         found += _run_external_checks(options, inside, not_checked, missed, topics, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
-    facts = RequestContext(
+    context = AuditContext(
         source=source.text,
         bootstrap_servers=log.plan.facts.get("bootstrap_servers", ""),
         copy=options.copy,
@@ -247,7 +247,7 @@ def _audited(
         is_unread=unread,
     )
     run_before = None if options.baseline is None else options.baseline.run_id
-    answer = format_verdict(table.to_pylist(), states.to_pylist(), facts)
+    answer = format_verdict(table.to_pylist(), states.to_pylist(), context)
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),

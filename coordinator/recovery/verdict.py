@@ -105,7 +105,7 @@ class Verdict:
         return {status: counted[status] for status in Status}
 
 
-class RequestContext(NamedTuple):
+class AuditContext(NamedTuple):
     """What a verdict needs in addition to findings and states; `topics` are names by topic id."""
 
     source: str
@@ -116,7 +116,7 @@ class RequestContext(NamedTuple):
     state_partitions: int | None = None
 
 
-def format_verdict(findings: Sequence[Row], states: Iterable[Row], facts: RequestContext) -> Verdict:
+def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: AuditContext) -> Verdict:
     """Classify every group; rows are those of `FINDINGS` and `STATES`."""
     known: dict[Place, Row] = {}
     for row in states:
@@ -132,12 +132,12 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], facts: Reques
             # A snapshot after the damage restores the share-partition.
             if row["check"] == "P4" and _is_after(known.get(place), row):
                 continue
-            found = _classified(place, row, effect, known.get(place), facts)
+            found = _classified(place, row, effect, known.get(place), context)
             before = affected.get(place)
             affected[place] = found if before is None else _worse(before, found)
-    groups = sorted(_groups(known, affected, facts), key=lambda each: (-each.status, each.group_id))
-    is_positive = not critical and not facts.is_unread
-    return Verdict(groups, is_positive, _headline(groups, critical, facts), facts.topics)
+    groups = sorted(_groups(known, affected, context), key=lambda each: (-each.status, each.group_id))
+    is_positive = not critical and not context.is_unread
+    return Verdict(groups, is_positive, _headline(groups, critical, context), context.topics)
 
 
 def _place(row: Row) -> Place:
@@ -164,7 +164,7 @@ def _is_after(state: Row | None, finding: Row) -> bool:
 
 
 def _classified(
-    place: Place, finding: Row, effect: Effect, state: Row | None, facts: RequestContext
+    place: Place, finding: Row, effect: Effect, state: Row | None, context: AuditContext
 ) -> SharePartitionVerdict:
     """Classify a share-partition by one finding."""
     state_partition = finding["state_partition"]
@@ -173,16 +173,16 @@ def _classified(
     first, last = finding["log_offset"], finding["last_log_offset"]
     status, recover_from, cut = Status.SUSPECT, "", None
     if effect is Effect.MISSING:
-        if facts.copy is not None and facts.copy.holds(state_partition, first, last):
-            status, recover_from = Status.RECOVERABLE, facts.copy.text
+        if context.copy is not None and context.copy.holds(state_partition, first, last):
+            status, recover_from = Status.RECOVERABLE, context.copy.text
         elif finding["group_id"] is not None:
             status = Status.LOST
     elif effect is Effect.MISPLACED:
-        status, recover_from = Status.RECOVERABLE, facts.source
+        status, recover_from = Status.RECOVERABLE, context.source
     elif effect is Effect.WRONG:
         status = Status.LOST
         if first > 0:
-            status, recover_from, cut = Status.RECOVERABLE, facts.source, (state_partition, first)
+            status, recover_from, cut = Status.RECOVERABLE, context.source, (state_partition, first)
     batches = [] if state is None else state["state_batches"]
     return SharePartitionVerdict(
         *place,
@@ -209,7 +209,7 @@ def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePar
 
 
 def _groups(
-    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], facts: RequestContext
+    known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], context: AuditContext
 ) -> Iterator[GroupVerdict]:
     places = {*known, *affected}
     counts = Counter(group_id for group_id, _, _ in places)
@@ -223,22 +223,22 @@ def _groups(
             continue
         worst = max(found, key=lambda each: each.status)
         yield GroupVerdict(
-            group_id, worst.status, count, found, worst.recover_from, _command(worst, found, facts)
+            group_id, worst.status, count, found, worst.recover_from, _command(worst, found, context)
         )
 
 
 def _command(
-    worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], facts: RequestContext
+    worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], context: AuditContext
 ) -> str:
     """Return the next command for a group."""
-    cluster = ("--bootstrap-servers", facts.bootstrap_servers) if facts.bootstrap_servers else ()
+    cluster = ("--bootstrap-servers", context.bootstrap_servers) if context.bootstrap_servers else ()
     named = (worst.group_id, worst.topic_id, str(worst.partition))
     if worst.status is Status.SUSPECT:
-        command = ("share-coordinator", "recovery", "explain", *named, "--from", facts.source, *cluster)
+        command = ("share-coordinator", "recovery", "explain", *named, "--from", context.source, *cluster)
     elif worst.status is Status.LOST:
-        topic = facts.topics.get(worst.topic_id, worst.topic_id)
+        topic = context.topics.get(worst.topic_id, worst.topic_id)
         command = (
-            *("kafka-share-groups.sh", "--bootstrap-server", facts.bootstrap_servers or "HOST:PORT"),
+            *("kafka-share-groups.sh", "--bootstrap-server", context.bootstrap_servers or "HOST:PORT"),
             *("--reset-offsets", "--to-latest", "--group", worst.group_id, "--topic", topic, "--dry-run"),
         )
     else:
@@ -252,14 +252,14 @@ def _command(
             *("share-coordinator", "recovery", "rewrite", "--from", worst.recover_from),
             *(("--as-of-offset", as_of) if as_of else ()),
             *("--to", "journal:restored"),
-            *(cluster if worst.recover_from == facts.source else ()),
+            *(cluster if worst.recover_from == context.source else ()),
         )
     return shlex.join(command)
 
 
-def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], facts: RequestContext) -> str:
+def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
     """Answer in a sentence; it is never positive beside a critical finding."""
-    if facts.is_unread:
+    if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)
     told = [

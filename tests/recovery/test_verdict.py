@@ -16,14 +16,14 @@ from coordinator.recovery.report import as_text, make_content
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.verdict import LogCopy, RequestContext, Status, format_verdict
+from coordinator.recovery.verdict import AuditContext, LogCopy, Status, format_verdict
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
 from tests.unit.cli.command_line import CommandLine
 
 TOPIC = "A" * 22
-LOG = RequestContext("segments:log")
+LOG = AuditContext("segments:log")
 
 
 def state(
@@ -128,8 +128,8 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
 
 def test_wrong_record_is_recoverable_from_before_it() -> None:
     rows = [finding("K8", group_id="one", at=40), finding("R1", group_id="one", at=30)]
-    facts = RequestContext("kafka:states", "b1:9092")
-    group = format_verdict(rows, STATES, facts).groups[0]
+    context = AuditContext("kafka:states", "b1:9092")
+    group = format_verdict(rows, STATES, context).groups[0]
     assert (group.status, group.recover_from) == (Status.RECOVERABLE, "kafka:states")
     assert "--from kafka:states --as-of-offset 0:30 --to journal:restored --bootstrap-servers b1:9092" in (
         group.command
