@@ -147,9 +147,10 @@ class Connections:
                     await self._refresh_asked.wait()
             except TimeoutError:
                 pass
+            had_errors = self._refresh_asked.is_set()
             self._refresh_asked.clear()
             try:
-                await self.refresh()
+                await self.refresh(ask_others=had_errors)
             except LogUnavailable as error:
                 if was_reachable:
                     _logger.warning("%s", error)
@@ -158,9 +159,11 @@ class Connections:
                 _logger.exception("Metadata of Kafka could not be refreshed; trying again")
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
-    async def refresh(self, *, wait_for_others: bool = False) -> list[ClusterMetadata]:
+    async def refresh(
+        self, *, wait_for_others: bool = False, ask_others: bool = False
+    ) -> list[ClusterMetadata]:
         """Ask several brokers for metadata, as `MetadataCache.refresh`."""
-        return await self.metadata.refresh(wait_for_others=wait_for_others)
+        return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
     async def _ask_metadata(self, node: int) -> ClusterMetadata:
         try:

@@ -79,7 +79,7 @@ class KafkaGroupClient:
 
     async def find_coordinator(self) -> CoordinatorLookup:
         """Find the coordinator, by way of brokers that metadata knows now."""
-        await self._connections.refresh()
+        await self._connections.refresh(ask_others=True)
         found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:
             self._connections.learn(found.coordinator_id, found.host, found.port)

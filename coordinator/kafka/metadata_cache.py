@@ -1,12 +1,14 @@
 """Ask several brokers for metadata, and keep the newest answer.
 
 A broker that is cut off from the controller answers at once, with old leaders.  If it were asked alone, its
-answers would hide the new leaders for ever.  So each refresh asks several brokers, and the next refresh asks
-others.  The first answer ends a refresh, because a silent broker must not delay it; later answers count, too.
+answers would hide the new leaders for ever.  So each refresh asks several brokers.  A refresh that follows an
+error asks others than the last one.  The first answer ends a refresh, because a silent broker must not delay
+it; later answers count, too.
 """
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable
 
 from coordinator.errors import LogUnavailable
@@ -45,7 +47,8 @@ class MetadataCache:
         self.unreachable_reason: str | None = None
         self._recreation_is_logged = False
         self._last_responder = NO_NODE
-        self._refreshes = 0
+        # The place of the first broker to ask. Each process begins elsewhere, to spread the requests.
+        self._first = random.randrange(1 << 16)
         self._asking: dict[int, asyncio.Task[ClusterMetadata | None]] = {}
 
     async def close(self) -> None:
@@ -68,7 +71,7 @@ class MetadataCache:
         return (
             f"Topic {self._topic_name} was deleted and created again: its topic id was "
             f"{topic_id_text(self.topic.topic_id)} and is {topic_id_text(new_topic_id)}. The new topic is "
-            f"not used. Restart the coordinator to begin with the state in the new topic."
+            f"not used. Restart this process to begin with the state in the new topic."
         )
 
     def nodes_best_first(self) -> list[int]:
@@ -79,13 +82,17 @@ class MetadataCache:
         """Note that a broker answers requests."""
         self._last_responder = node
 
-    async def refresh(self, *, wait_for_others: bool = False) -> list[ClusterMetadata]:
+    async def refresh(
+        self, *, wait_for_others: bool = False, ask_others: bool = False
+    ) -> list[ClusterMetadata]:
         """Ask several brokers, and the bootstrap servers if no broker answers; return the first answers.
 
-        With `wait_for_others` it also waits for the later answers, but not long.  Raises LogUnavailable if
-        none answers, LogRefused if a bootstrap server does not let us in.
+        With `wait_for_others` it also waits for the later answers, but not long; with `ask_others` it does
+        not begin with the same brokers as the last time.  Raises LogUnavailable if none answers, LogRefused
+        if a bootstrap server does not let us in.
         """
-        nodes = self._next_nodes()
+        self._first += BROKERS_ASKED if ask_others else 0
+        nodes = self._nodes_to_ask()
         asked: set[asyncio.Task[ClusterMetadata | None]] = set()
         for first in range(0, len(nodes), BROKERS_ASKED):
             asked |= {self._begin(node) for node in nodes[first : first + BROKERS_ASKED]}
@@ -102,11 +109,10 @@ class MetadataCache:
         self._take(NO_NODE, metadata)
         return [metadata]
 
-    def _next_nodes(self) -> list[int]:
+    def _nodes_to_ask(self) -> list[int]:
         """Return all brokers in the order in which they are asked now."""
         nodes = sorted(self.addresses)
-        self._refreshes += 1
-        first = self._refreshes * BROKERS_ASKED % len(nodes) if nodes else 0
+        first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]
 
     def _begin(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":

@@ -107,7 +107,7 @@ def test_a_topic_that_most_brokers_know_as_another_one_is_not_used(stale_node: i
             await until(lambda: brokers.recreated_reason() is not None)
             reason = brokers.recreated_reason() or ""
             assert reason.startswith(f"Topic {TOPIC} was deleted and created again: its topic id was ")
-            assert "Restart the coordinator" in reason
+            assert "Restart this process" in reason
             assert "\n" not in reason
             assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
             await brokers.close()
