@@ -24,6 +24,7 @@ from coordinator.kafka.cluster import (
 )
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.kafka.metadata import topic_error_code
+from coordinator.kafka.topic_id_requests import fetch_request, produce_request, read_fetched, read_produced
 from protocol.errors import ErrorCode
 
 _LATEST, _EARLIEST = -1, -2
@@ -103,6 +104,19 @@ class Brokers:
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:
         """Append one batch to each of these partitions, acks=all."""
+        topic_id = self._connections.metadata.topic.pinned_id
+        if topic_id is not None:
+            try:
+                request = produce_request(topic_id, batches, timeout_ms)
+                return read_produced(await self._connections.send(node, channel, request))
+            except UnsupportedApi:
+                # A broker below Kafka 4.1 knows the topic by its name only.
+                pass
+        return await self._produce_by_name(node, channel, batches, timeout_ms)
+
+    async def _produce_by_name(
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
         request = ProduceRequest(None, _ACKS_ALL, timeout_ms, [(self._topic, list(batches))])
         response = await self._connections.send(node, channel, request)
         return {
@@ -151,6 +165,19 @@ class Brokers:
         max_wait_ms: int = 0,
     ) -> Mapping[int, FetchResult]:
         """Return committed batches; if there are none, the broker waits up to `max_wait_ms` for some."""
+        topic = self._connections.metadata.topic
+        if topic.pinned_id is not None:
+            try:
+                request = fetch_request(topic, positions, bytes_max, max_wait_ms)
+                return read_fetched(await self._connections.send(node, channel, request), positions)
+            except UnsupportedApi:
+                # A broker below Kafka 3.1 knows the topic by its name only.
+                pass
+        return await self._fetch_by_name(node, channel, positions, bytes_max, max_wait_ms)
+
+    async def _fetch_by_name(
+        self, node: int, channel: str, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
+    ) -> Mapping[int, FetchResult]:
         asked = [(partition, position, bytes_max) for partition, position in positions.items()]
         request = FetchRequest(
             max_wait_ms, 1 if max_wait_ms else 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)]

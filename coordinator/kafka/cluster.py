@@ -87,6 +87,17 @@ class Cluster(Protocol):
         """Return one sentence for a human while no broker can be reached, else None."""
         ...
 
+    def pin_topic_id(self) -> bytes:
+        """Return the id of the topic; from now on another topic of the same name is not used.
+
+        Returns NO_TOPIC_ID if no broker reported an id: no broker answered, or they are below Kafka 3.1.
+        """
+        ...
+
+    def recreated_reason(self) -> str | None:
+        """Return one sentence if the topic was deleted and created again since its id was pinned."""
+        ...
+
     async def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:

@@ -59,6 +59,11 @@ class NewestTopic:
         return self._most_reported_id() if self._pinned_id is None else self._pinned_id
 
     @property
+    def pinned_id(self) -> bytes | None:
+        """Return the topic id that was pinned, None if none was."""
+        return self._pinned_id
+
+    @property
     def partitions(self) -> Mapping[int, PartitionMetadata]:
         """Return the partitions of the topic with this id, by number."""
         return self._partitions.get(self.topic_id, {})

@@ -20,6 +20,7 @@ only its claim.  Its first other record therefore proves that earlier leases hav
 from struct import Struct
 from typing import NamedTuple
 
+from coordinator.kafka.metadata import NO_TOPIC_ID
 from protocol.record_batch import LogRecord
 
 OWNER_EPOCH_HEADER = "owner-epoch"
@@ -34,8 +35,6 @@ _TYPES = (CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE)
 
 # Maximum lease. A new owner waits this long if it cannot know the previous owner's lease.
 LEASE_MAX_MS = 10_000
-
-NO_TOPIC_ID = bytes(16)
 
 _KEY = Struct(">hi")
 _VERSION = Struct(">h")
@@ -137,6 +136,7 @@ class AcceptedClaim(NamedTuple):
     `previous_epoch` is the owner epoch before it, None if there was no owner.  `previous_offset` is the log
     offset of that owner's claim, None if it was pruned.  From this claim on, the lease of the previous owner
     may last `previous_lease_ms`, and that of any earlier owner `older_lease_ms`.
+    `topic_id` is the topic that the claim was made for, NO_TOPIC_ID if the owner did not know it.
     """
 
     owner_epoch: int
@@ -146,6 +146,7 @@ class AcceptedClaim(NamedTuple):
     previous_offset: int | None = None
     previous_lease_ms: int = 0
     older_lease_ms: int = 0
+    topic_id: bytes = NO_TOPIC_ID
 
 
 class FencingFilter:
@@ -211,6 +212,7 @@ class FencingFilter:
             previous_offset,
             previous_ms,
             older_ms,
+            value.topic_id,
         )
         self.owner_epoch = owner_epoch
         self._lease_ms, self._older_lease_ms = value.lease_ms, max(previous_ms, older_ms)

@@ -143,6 +143,7 @@ class LogFollower:
             self._partitions = []
             return False
         self._topic_exists = True
+        self._cluster.pin_topic_id()
         if self._partitions and len(self._partitions) != topic.partitions:
             # Keys move between partitions when their number changes, so nothing that is known is right.
             self._partitions = []
@@ -334,7 +335,7 @@ class LogFollower:
     def health(self) -> list[str]:
         """Return why the view is not complete and current, one sentence each; nothing when it is."""
         reasons = [] if self._failure is None else [self._failure]
-        trouble = self._cluster.unreachable_reason()
+        trouble = self._cluster.recreated_reason() or self._cluster.unreachable_reason()
         if trouble is not None and trouble not in reasons:
             reasons.append(trouble)
         loading = sum(each.status == "LOADING" for each in self._partitions)

@@ -4,7 +4,8 @@ The rule of ownership is `coordinator.log.claims`; `kafka_log` is the log. What 
 `coordinator.kafka.cluster`.
 """
 
-from coordinator.log.kafka.kafka_log import KafkaLog, KafkaLogLimits
+from coordinator.log.kafka.kafka_log import KafkaLog
+from coordinator.log.kafka.limits import KafkaLogLimits
 from coordinator.log.kafka.topic import TopicConfig
 
 __all__ = ["KafkaLog", "KafkaLogLimits", "TopicConfig"]

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.kafka.cluster import Cluster, ProduceResult
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.offsets import OffsetFinder
@@ -46,7 +46,7 @@ _OUT_OF_STEP = {
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
 # Nothing was appended by this attempt. All other errors leave that open.
-_NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS}
+_NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_ID}
 
 _Done = Callable[[int, LogError | None], None]
 
@@ -151,6 +151,8 @@ class Appender:
             self._check_log_end(self._read_back(append, f"Kafka's error {code}"))
         elif code in _REFUSED and not append.may_be_appended:
             self._end(append, LogUnavailable(_REFUSED[code]))
+        elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
+            self._end(append, LogOutcomeUnknown(reason) if append.may_be_appended else LogRefused(reason))
         else:
             append.may_be_appended |= code not in _NOT_APPENDED
             return f"Kafka's error {code}"

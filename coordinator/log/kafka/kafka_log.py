@@ -13,15 +13,15 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from coordinator.clock import Clock, seconds_since_boot
-from coordinator.errors import LogDamaged, LogError, LogUnavailable
+from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
 from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendCallback, LoggedBatch, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.batches import BatchedAppend, encode_owner_batch, record_bytes_max
+from coordinator.log.kafka.limits import KafkaLogLimits
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LogTailOwner, Ownership, ProducerIdAllocator, read_tail_owner
 from coordinator.log.kafka.ownerships import Ownerships
@@ -44,20 +44,6 @@ RELEASE_POLL_S = 0.02
 # The brokers of a cluster that was not there yet come one by one; a topic that is made too early would have
 # too few replicas for ever.
 BROKERS_COME_WITHIN_S = 15.0
-
-
-class KafkaLogLimits(NamedTuple):
-    """How long a broker may take for an answer, an append for its outcome, the start for the topic, and the
-    appends under way for their outcome when the log is closed (their clients are not told then).
-
-    `lease_s` is how long after an append an owner answers reads from memory, at most `LEASE_MAX_MS`.
-    """
-
-    request_timeout_s: float = 10.0
-    append_timeout_s: float = 30.0
-    start_timeout_s: float = 30.0
-    close_timeout_s: float = 5.0
-    lease_s: float = 3.0
 
 
 class KafkaLog:
@@ -122,6 +108,7 @@ class KafkaLog:
                 timeout_s=limits.start_timeout_s,
                 allow_few_brokers=allow_few_brokers,
             )
+        self._topic_id = cluster.pin_topic_id()
         wait_s = limits.append_timeout_s
         self._replay = PartitionReader(cluster, timeout_s=wait_s)
         self._end_finder = OffsetFinder(cluster, END_CHANNELS, cluster.list_ends, timeout_s=wait_s)
@@ -163,14 +150,14 @@ class KafkaLog:
         It is the last record of the log that tells the epoch.  That may be one of a deposed owner and mislead
         us; then our claim is not accepted, which the `read` that follows finds out.
         """
-        self._check_writable()
+        self._check_open()
         producer = await self._producer_ids.get(state_partition)
         self._ownerships.give_up(state_partition)
         self._pruner.forget(state_partition)
         last = await self._wait_for_release(state_partition, release_wait_s)
         owner_epoch = self._ownerships.next_owner_epoch(state_partition, last, producer)
         ownership = Ownership(state_partition, owner_epoch, producer, self._limits.lease_s)
-        claim = encode_claim(state_partition, self._owner, ownership.lease_ms)
+        claim = encode_claim(state_partition, self._owner, ownership.lease_ms, self._topic_id)
         if not may_claim():
             raise LogUnavailable(f"state partition {state_partition} may have been given to somebody else")
         ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
@@ -184,7 +171,7 @@ class KafkaLog:
         If two processes claimed the same owner epoch, only one of them owns the log, so the log is read
         first.  A release says that no earlier lease lasts, so it is written when that is true.
         """
-        self._check_writable()
+        self._check_open()
         ownership = self._ownerships.get(state_partition)
         try:
             if ownership is not None and not ownership.verified and ownership.lost is None:
@@ -201,10 +188,13 @@ class KafkaLog:
         await self._append_mark(ownership, release, anywhere=False)
         self._end_offsets[state_partition] = ownership.next_offset
 
-    def _check_writable(self) -> None:
+    def _check_open(self, *, to_write: bool = True) -> None:
         if not self._open:
             raise LogUnavailable("the log is not open")
-        if self._read_only:
+        reason = self._cluster.recreated_reason()
+        if reason is not None:
+            raise LogRefused(reason)
+        if to_write and self._read_only:
             raise LogUnavailable("the log was opened for reading only")
 
     async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool) -> int:
@@ -243,8 +233,7 @@ class KafkaLog:
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Give every batch that counts; for the state partitions that we own, see our claim accepted too."""
-        if not self._open:
-            raise LogUnavailable("the log is not open")
+        self._check_open(to_write=False)
         partitions = list(state_partitions)
         if not partitions:
             return
@@ -284,9 +273,8 @@ class KafkaLog:
             if ownership is None or not ownership.verified:
                 self._sizes[partition] = sizes[partition]
             if ownership is not None:
-                self._ownerships.verify(
-                    ownership, fencing_filter[partition], ends[partition], state_ends[partition]
-                )
+                place = (ends[partition], state_ends[partition])
+                self._ownerships.verify(ownership, fencing_filter[partition], *place, self._topic_id)
 
     async def _find_all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
         return await asyncio.gather(*(finder.find(partition) for partition in partitions))
@@ -301,9 +289,12 @@ class KafkaLog:
     ) -> None:
         """Send the records to the leader of the partition; without any, a renewal of the lease."""
         ownership = self._ownerships.get(state_partition)
-        refusal = (
-            self._ownerships.refusal(state_partition) if self._open else LogUnavailable("the log is not open")
-        )
+        refusal: LogError | None
+        try:
+            self._check_open()
+            refusal = self._ownerships.refusal(state_partition)
+        except LogUnavailable as error:
+            refusal = error
         if refusal is not None:
             asyncio.get_running_loop().call_soon(done, self.end_offset(state_partition), refusal)
             return
@@ -388,8 +379,10 @@ class KafkaLog:
         return {}
 
     def health(self) -> str | None:
-        """Return None while some broker can be reached."""
-        return self._cluster.unreachable_reason() if self._open else "The log is not open yet."
+        """Return None while some broker can be reached and the topic is the one that was opened."""
+        if not self._open:
+            return "The log is not open yet."
+        return self._cluster.recreated_reason() or self._cluster.unreachable_reason()
 
     def size_bytes(self) -> int:
         """Return the bytes between start and end, of one replica, that we have read or written."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
-from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.kafka.cluster import ProducerId
+from coordinator.kafka.metadata import NO_TOPIC_ID
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.appends import fenced_error
 from coordinator.log.kafka.ownership import LogTailOwner, Ownership
+from protocol.state_records import topic_id_text
 
 
 class Ownerships:
@@ -44,11 +46,27 @@ class Ownerships:
         self._owner_epochs[state_partition] = max(known, follows)
         return self._owner_epochs[state_partition]
 
-    def verify(self, ownership: Ownership, fencing_filter: FencingFilter, end: int, state_end: int) -> None:
-        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew."""
+    def verify(
+        self,
+        ownership: Ownership,
+        fencing_filter: FencingFilter,
+        end: int,
+        state_end: int,
+        topic_id: bytes = NO_TOPIC_ID,
+    ) -> None:
+        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew.
+
+        Raises LogRefused if the last claim was made for another topic than the one with `topic_id`.
+        """
         partition, claim = ownership.state_partition, fencing_filter.claim
         if ownership.verified or ownership.lost is not None:
             return
+        if claim is not None and NO_TOPIC_ID != claim.topic_id != topic_id != NO_TOPIC_ID:
+            raise LogRefused(
+                f"{claim.owner} claimed state partition {partition} in a topic with the id "
+                f"{topic_id_text(claim.topic_id)}, not {topic_id_text(topic_id)}: the topic was deleted and "
+                f"created again. Restart this process to begin with the state in the new topic."
+            )
         if claim is not None and claim.log_offset == ownership.claim_offset:
             # Records that do not count may have come between, or after.
             ownership.next_offset = max(ownership.next_offset, end)

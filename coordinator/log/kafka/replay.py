@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 
-from coordinator.errors import LogUnavailable
+from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import FencingFilter, is_ownership_record
@@ -72,6 +72,9 @@ class PartitionReader:
                 elif fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise LogUnavailable(f"{_format_partitions([partition])} was pruned while it was read")
                 else:
+                    reason = self._cluster.recreated_reason()
+                    if reason is not None:
+                        raise LogRefused(reason)
                     self._cluster.refresh_soon()
         return came
 

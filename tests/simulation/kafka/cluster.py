@@ -19,6 +19,7 @@ from coordinator.kafka.cluster import (
     ProducerId,
     TopicDescription,
 )
+from coordinator.kafka.metadata import NO_TOPIC_ID
 from tests.simulation.kafka.brokers import SimBrokers
 
 _Answer = TypeVar("_Answer")
@@ -92,6 +93,14 @@ class SimCluster:
     def unreachable_reason(self) -> str | None:
         """Return a sentence while no broker answers."""
         return self._unreachable_reason
+
+    def pin_topic_id(self) -> bytes:
+        """Return that no id is known."""
+        return NO_TOPIC_ID
+
+    def recreated_reason(self) -> str | None:
+        """Return None: the topic is never deleted."""
+        return None
 
     # Travel.
 

@@ -6,11 +6,11 @@ start offsets.  Compared with the real one by the contract suite, which runs on 
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import (
     FetchResult,
     ListedOffset,
@@ -20,6 +20,8 @@ from coordinator.kafka.cluster import (
     TopicDescription,
     UnsupportedApi,
 )
+from coordinator.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from coordinator.kafka.metadata_cache import MetadataCache
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 
@@ -87,6 +89,12 @@ class FakeKafka:
         self.topics: dict[str, list[FakePartition]] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self.leaders: dict[int, int] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        # Brokers from Kafka 4.1 on take Produce by topic id; others look the topic up by its name.
+        self.knows_topic_ids = True
+        self._leader_epochs: dict[tuple[bytes, int], tuple[int, int]] = {}
+        # What brokers that are cut off from the controller go on to report.
+        self._stale: dict[int, list[TopicMetadata]] = {}
         self.transactional_ids: dict[str, tuple[int, int]] = {}
         self.deletes_records = True
         self.transactional = True
@@ -107,6 +115,44 @@ class FakeKafka:
     def leader(self, partition: int) -> int:
         return self.leaders.get(partition, 1 + partition % self.nodes)
 
+    def topic_id(self, topic: str) -> bytes:
+        return self.topic_ids.setdefault(topic, (1).to_bytes(16))
+
+    def create(self, topic: str, partitions: int) -> None:
+        self.topics[topic] = [FakePartition() for _ in range(partitions)]
+        self.topic_ids[topic] = (int.from_bytes(self.topic_ids.get(topic, b"")) + 1).to_bytes(16)
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic and create it again."""
+        partitions = len(self.topics[topic])
+        self.create(topic, partitions)
+
+    def cut_off_from_controller(self, node: int) -> None:
+        """Let a broker report for ever what it knows now."""
+        self._stale[node] = self.metadata(node)
+
+    def metadata(self, node: int) -> list[TopicMetadata]:
+        """Return the topics as a broker reports them."""
+        if node in self._stale:
+            return self._stale[node]
+        return [
+            TopicMetadata(
+                ErrorCode.NONE,
+                topic,
+                self.topic_id(topic),
+                [self._partition(self.topic_id(topic), number) for number in range(len(partitions))],
+            )
+            for topic, partitions in self.topics.items()
+        ]
+
+    def _partition(self, topic_id: bytes, number: int) -> PartitionMetadata:
+        leader = self.leader(number)
+        before, leader_epoch = self._leader_epochs.get((topic_id, number), (leader, 0))
+        leader_epoch += before != leader
+        self._leader_epochs[topic_id, number] = (leader, leader_epoch)
+        replicas = tuple(range(1, self.nodes + 1))
+        return PartitionMetadata(number, leader, leader_epoch, replicas)
+
 
 class FakeCluster:
     """A `Cluster` of one process."""
@@ -115,27 +161,52 @@ class FakeCluster:
         self.fake = fake
         self.topic = topic
         self.cut_off = False
-        self._leaders: dict[int, int] = {}
+        self._metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers)
+        self._refreshing: set[asyncio.Task[None]] = set()
 
     @property
     def _partitions(self) -> list[FakePartition]:
         return self.fake.topics[self.topic]
 
     async def connect(self) -> None:
-        self._refresh()
+        await self._metadata.refresh()
+        await self._metadata.refresh(wait_for_others=True)
 
     async def close(self) -> None:
         self.cut_off = True
+        await self._metadata.close()
 
     def leader(self, partition: int) -> int:
-        return self._leaders.get(partition, kafka.NO_NODE)
+        return self._metadata.leader(partition)
 
-    def _refresh(self) -> None:
-        count = len(self.fake.topics.get(self.topic, []))
-        self._leaders = {partition: self.fake.leader(partition) for partition in range(count)}
+    def pin_topic_id(self) -> bytes:
+        return self._metadata.topic.pin()
+
+    def recreated_reason(self) -> str | None:
+        return self._metadata.recreated_reason()
+
+    async def _ask_metadata(self, node: int) -> ClusterMetadata:
+        await asyncio.sleep(_TRAVEL_S)
+        if self.cut_off or node in self.fake.down:
+            raise NoResponse(f"broker {node} is not there", sent=False)
+        addresses = {number: ("broker", number) for number in range(1, self.fake.nodes + 1)}
+        return ClusterMetadata("cluster", addresses, self.fake.metadata(node))
+
+    async def _ask_bootstrap_servers(self) -> ClusterMetadata:
+        for node in range(1, self.fake.nodes + 1):
+            with suppress(NoResponse):
+                return await self._ask_metadata(node)
+        raise LogUnavailable("no broker")
+
+    async def _refresh(self) -> None:
+        with suppress(LogUnavailable):
+            await self._metadata.refresh()
 
     def refresh_soon(self) -> None:
-        asyncio.get_running_loop().call_later(_TRAVEL_S, self._refresh)
+        if not self._refreshing:
+            task = asyncio.get_running_loop().create_task(self._refresh())
+            self._refreshing.add(task)
+            task.add_done_callback(self._refreshing.discard)
 
     def unreachable_reason(self) -> str | None:
         return "No broker can be reached." if self.cut_off else None
@@ -149,6 +220,11 @@ class FakeCluster:
     def _leads(self, node: int, partition: int) -> bool:
         return self.fake.leader(partition) == node
 
+    def _is_other_topic(self) -> bool:
+        """Tell whether a broker looks for the topic by an id that it does not have any more."""
+        pinned_id = self._metadata.topic.pinned_id
+        return self.fake.knows_topic_ids and pinned_id not in (None, self.fake.topic_id(self.topic))
+
     async def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:
@@ -160,6 +236,8 @@ class FakeCluster:
         for partition, batch in batches:
             if self.fake.produce_errors:
                 answers[partition] = ProduceResult(self.fake.produce_errors.pop(0), -1)
+            elif self._is_other_topic():
+                answers[partition] = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
             elif len(batch) > int(self.fake.configs[self.topic].get("max.message.bytes", 1_048_588)):
                 answers[partition] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
             elif self._leads(node, partition):
@@ -205,6 +283,8 @@ class FakeCluster:
             log = self._partitions[partition]
             if partition in self.fake.fetch_errors:
                 answers[partition] = FetchResult(self.fake.fetch_errors[partition], -1, b"")
+            elif self._is_other_topic():
+                answers[partition] = FetchResult(ErrorCode.UNKNOWN_TOPIC_ID, -1, b"")
             elif not self._leads(node, partition):
                 answers[partition] = FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
             elif not log.start <= position <= log.end:
@@ -241,16 +321,14 @@ class FakeCluster:
         return self.fake.nodes
 
     async def describe_topic(self) -> TopicDescription | None:
-        if self.cut_off:
-            raise LogUnavailable("no broker")
-        self._refresh()
+        await self._metadata.refresh(wait_for_others=True)
         partitions = self.fake.topics.get(self.topic)
         return None if partitions is None else TopicDescription(len(partitions), self.fake.nodes, True)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         if self.topic in self.fake.topics:
             return False
-        self.fake.topics.setdefault(self.topic, [FakePartition() for _ in range(partitions)])
+        self.fake.create(self.topic, partitions)
         self.fake.configs.setdefault(self.topic, dict(configs))
         return True
 

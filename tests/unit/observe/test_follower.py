@@ -128,6 +128,18 @@ def test_missing_read_permission_is_reported_and_other_partitions_continue() -> 
     following(test)
 
 
+def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_one() -> None:
+    async def test(world: World) -> None:
+        await until(lambda: world.start_offset() == 100)
+        world.fake.recreate(TOPIC)
+        # The new log is longer than the old one.
+        world.write(snapshot(200), update(201), update(202))
+        await until(lambda: any("deleted and created again" in reason for reason in world.follower.health()))
+        assert world.start_offset() == 100
+
+    following(test)
+
+
 def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
     async def main() -> None:
         world = World()

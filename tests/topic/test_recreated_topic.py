@@ -1,0 +1,66 @@
+"""A state topic that is deleted and created again under an owner, on a real broker."""
+
+import asyncio
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
+
+from coordinator.errors import LogError, LogRefused
+from coordinator.log.kafka import KafkaLog
+from tests.kafka.rig import BuiltInRig
+from tests.topic.logs import new_topic, topic_log
+from tests.unit.log.environments import append, append_durably, read_all
+
+pytestmark = pytest.mark.broker
+
+DEADLINE_S = 120.0
+
+
+async def recreate(bootstrap: str, topic: str) -> None:
+    """Delete a topic and create it again; the broker deletes it some time after it has said so."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                try:
+                    created = await admin.create_topics([NewTopic(topic, 1, 1)])
+                    if created.topic_errors[0][1] == 0:
+                        return
+                except KafkaError:
+                    pass
+                await asyncio.sleep(0.1)
+    finally:
+        await admin.close()
+
+
+async def refusal(log: KafkaLog) -> str:
+    """Append until the log refuses for good; return why."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            _, error = await append(log, 0, [(b"k", b"of the old topic")])
+            assert isinstance(error, LogError), "an append to the new topic was acknowledged"
+            if isinstance(error, LogRefused):
+                return str(error)
+
+
+def test_an_owner_refuses_a_topic_that_was_created_again(built_in: BuiltInRig) -> None:
+    async def main() -> None:
+        bootstrap, topic = built_in.broker.bootstrap, new_topic("recreated")
+        async with topic_log(bootstrap, topic) as owner:
+            await append_durably(owner, 0, [(b"k", b"before")])
+            await recreate(bootstrap, topic)
+            reason = await refusal(owner)
+            assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
+            assert owner.health() == reason
+            with pytest.raises(LogRefused, match="deleted and created again"):
+                await owner.own(0)
+            async with topic_log(bootstrap, topic) as other:
+                offset = await append_durably(other, 0, [(b"k", b"after")])
+                # The first record is the claim: nothing of the old owner is in the new topic.
+                assert offset == 1
+                assert await read_all(other, range(1)) == {0: [(1, b"k", b"after")]}
+
+    asyncio.run(main())
