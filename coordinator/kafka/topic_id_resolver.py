@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from coordinator.client import ClientSecurity
 from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.kafka.cluster_reader import ClusterReader
+from coordinator.kafka.connections import METADATA_CHANNEL
 from coordinator.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.kafka.share_group_types import ResolvedTopicIds
 from protocol.errors import ErrorCode
@@ -13,25 +13,8 @@ from protocol.errors import ErrorCode
 _TOPICS_MAX = 1_000
 
 
-class TopicIdResolver:
-    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
-
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        security: ClientSecurity | None = None,
-        client_id: str = "share-coordinator-view",
-        request_timeout_s: float = 10.0,
-    ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
-        self._connections = Connections(
-            bootstrap_servers,
-            None,
-            security=security,
-            client_id=client_id,
-            request_timeout_s=request_timeout_s,
-        )
+class TopicIdResolver(ClusterReader):
+    """Resolves topic ids to names."""
 
     async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
         """Ask brokers until each topic is found. Only for ids that a broker does not know, all are asked.
@@ -63,7 +46,3 @@ class TopicIdResolver:
             if cluster_id and not missing:
                 break
         return ResolvedTopicIds(cluster_id, names, frozenset() if is_anyone_silent else frozenset(missing))
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connections.close()

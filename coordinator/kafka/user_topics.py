@@ -13,7 +13,8 @@ from aiokafka.protocol.offset import OffsetRequest
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import NO_NODE, NoResponse
-from coordinator.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.kafka.cluster_reader import ClusterReader
+from coordinator.kafka.connections import METADATA_CHANNEL
 from coordinator.kafka.generated_requests import GeneratedRequest
 from coordinator.kafka.metadata_requests import metadata_request, read_metadata
 from protocol.errors import ErrorCode
@@ -27,8 +28,8 @@ _PARTITIONS_MAX = 100_000
 TopicPartition = tuple[bytes, int]
 
 
-class UserTopics:
-    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+class UserTopics(ClusterReader):
+    """Reads names and offsets of topics."""
 
     def __init__(
         self,
@@ -39,9 +40,8 @@ class UserTopics:
         request_timeout_s: float = 5.0,
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
-        self._connections = Connections(
+        super().__init__(
             bootstrap_servers,
-            None,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
@@ -96,10 +96,6 @@ class UserTopics:
                 by_leader[leader].append(topic_partition)
         answers = await asyncio.gather(*(self._list(node, asked, which) for node, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connections.close()
 
     async def _describe(self, request: GeneratedRequest) -> dict[bytes, str]:
         if not self._connections.nodes():

@@ -1,0 +1,29 @@
+"""The base of classes that ask a cluster, and not about one topic for the whole of their life."""
+
+from coordinator.client import ClientSecurity
+from coordinator.kafka.connections import Connections
+
+
+class ClusterReader:
+    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
