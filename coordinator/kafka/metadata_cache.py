@@ -57,6 +57,8 @@ class MetadataCache:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
+        # A connection that was being made is closed by the next turn of the loop.
+        await asyncio.sleep(0)
 
     def leader(self, partition: int) -> int:
         """Return the leader of a partition of the topic by the newest leader epoch, NO_NODE if unknown."""
