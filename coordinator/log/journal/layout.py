@@ -152,6 +152,8 @@ def decode_header(data: bytes) -> SegmentHeader | None:
     end = _HEADER.size + count * _OFFSET.size
     if len(data) < end + _CRC.size or _CRC.unpack_from(data, end)[0] != crc32c(data[:end]):
         return None
+    if sync >= len(SYNC_MODES):
+        raise ValueError(f"it has journal.sync mode {sync}, which this release does not know")
     offsets = tuple(plus_one - 1 for (plus_one,) in _OFFSET.iter_unpack(data[_HEADER.size : end]))
     return SegmentHeader(number, SYNC_MODES[sync], previous_end, first_commit, durable, oldest, offsets)
 

@@ -6,7 +6,10 @@ To record a new format, make its folder and run `python -m tests.unit.log.test_j
 import asyncio
 from pathlib import Path
 
-from coordinator.log.journal import Journal
+import pytest
+
+from coordinator.errors import LogDamaged
+from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.disk import LOCK_NAME
 from tests.unit.log.environments import append_durably, read_all
 from tests.unit.log.journals import value
@@ -65,6 +68,19 @@ def test_files_of_that_release_are_read_and_continued(tmp_path: Path) -> None:
         await journal.close()
 
     asyncio.run(main())
+
+
+def test_a_sync_mode_of_a_later_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(layout, "SYNC_MODES", (*layout.SYNC_MODES, "later"))
+        header = layout.encode_header(layout.SegmentHeader(1, "later", 0, 1, 0, 1, (0,) * STATE_PARTITIONS))
+    with pytest.raises(ValueError, match=r"journal\.sync mode 2"):
+        layout.decode_header(header)
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    (folder / f"{1:020}.journal").write_bytes(header.ljust(SEGMENT_BYTES, b"\0"))
+    with pytest.raises(LogDamaged, match=r"journal\.sync mode 2"):
+        asyncio.run(new_journal(folder).open())
 
 
 if __name__ == "__main__":
