@@ -35,23 +35,23 @@ class ReloadingFiles:
         If the files are invalid, nothing changes and the error is logged. May be called on any thread, but
         not concurrently.
         """
-        looks = self._read_signatures()
-        if looks == self._signatures:
+        signatures = self._read_signatures()
+        if signatures == self._signatures:
             return False
-        self._signatures = looks
+        self._signatures = signatures
         try:
             self._load()
         except ConfigError as error:
-            now_s, complaint = seconds_since_boot(), str(error)
-            if complaint != self._last_error or now_s - self._logged_s >= _LOG_INTERVAL_S:
-                self._logged_s, self._last_error = now_s, complaint
+            now_s, reason = seconds_since_boot(), str(error)
+            if reason != self._last_error or now_s - self._logged_s >= _LOG_INTERVAL_S:
+                self._logged_s, self._last_error = now_s, reason
                 _logger.error(
                     "The new %s are invalid, and the previous ones stay in use: %s",
                     self._description,
-                    complaint,
+                    reason,
                 )
             return False
-        _logger.info("%s were reloaded.", self._description, extra={"file": self._paths[0]})
+        _logger.info("Reloaded the %s.", self._description, extra={"file": self._paths[0]})
         return True
 
     async def watch(self, interval_s: float) -> None:

@@ -46,7 +46,7 @@ def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
     done = offsets(rig, *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
-    assert (row["executed"], "a dry run" in done.stderr) in ((True, False), (False, True))
+    assert (row["executed"], "dry run: nothing was changed" in done.stderr) in ((True, False), (False, True))
     return {name: row.get(name) for name in FIGURES}
 
 
@@ -156,7 +156,7 @@ def test_group_with_members_is_not_changed(rig: BuiltInRig) -> None:
         done = offsets(rig, *command, "--group", group, "--topic", topic, "--execute")
         assert (done.returncode, done.stdout) == (1, "")
         assert f"group '{group}' is Stable with 1 members" in done.stderr
-        assert "stop them, wait until" in done.stderr
+        assert "Stop them, wait until" in done.stderr
         assert "Traceback" not in done.stderr
     consumer.close()
 

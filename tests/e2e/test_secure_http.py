@@ -102,7 +102,7 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
     file_of(secured.folder, "nonsense\n")
     log = secured.process.log
     wait_until(
-        lambda: "the new tokens are invalid, and the previous ones stay in use" in log.read_text(),
+        lambda: "The new tokens are invalid, and the previous ones stay in use" in log.read_text(),
         seconds=120,
         what="a complaint",
     )
@@ -142,7 +142,7 @@ def test_config_show_hides_secrets(secured: Secured) -> None:
         (
             "http.ssl.certificate.location",
             "no PEM",
-            "http.ssl.certificate.location={file} cannot be used: it must be a PEM file of a certificate",
+            "http.ssl.certificate.location={file} cannot be used: it must be a PEM file with a certificate",
         ),
         (
             "http.ssl.ca.location",

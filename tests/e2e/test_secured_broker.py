@@ -136,7 +136,7 @@ def test_only_allowed_certificates_are_authorized(mutual_tls: SecuredRig, certif
     assert read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == uninitialised
     refused = read_as(mutual_tls, certificates.client(certificates.stranger.combined_file))
     assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert log_of(mutual_tls).count("is not on the list listen.allowed.principals") == 1
+    assert log_of(mutual_tls).count("A client is not allowed by listen.allowed.principals.") == 1
 
 
 def test_certificates_are_reloaded_while_group_consumes(
@@ -150,13 +150,13 @@ def test_certificates_are_reloaded_while_group_consumes(
             produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
             ledger.wait_settled(renewal * 40 + 20, seconds=120)
             opened = figure(mutual_tls, "connections_opened_total")
-            loaded = log_of(mutual_tls).count("TLS files were reloaded")
+            loaded = log_of(mutual_tls).count("Reloaded the TLS files.")
             if renewal < 2:
                 certificates.authority.issue("coordinator")
             else:
                 # An invalid file: the previous certificate stays in use.
                 certificates.coordinator.certificate.write_text("no certificate")
-            told = "TLS files were reloaded" if renewal < 2 else "the previous ones stay in use"
+            told = "Reloaded the TLS files." if renewal < 2 else "the previous ones stay in use"
             wait_until(
                 lambda told=told, loaded=loaded: (
                     log_of(mutual_tls).count(told)  # type: ignore[misc]
@@ -230,7 +230,7 @@ def test_changed_password_is_used_for_next_login(
     fresh = tmp_path / "fresh"
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
-    wait_until(lambda: "users were reloaded" in log_of(scram), seconds=120, what="the file is read")
+    wait_until(lambda: "Reloaded the users." in log_of(scram), seconds=120, what="the file is read")
     # The login succeeds, but the user is still not on the list.
     assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

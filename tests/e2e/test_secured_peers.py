@@ -138,7 +138,7 @@ def test_authenticated_coordinators_forward_to_each_other(pair: list[Coordinator
     for coordinator in pair:
         log = coordinator.process.log.read_text()
         assert "of-coordinators" not in log
-        assert "could not log in" not in log
+        assert "A login failed." not in log
 
 
 def test_tools_authenticate_to_coordinator(
