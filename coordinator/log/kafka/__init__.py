@@ -1,7 +1,7 @@
-"""The state log in a Kafka topic: records that count, appended and read by us, on aiokafka's connections.
+"""The state log in a Kafka topic; appends and reads use aiokafka's connections.
 
-The rule of ownership is `coordinator.log.claims`; `kafka_log` is the log. What it needs of a cluster is
-`coordinator.kafka.cluster`.
+`coordinator.log.claims` has the rules of ownership, and `kafka_log` is the log. `coordinator.kafka.cluster`
+is the interface to the cluster.
 """
 
 from coordinator.log.kafka.kafka_log import KafkaLog

@@ -1,10 +1,12 @@
-"""Appends to state partitions that we own, and what becomes of them.
+"""Append batches to owned state partitions, and determine the outcome of each append.
 
-The identical batch is sent until a broker says what became of it: by producer id, epoch and sequence it knows
-one that it has already.  Success is believed only at the offset where our next record belongs.  Anything else
-there was written by somebody else, and the log between tells whether we are deposed.  When the time of an
-append is over, the log is read to see whether the batch is there; that it is not there is no proof that it
-will not come, so then the outcome is unknown, and a new claim, which any late batch follows, settles it.
+The appender sends the identical batch until a broker reports its outcome. A broker recognises a batch that it
+already has by producer id, producer epoch and sequence. An append succeeds only at the expected offset. At
+any other offset, another process has written to the log, or the log was truncated. The appender then reads
+the records in between to see whether a later claim fenced this process.
+
+When an append times out, the appender reads the log to find the batch. A missing batch may still arrive, so
+the outcome is unknown. A new claim resolves it, because a batch that arrives after the claim does not count.
 """
 
 import asyncio
@@ -24,13 +26,14 @@ from protocol.record_batch import RecordBatch, decode_batches
 
 _logger = logging.getLogger(__name__)
 
-# A broker answers an append when its followers have it, and until then nothing else on that connection. With
-# three brokers half as many lanes carried out 6 to 18 % fewer writes, and twice as many no more.
+# A broker answers an append after its followers have it, and delays later requests on the connection. With
+# three brokers, half as many channels carried out 6 to 18 % fewer writes, and twice as many carried out no
+# more.
 CHANNELS = tuple(f"append {number}" for number in range(1, 7))
 REQUEST_BYTES_MAX = 8 << 20
 
 _FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
-# The broker has looked at the batch, appended nothing, and would say so again.
+# The broker rejected the batch without appending it, and would reject it again.
 _REFUSED: dict[int, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
@@ -39,20 +42,20 @@ _REFUSED: dict[int, str] = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "we are not allowed to write with a producer id",
     ErrorCode.INVALID_RECORD: "Kafka takes the records for invalid",
 }
-# It knows our producer otherwise than we think: only the log can tell what happened.
+# The broker's producer state differs from this process's. Only the log shows what happened.
 _OUT_OF_STEP = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
-# Nothing was appended by this attempt. All other errors leave that open.
+# This attempt appended nothing. After any other error, the batch may have been appended.
 _NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_ID}
 
 _Done = Callable[[int, LogError | None], None]
 
 
 class Append:
-    """One batch on its way."""
+    """One batch in flight."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Append:
         self.done = done
         self.anywhere = anywhere
         self.attempts = 0
-        # True once an attempt may have reached a broker without our learning what it did.
+        # True after an attempt that may have appended the batch without a known result.
         self.may_be_appended = False
 
     @property
@@ -83,7 +86,7 @@ class Append:
 
 
 class Appender:
-    """Sends appends and settles them; `done` of an append is called once, from the loop."""
+    """Sends appends and determines their outcomes. `done` of an append is called once, by the event loop."""
 
     def __init__(
         self,
@@ -116,14 +119,17 @@ class Appender:
     def append(
         self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, anywhere: bool = False
     ) -> None:
-        """Send a batch whose first sequence is the ownership's; a claim may land `anywhere`."""
+        """Send a batch with the ownership's next sequence.
+
+        With `anywhere`, any offset is expected (for a claim).
+        """
         deadline_s, sent_s = self._loop.time() + self._append_timeout_s, self._monotonic()
         self._batcher.submit(
             Append(ownership, batch, count, deadline_s, done, sent_s=sent_s, anywhere=anywhere)
         )
 
     def close(self) -> None:
-        """Stop. Appends that are under way are never told."""
+        """Stop. `done` of the appends in flight is not called."""
         self._batcher.close()
         for task in self._end_checks:
             task.cancel()
@@ -133,7 +139,7 @@ class Appender:
         return await self._cluster.produce(node, channel, batches, self._request_timeout_ms)
 
     def _settle(self, append: Append, produced: ProduceResult) -> str | None:
-        """Take a broker's word on one batch; return why it must be sent again, or None."""
+        """Handle a broker's result for one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == ErrorCode.NONE:
             if append.anywhere or produced.base_offset == ownership.next_offset:
@@ -166,7 +172,7 @@ class Appender:
 
     def _record_result(self, append: Append, base_offset: int) -> None:
         append.ownership.record_appended(base_offset, append.count, append.sent_s)
-        # From the loop: what goes wrong in `done` is its owner's trouble, not that of the other appends.
+        # In a separate callback, so that an exception in `done` does not affect other appends.
         self._loop.call_soon(append.done, base_offset, None)
 
     def _end(self, append: Append, error: LogError) -> None:
@@ -174,7 +180,7 @@ class Appender:
             append.ownership.lost = error
         self._loop.call_soon(append.done, append.ownership.next_offset, error)
 
-    # Looks into the log.
+    # Checks of the log.
 
     def _check_log_end(self, checked_appends: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(checked_appends)
@@ -182,7 +188,7 @@ class Appender:
         task.add_done_callback(self._end_checks.discard)
 
     async def _explain(self, ownership: Ownership, expected: int, found: int, done: _Done) -> None:
-        """Say why the log of a state partition does not end where we left it."""
+        """Determine why a batch has an unexpected offset, and end the append with that error."""
         partition = ownership.state_partition
         error: LogError
         if found < expected:
@@ -207,7 +213,7 @@ class Appender:
         self._loop.call_soon(done, expected, error)
 
     async def _read_back(self, append: Append, why: str) -> None:
-        """Look whether a batch is in the log where it belongs."""
+        """Read the log to see whether the batch is at its expected offset, and end the append."""
         ownership = append.ownership
         expected = ownership.next_offset
         try:
@@ -231,7 +237,7 @@ class Appender:
 
 
 def fenced_error(state_partition: int, fencing_filter: FencingFilter) -> LogFenced:
-    """Make the error for an ownership that ended with the last claim that was seen."""
+    """Return the error for an ownership that ended with the last claim that was read."""
     assert fencing_filter.claim is not None
     return LogFenced(
         f"state partition {state_partition} was taken over by {fencing_filter.claim.owner} "

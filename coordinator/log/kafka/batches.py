@@ -1,10 +1,11 @@
-"""Divide the records of an append into the batches that a topic takes.
+"""Split the records of an append into batches that the topic accepts.
 
-Nearly always that is one batch.  A broker refuses a batch above `max.message.bytes` of the topic as a whole,
-and would do so each time: many snapshots at once, or the writes of a shard that had to wait, can come to
-that.  Such an append is sent as several batches, each when the one before it was acknowledged.  No unit is
-divided.  `done` is called after the last batch, or after the first that fails: then the batches before it
-are in the log, and the shard has to be loaded again before anything else is appended.
+An append is usually one batch. A broker rejects a batch above the topic's `max.message.bytes`. Many snapshots
+at once, or delayed writes of a shard, can exceed that limit. Such an append is sent as several batches; each
+waits until the previous one is acknowledged. A unit is never split.
+
+`done` is called after the last batch, or after the first one that fails. If a later batch fails, the earlier
+ones are in the log. Then the shard must be loaded again before the next append.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +19,12 @@ Record = tuple[bytes, bytes | None]
 
 
 def record_bytes_max(batch_bytes_max: int) -> int:
-    """Return the most bytes of key and value of a record whose batch takes at most so many."""
+    """Return the most bytes of key and value of a record in a batch of at most `batch_bytes_max` bytes."""
     return batch_bytes_max - HEADER_BYTES - RECORD_BYTES_IN_BATCH
 
 
 def encode_owner_batch(ownership: Ownership, records: Sequence[Record], timestamp_ms: int) -> bytes:
-    """Return the batch in which an owner appends records next."""
+    """Return the owner's next batch, with its producer id, producer epoch and next sequence."""
     return encode_batch(
         0,
         timestamp_ms,
@@ -36,7 +37,10 @@ def encode_owner_batch(ownership: Ownership, records: Sequence[Record], timestam
 
 
 def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: int) -> Iterator[list[Record]]:
-    """Divide records between units into runs of at most `bytes_max` as a batch; a larger unit goes alone."""
+    """Yield portions of the records, each at most `bytes_max` as a batch.
+
+    A larger unit is a portion by itself.
+    """
     portion: list[Record] = []
     size_bytes = HEADER_BYTES
     for begin, end in _all_units(len(records), units):
@@ -51,7 +55,7 @@ def split_records(records: Sequence[Record], units: Sequence[Unit], bytes_max: i
 
 
 def _all_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield the units, and each record between them as a unit of its own."""
+    """Yield the units, and each record outside of them as a separate unit."""
     at = 0
     for begin, end in units:
         yield from zip(range(at, begin), range(at + 1, begin + 1), strict=True)
@@ -61,10 +65,9 @@ def _all_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
 
 
 class BatchedAppend:
-    """One append, in as many batches as it takes; `done` is called once, as by an `Appender`.
+    """One append, sent as one or more batches; `done` is called once, as by an `Appender`.
 
-    `send` is that of an `Appender`; `record_appended` is told the place and the bytes of each batch in the
-    log.
+    `send` is `Appender.append`. `landed` is called with the offset and the bytes of each batch in the log.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class BatchedAppend:
         self._next()
 
     def _next(self) -> bool:
-        """Send the next batch; False if there is none."""
+        """Send the next batch; return False if there is none."""
         records = next(self._waiting, None)
         if records is not None:
             self._dispatch(encode_owner_batch(self._ownership, records, self._timestamp_ms), len(records))
@@ -114,6 +117,6 @@ class BatchedAppend:
                 self._done(self._base_offset, None)
             return
         if self._begun and isinstance(error, LogUnavailable):
-            # That nothing was appended is true of this batch only.
+            # The error covers only this batch; earlier batches are in the log.
             error = self._ownership.lost = LogOutcomeUnknown(f"a part of the append is in the log: {error}")
         self._done(self._base_offset, error)

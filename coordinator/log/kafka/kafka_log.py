@@ -34,20 +34,21 @@ from protocol.record_batch import next_offset_at
 
 _logger = logging.getLogger(__name__)
 
-# Batches that are looked through before other work on the event loop gets its turn.
+# Batches that are processed before yielding to the event loop.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
-# Reads wait for these answers. With one lane each would wait for the one under way, and then for its own.
+# Reads of the log wait for these responses. With one channel, a read would wait for the request in flight,
+# and then for its own.
 END_CHANNELS = ("ends 1", "ends 2", "ends 3")
-# How often the log is looked at for the release of its owner.
+# The interval between checks whether the previous owner has released the log.
 RELEASE_POLL_S = 0.02
-# The brokers of a cluster that was not there yet come one by one; a topic that is made too early would have
-# too few replicas for ever.
+# The brokers of a starting cluster register one by one. A topic that is created too early would permanently
+# have too few replicas.
 BROKERS_COME_WITHIN_S = 15.0
 
 
 class KafkaLog:
-    """A `SharedLog` in a topic. See `coordinator.log.base` for the promises."""
+    """A `SharedLog` in a topic; `coordinator.log.base` describes the interface."""
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class KafkaLog:
         monotonic: Callable[[], float] = seconds_since_boot,
         read_only: bool = False,
     ) -> None:
-        """Make a log that is not open yet. `owner` is the name in claims, for people.
+        """Prepare; nothing is opened. `owner` is the name of this process in its claims, for display.
 
-        Leases are measured on `monotonic`, which has to go on while the machine is suspended.  A log for
-        reading only creates nothing and owns nothing, and may be in any topic that exists.
+        `monotonic` measures leases and must advance while the machine is suspended. A read-only log creates
+        and claims nothing, and may be in any existing topic.
         """
         self._cluster = cluster
         self._topic_config = topic_config
@@ -86,11 +87,11 @@ class KafkaLog:
 
     @property
     def record_bytes_max(self) -> int:
-        """What fits into a batch of the topic's `max.message.bytes`, as far as that is known."""
+        """The most bytes of a record that fit into a batch of the topic, as far as its limit is known."""
         return record_bytes_max(self._batch_bytes.taken_max)
 
     async def open(self) -> None:
-        """Find the cluster, and make or check the topic. Raises ConfigError and LogUnavailable."""
+        """Connect to the cluster, and create or check the topic. Raises ConfigError and LogUnavailable."""
         limits, cluster = self._limits, self._cluster
         now_s = asyncio.get_running_loop().time
         try:
@@ -126,7 +127,7 @@ class KafkaLog:
         self._open = True
 
     async def close(self) -> None:
-        """Wait for the outcome of the appends under way, but not for long; then let go of the cluster."""
+        """Wait for the outcome of appends in flight, up to the close timeout; then close all connections."""
         if self._open:
             self._open = False
             with suppress(TimeoutError):
@@ -145,10 +146,10 @@ class KafkaLog:
         release_wait_s: float = 0.0,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> int:
-        """Write a claim with an owner epoch that is higher than any that we have heard of.
+        """Write a claim with a higher owner epoch than any that this process knows; return the owner epoch.
 
-        It is the last record of the log that tells the epoch.  That may be one of a deposed owner and mislead
-        us; then our claim is not accepted, which the `read` that follows finds out.
+        The last record of the log determines the owner epoch. If a fenced owner wrote that record, the epoch
+        may be too low. Then the claim is not accepted, which the next `read` detects.
         """
         self._check_open()
         producer = await self._producer_ids.get(state_partition)
@@ -166,10 +167,11 @@ class KafkaLog:
         return owner_epoch
 
     async def release(self, state_partition: int) -> None:
-        """Write the last record of an ownership of ours; from then on appends say LogFenced.
+        """Write a release as the last record of this ownership; later appends fail with LogFenced.
 
-        If two processes claimed the same owner epoch, only one of them owns the log, so the log is read
-        first.  A release says that no earlier lease lasts, so it is written when that is true.
+        If two processes claimed the same owner epoch, only one of them owns the log. Therefore, an unverified
+        claim is checked first, by reading the log. A release states that no earlier lease lasts, so it is
+        written after those leases have ended.
         """
         self._check_open()
         ownership = self._ownerships.get(state_partition)
@@ -198,7 +200,7 @@ class KafkaLog:
             raise LogUnavailable("the log was opened for reading only")
 
     async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool) -> int:
-        """Append a claim or a release and return where it landed."""
+        """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def done(base_offset: int, error: LogError | None) -> None:
@@ -212,12 +214,12 @@ class KafkaLog:
         batch = encode_owner_batch(ownership, [record], self._clock.now_ms())
         self._in_flight += 1
         self._appender.append(ownership, batch, 1, done, anywhere=anywhere)
-        # The append goes on if the caller is cancelled, and somebody has to hear of it.
+        # If the caller is cancelled, the append continues, and its exception must be retrieved.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
 
     async def _wait_for_release(self, state_partition: int, release_wait_s: float) -> LogTailOwner:
-        """Return what the last record says of its owner; for a while, wait for that to be a release."""
+        """Return the owner in the last record; wait up to `release_wait_s` for its release."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + release_wait_s
         seen_end, last = -1, LogTailOwner()
@@ -232,7 +234,7 @@ class KafkaLog:
             await asyncio.sleep(RELEASE_POLL_S)
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Give every batch that counts; for the state partitions that we own, see our claim accepted too."""
+        """Yield all batches that count. Verify the claims of this process for these state partitions."""
         self._check_open(to_write=False)
         partitions = list(state_partitions)
         if not partitions:
@@ -287,7 +289,7 @@ class KafkaLog:
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        """Send the records to the leader of the partition; without any, a renewal of the lease."""
+        """Send the records to the leader of the partition. Without records, send a renewal of the lease."""
         ownership = self._ownerships.get(state_partition)
         refusal: LogError | None
         try:
@@ -319,7 +321,7 @@ class KafkaLog:
         appending.begin(records, units, self._batch_bytes.wanted_max)
 
     def served_in_s(self, state_partition: int) -> float:
-        """Return the seconds until no earlier owner answers any more; 0 for a partition that is not ours."""
+        """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
         return self._ownerships.served_in_s(state_partition)
 
     def lease_left_s(self, state_partition: int) -> float:
@@ -327,7 +329,7 @@ class KafkaLog:
         return self._ownerships.lease_left_s(state_partition)
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Tell whether an append without records is to be made now."""
+        """Return whether to renew the lease now, by an append without records."""
         return self._ownerships.renewal_due(state_partition, read=read)
 
     def _leave(self) -> None:
@@ -336,9 +338,10 @@ class KafkaLog:
             self._idle_event.set()
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Have the records below deleted, as far as a record of ours stays that says owner epoch and lease.
+        """Delete the records below an offset.
 
-        If there is none above, they are deleted after the next renewal.
+        A record with this owner's epoch and lease must remain. If no such record is at or above the offset,
+        the deletion waits for the next renewal.
         """
         start_offset = min(before_offset, self.end_offset(state_partition))
         if start_offset <= self._start_offsets[state_partition]:
@@ -359,33 +362,33 @@ class KafkaLog:
             self._pruner.prune(ownership.state_partition, before_offset)
 
     def _may_prune(self, state_partition: int) -> bool:
-        """Tell whether an append has just proved that the log is still as we know it.
+        """Return whether a recent append has confirmed that the log has not lost records.
 
-        A log that went back may have lost the records that replaced those to be deleted.
+        A truncated log may lack the records that replaced those to be deleted.
         """
         return self.lease_left_s(state_partition) > 0
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset from which records are still promised, as far as it was read or pruned."""
+        """Return the offset from which records are retained, as known from reading and pruning."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
-        """Return the offset of the next record, as far as we have read or written."""
+        """Return the offset of the next record, as known from reading and appending."""
         ownership = self._ownerships.get(state_partition)
         return self._end_offsets[state_partition] if ownership is None else ownership.next_offset
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:
-        """Return nothing: the brokers free what was pruned, segment by segment."""
+        """Return an empty mapping: the brokers free pruned records segment by segment."""
         return {}
 
     def health(self) -> str | None:
-        """Return None while some broker can be reached and the topic is the one that was opened."""
+        """Return a sentence if no broker can be reached or the topic was created again, else None."""
         if not self._open:
             return "The log is not open yet."
         return self._cluster.recreated_reason() or self._cluster.unreachable_reason()
 
     def size_bytes(self) -> int:
-        """Return the bytes between start and end, of one replica, that we have read or written."""
+        """Return the bytes of one replica between start and end, as known from reading and appending."""
         return sum(size.total_bytes for size in self._sizes.values())
 
     def _damaged(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:

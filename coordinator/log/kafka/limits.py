@@ -1,12 +1,12 @@
-"""The times after which a log in a topic gives up waiting, and the length of its leases."""
+"""Timeouts of a log in a topic, and the duration of its leases."""
 
 from typing import NamedTuple
 
 
 class KafkaLogLimits(NamedTuple):
-    """How long a broker may take for an answer, an append for its outcome, the start for the topic, and the
-    appends under way for their outcome when the log is closed (their clients are not told then).
+    """Timeouts in seconds: for a response, an append, the start of the topic, and closing the log.
 
+    When the log is closed, appends in flight get `close_timeout_s`; outcomes after that are not reported.
     `lease_s` is how long after an append an owner answers reads from memory, at most `LEASE_MAX_MS`.
     """
 

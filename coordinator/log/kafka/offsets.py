@@ -1,4 +1,4 @@
-"""Asks the leaders where the logs of state partitions begin and end; many questions travel in one request."""
+"""Find the start and end offsets of state partitions; one request to a leader covers many partitions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ _Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]
 
 
 class _OffsetRequest:
-    """Where is that end of a state partition's log?"""
+    """A query for an offset of one state partition."""
 
     size_bytes = 0
 
@@ -24,7 +24,7 @@ class _OffsetRequest:
 
 
 class OffsetFinder:
-    """Finds one kind of offset; which, is what `ask` asks a broker for."""
+    """Finds one kind of offset, which `ask` requests from a broker."""
 
     def __init__(self, cluster: Cluster, channels: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -41,13 +41,16 @@ class OffsetFinder:
         )
 
     def find(self, state_partition: int) -> "asyncio.Future[int]":
-        """Return a future of the offset, asked for after this call; LogUnavailable if nobody can tell."""
+        """Return a future of the offset, requested after this call.
+
+        It fails with LogUnavailable at the timeout.
+        """
         answer: asyncio.Future[int] = self._loop.create_future()
         self._batcher.submit(_OffsetRequest(state_partition, self._loop.time() + self._timeout_s, answer))
         return answer
 
     def close(self) -> None:
-        """Stop asking."""
+        """Cancel the requests in flight."""
         self._batcher.close()
 
     async def _send(

@@ -1,9 +1,9 @@
-"""The ownership of a state partition: a producer id that outranks others, a claim in the log, and a lease.
+"""The ownership of a state partition: a producer id that fences earlier owners, a claim, and a lease.
 
-The claim is what counts (`coordinator.log.claims`).  The producer id is a second line: with one transactional
-id per state partition, each owner gets a higher producer epoch than the one before, and the claim, being the
-first batch with it, makes the broker refuse whatever the deposed owner still sends.  Its batches are not
-transactional, so there are no markers and no gaps in the offsets.
+The claim in the log decides (`coordinator.log.claims`). The producer id is an additional protection. All
+owners of a state partition use one transactional id, so each owner gets a higher producer epoch. The claim is
+the first batch with the new producer epoch. From then on, the broker rejects batches of the previous owner.
+Batches are not transactional, so the log has no transaction markers and no gaps in its offsets.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ from protocol.record_batch import decode_batches
 _logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
-# How long the broker that keeps a transactional id may not answer before a claim is made without one: as
-# long as Kafka takes to miss a broker that died and have another one keep it, and then some.
+# If the transaction coordinator does not answer for this time, a claim is made without a transactional id.
+# Kafka needs less time to detect a dead broker and to move its transactional ids.
 _COORDINATOR_TIMEOUT_S = 15.0
 _FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
-# A claimant waits so much longer than the lease of the owner before it, as their clocks may differ in rate.
+# The fraction by which a claimant waits longer than the previous lease, because clock rates differ.
 CLOCK_DRIFT_MAX = 0.1
-# An owner that writes nothing renews its lease so often, because brokers forget a producer after a day.
+# An idle owner renews its lease at this interval, because brokers forget a producer after a day.
 SILENCE_MAX_S = 12 * 3600.0
 
 
 class Ownership:
     """One ownership of one state partition, from its claim on. Times are of the log's monotonic clock.
 
-    `next_offset` is where the next record must land if nobody else writes; `sequence` what it must carry.
-    `lost` says why it is over.  It is `verified` once a reader has seen that the claim was accepted; what
-    counts and says something of share groups then lies below `state_end`, until more is written.
+    `next_offset` is the expected offset of the next record, and `sequence` is its producer sequence. `lost`
+    is the error that ended the ownership. `verified` is True after a read has found the claim accepted. At
+    that time, all records with state that count are below `state_end`.
 
-    Before `serve_from_s` the lease of an earlier owner may last.  `proven_s` is when the newest of our
-    committed appends was sent: whoever claims the log does so later, and waits for our lease from then on.
+    Leases of earlier owners may last until `serve_from_s`. `proven_s` is the send time of this owner's newest
+    committed append. The next owner claims the log later than that, and then waits for this owner's lease.
     """
 
     def __init__(
@@ -62,22 +62,23 @@ class Ownership:
         self.claimed_s = float("inf")
         self.serve_from_s = float("inf")
         self.proven_s = float("-inf")
-        # The newest record that says how long our lease is, and up to where to prune when it is behind that.
+        # The newest record with this owner's lease. Pruning to `prune_before` waits until that record is not
+        # below it.
         self.lease_offset = -1
         self.prune_before: int | None = None
 
     def record_appended(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
-        """Note that our next records, first sent at this time, are in the log."""
+        """Note that the next `count` records, first sent at `sent_s`, are in the log."""
         self.next_offset = base_offset + count
         self.last_own_offset = self.next_offset - 1
         self.proven_s = max(self.proven_s, sent_s)
-        # Kafka's sequences wrap to 0.
+        # Producer sequences wrap around to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
 
     def accepted(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
-        """Note that the claim was accepted, and until when earlier owners may answer.
+        """Note that the claim was accepted, and compute until when leases of earlier owners may last.
 
-        `before` is the last ownership of this process, which answers nothing any more.
+        `before` is the previous ownership of this process, which answers no reads any more.
         """
         earlier_ms, since_s = max(claim.previous_lease_ms, claim.older_lease_ms), self.claimed_s
         if before is not None and before.verified and before.owner_epoch == claim.previous_epoch:
@@ -94,18 +95,18 @@ class Ownership:
         return self.proven_s + self.lease_s - now_s
 
     def renewal_due(self, now_s: float, *, read: bool) -> bool:
-        """Tell whether to renew the lease: for reads, for pruning, or to stay known to the brokers."""
+        """Return whether to renew the lease: for reads, for pruning, or so that brokers keep the producer."""
         if self.lost is not None or not self.verified:
             return False
         age_s = now_s - self.proven_s
         return self.prune_before is not None or (read and 2 * age_s > self.lease_s) or age_s > SILENCE_MAX_S
 
     def prunable(self, before_offset: int) -> int:
-        """Return up to where the log may be pruned when nothing below an offset is needed.
+        """Return how far the log may be pruned if nothing below `before_offset` is needed.
 
-        A record that counts has to stay at the start, because there it stands for the claims that went.
-        Where no state is left, a record of a deposed owner may lie at that offset: then the next that counts
-        is our claim.  And one of ours stays, to tell the owner epoch.
+        The first remaining record must count, because it replaces the pruned claims. If no state is left, the
+        record at `before_offset` may be from a fenced owner. Then the next record that counts is this owner's
+        claim. One record of this owner also remains, to preserve its owner epoch.
         """
         if self.state_end <= before_offset < self.claim_offset:
             before_offset = self.claim_offset
@@ -113,7 +114,7 @@ class Ownership:
 
 
 class LogTailOwner(NamedTuple):
-    """What the end of a log says of its owner: the owner epoch, 0 if none, and whether it is a release.
+    """The owner in the last record of a log: its owner epoch, 0 if none, and whether it is a release.
 
     `producer` is the producer id and the producer epoch of the batch.
     """
@@ -123,9 +124,9 @@ class LogTailOwner(NamedTuple):
     producer: tuple[int, int] = (-1, -1)
 
     def producer_epochs_until(self, producer: ProducerId) -> int:
-        """Return how many producer epochs after that of the batch this one is, at least 1.
+        """Return how many producer epochs `producer` is after that of the batch, at least 1.
 
-        The producer epochs of another producer id begin at 0.
+        The epochs of a different producer id start at 0.
         """
         producer_id, producer_epoch = self.producer
         if producer_id != producer.producer_id:
@@ -136,7 +137,7 @@ class LogTailOwner(NamedTuple):
 async def read_tail_owner(
     replay: PartitionReader, state_partition: int, start: int, end: int
 ) -> LogTailOwner:
-    """Look at the last batch of a state partition; at nothing else, so it may be a deposed owner's."""
+    """Return the owner in the last batch of a state partition, which may be a fenced owner."""
     last = LogTailOwner()
     if start < end:
         async for chunk in replay.batches({state_partition: end - 1}, {state_partition: end}):
@@ -150,10 +151,10 @@ async def read_tail_owner(
 
 
 class ProducerIdAllocator:
-    """Gets producer ids, and goes without a transactional id where it is not allowed to have one.
+    """Allocates producer ids, without a transactional id if this client is not authorized to use one.
 
-    So does a claim for which the broker that keeps the transactional id cannot be reached: the leader of the
-    state partition may well be.
+    If the transaction coordinator cannot be reached, a claim also omits the transactional id, because the
+    leader of the state partition may be reachable.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, timeout_s: float) -> None:
@@ -171,7 +172,7 @@ class ProducerIdAllocator:
         while True:
             name = f"share-coordinator.{self._topic}.{state_partition}" if named else None
             try:
-                # Others may wait for a connection to the same broker, one behind the other.
+                # Calls wait for a connection to the same broker one after the other, so limit the total wait.
                 async with asyncio.timeout_at(silent_until_s if named else None):
                     producer = await self._cluster.producer_id(name)
                 if producer.error_code == ErrorCode.NONE:

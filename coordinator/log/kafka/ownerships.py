@@ -1,4 +1,4 @@
-"""The ownerships of one process: which partitions it owns, and whether it may append and answer reads."""
+"""The ownerships of one process: which partitions it owns, and whether appends and reads are allowed."""
 
 from collections.abc import Callable
 
@@ -12,34 +12,34 @@ from protocol.state_records import topic_id_text
 
 
 class Ownerships:
-    """The newest ownership of each state partition, and the one before it."""
+    """The newest ownership of each state partition, and the previous one."""
 
     def __init__(self, partitions: int, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._owned: dict[int, Ownership] = {}
         self._before: dict[int, Ownership] = {}
-        # The highest owner epoch that this process has heard of.
+        # The highest known owner epoch of each state partition.
         self._owner_epochs = [0] * partitions
 
     def get(self, state_partition: int) -> Ownership | None:
-        """Return the ownership of a state partition, verified or not, lost or not."""
+        """Return the ownership of a state partition, which may be unverified or lost; None without one."""
         return self._owned.get(state_partition)
 
     def add(self, ownership: Ownership) -> None:
-        """Take an ownership whose claim is in the log."""
+        """Store an ownership whose claim is in the log."""
         self._owned[ownership.state_partition] = ownership
 
     def give_up(self, state_partition: int) -> None:
-        """Own a state partition no more, as far as this process is concerned."""
+        """Drop the ownership of a state partition in this process; nothing is written to the log."""
         ownership = self._owned.pop(state_partition, None)
         if ownership is not None:
             self._before[state_partition] = ownership
 
     def next_owner_epoch(self, state_partition: int, last: LogTailOwner, producer: ProducerId) -> int:
-        """Return the owner epoch of the next claim: higher than any that was heard of.
+        """Return the owner epoch of the next claim, higher than any known one.
 
-        Processes that claim at the same time read the same end of the log.  Their owner epochs are in the
-        order of their producer epochs, so the claim that brokers let through last is the one that counts.
+        Processes that claim concurrently read the same end of the log. Their owner epochs are in the order of
+        their producer epochs. Therefore, the last claim that the brokers accept is the one that counts.
         """
         known = self._owner_epochs[state_partition] + 1
         follows = last.owner_epoch + last.producer_epochs_until(producer)
@@ -54,9 +54,9 @@ class Ownerships:
         state_end: int,
         topic_id: bytes = NO_TOPIC_ID,
     ) -> None:
-        """See whether a claim was accepted, and is the last; LogUnavailable if it has to be made anew.
+        """Check that a claim was accepted and is the last one. Raises LogUnavailable if it must be repeated.
 
-        Raises LogRefused if the last claim was made for another topic than the one with `topic_id`.
+        Raises LogRefused if the last claim belongs to a topic with another id than `topic_id`.
         """
         partition, claim = ownership.state_partition, fencing_filter.claim
         if ownership.verified or ownership.lost is not None:
@@ -68,7 +68,7 @@ class Ownerships:
                 f"created again. Restart this process to begin with the state in the new topic."
             )
         if claim is not None and claim.log_offset == ownership.claim_offset:
-            # Records that do not count may have come between, or after.
+            # Records that do not count may follow the claim.
             ownership.next_offset = max(ownership.next_offset, end)
             ownership.state_end = state_end
             ownership.accepted(claim, self._before.get(partition))
@@ -82,7 +82,7 @@ class Ownerships:
             )
 
     def refusal(self, state_partition: int) -> LogError | None:
-        """Return why nothing may be appended; None if it may."""
+        """Return the error for new appends, None if they are allowed."""
         ownership = self._owned.get(state_partition)
         if ownership is None:
             return LogFenced(f"state partition {state_partition} is not ours")
@@ -97,7 +97,7 @@ class Ownerships:
         return None
 
     def served_in_s(self, state_partition: int) -> float:
-        """Return the seconds until no earlier owner answers any more; 0 for a partition that is not ours."""
+        """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
         ownership = self._owned.get(state_partition)
         if ownership is None or not ownership.verified:
             return 0.0
@@ -109,6 +109,6 @@ class Ownerships:
         return 0.0 if ownership is None else ownership.lease_left_s(self._monotonic())
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Tell whether the lease is to be renewed now."""
+        """Return whether to renew the lease now."""
         ownership = self._owned.get(state_partition)
         return ownership is not None and ownership.renewal_due(self._monotonic(), read=read)

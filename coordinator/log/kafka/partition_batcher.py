@@ -1,10 +1,12 @@
-"""Takes items to the leaders of their state partitions, together and again until they are settled.
+"""Send items to the leaders of their state partitions in batches, and resend them until they are settled.
 
-Theory of operation.  An item concerns one state partition; how many of them are under way is not limited,
-how many requests are is: each broker has a few lanes, and while all of them are busy items collect and go
-out together with the next one.  So an idle log sends at once and a busy one sends much at a time, without a
-timer.  What did not get through goes again, the identical bytes, after a growing pause and a look at who
-leads what, until it is settled or its time is over.
+Theory of operation. An item concerns one state partition. The number of items in flight is not limited, but
+the number of requests is: each broker has a few channels. While all channels are busy, items collect and are
+sent together in the next request. Therefore, an idle log sends at once and a busy one sends large requests,
+without a timer.
+
+After a failure, the identical item is sent again, after a growing pause and a metadata refresh. This ends
+when the item is settled or its deadline has passed.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ PAUSE_MAX_S = 1.0
 
 
 class PartitionRequest(Protocol):
-    """What is taken: for whom, how big, until when (loop time), and how often it was tried."""
+    """An item: its state partition, its size, its deadline (loop time), and the number of attempts."""
 
     state_partition: int
     deadline_s: float
@@ -38,11 +40,12 @@ AnswerT = TypeVar("AnswerT")
 
 
 class PartitionBatcher(Generic[RequestT, AnswerT]):
-    """Delivers one kind of items.
+    """Sends one kind of items.
 
-    `send` asks one broker about several items and returns an answer per state partition; it raises
-    NoResponse. `settle` takes an item's answer and returns None, or why the item has to go again. `no_answer`
-    notes that an item may have arrived all the same. `give_up` ends an item whose time is over.
+    `send` sends several items to one broker and returns an answer for each state partition; it raises
+    NoResponse. `settle` handles an item's answer and returns None, or why the item must be sent again.
+    `no_answer` notes that an unanswered item may have reached the broker. `give_up` ends an item whose
+    deadline has passed.
     """
 
     def __init__(
@@ -71,21 +74,21 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
     def submit(self, item: RequestT) -> None:
-        """Take an item along with the next request; never settles it from inside this call."""
+        """Queue an item for the next request; it is never settled during this call."""
         self._waiting.append(item)
         if not self._send_is_scheduled:
             self._send_is_scheduled = True
             self._loop.call_soon(self._send_ready)
 
     def close(self) -> None:
-        """Stop; whoever closes has made sure that nothing is under way, or does not care any more."""
+        """Cancel all requests. Items in flight are neither settled nor given up."""
         for pause in self._pauses.values():
             pause.cancel()
         for request in self._max_requests:
             request.cancel()
 
     def _send_ready(self) -> None:
-        """Send what waits to those brokers that have a free lane."""
+        """Send the queued items to the brokers that have a free channel."""
         self._send_is_scheduled = False
         waiting, self._waiting = self._waiting, []
         by_node: defaultdict[int, list[RequestT]] = defaultdict(list)
@@ -118,7 +121,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             answers = await self._send(node, channel, items)
         except Exception as error:
             if not isinstance(error, LogError):
-                # An answer that nobody understands is as good as none; its items must not be forgotten.
+                # An answer that cannot be processed counts as missing, so that its items are sent again.
                 _logger.exception("a request to broker %d failed", node)
             for item in items:
                 if not isinstance(error, NoResponse) or error.sent:
@@ -136,7 +139,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
                 self._send_ready()
 
     def _resend(self, item: RequestT, why: str) -> None:
-        """Let an item go again after a pause, or give it up."""
+        """Send an item again after a pause, or give it up after its deadline."""
         if self._loop.time() >= item.deadline_s:
             self._give_up(item, why)
             return

@@ -1,7 +1,7 @@
-"""Deletes records that are not needed any more, many partitions with one request, at leisure.
+"""Delete pruned records in the background, with one request for many partitions.
 
-A broker that cannot delete records (some that speak Kafka's protocol cannot) switches pruning off: the topic
-grows, which is said once, and counted.
+Some implementations of Kafka's protocol have no DeleteRecords. Pruning is then disabled and the topic grows;
+this is logged once and counted.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ _logger = logging.getLogger(__name__)
 
 
 class Pruner:
-    """Keeps for each partition the offset below which records should go, until a broker has deleted them.
+    """Stores for each partition the offset to prune to, until a broker has deleted the records below it.
 
-    `failed` is told a word each time that it did not work: "unsupported", "refused" or "unreachable".
+    `failed` is called for each failure, with "unsupported", "refused" or "unreachable".
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Pruner:
         failed: Callable[[str], None],
         may_prune: Callable[[int], bool],
     ) -> None:
-        """Prune where `may_prune` allows it at that time; otherwise drop what was asked."""
+        """Before each deletion, `may_prune` is called; if it returns False, the deletion is dropped."""
         self._cluster = cluster
         self._failed = failed
         self._may_prune = may_prune
@@ -38,7 +38,7 @@ class Pruner:
         self._working: asyncio.Task[None] | None = None
 
     def prune(self, partition: int, before_offset: int) -> None:
-        """Delete the records below a log offset soon. What fails is tried again with the next call."""
+        """Delete the records below a log offset soon. A failed deletion is retried at the next call."""
         if self._retry_after_s:
             return
         self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, 0))
@@ -46,14 +46,14 @@ class Pruner:
             self._working = asyncio.get_running_loop().create_task(self._work())
 
     def forget(self, partition: int) -> None:
-        """Drop what was asked and not done: what is known of the partition is about to be read anew.
+        """Drop the pending deletion of a partition, because its log is about to be read again.
 
-        Its log may have gone back meanwhile, and then lacks the records that made those below unneeded.
+        If the log was truncated meanwhile, it may lack the records that made older ones redundant.
         """
         self._prune_targets.pop(partition, None)
 
     async def wait_until_idle(self, partitions: Collection[int]) -> None:
-        """Wait while records of these partitions are deleted: their start would move under a reader."""
+        """Wait until no deletion in these partitions is pending: it would move their start during a read."""
         while (
             self._working is not None
             and not self._working.done()
@@ -62,7 +62,7 @@ class Pruner:
             await asyncio.wait({self._working})
 
     async def close(self) -> None:
-        """Let the request under way end, whatever comes of it."""
+        """Wait for the deletion in progress, whatever its result."""
         if self._working is not None:
             try:
                 await asyncio.wait({self._working})
@@ -70,7 +70,7 @@ class Pruner:
                 self._working.cancel()
 
     async def _work(self) -> None:
-        # Whatever else is pruned on this turn of the loop goes along.
+        # Collect the other deletions of this iteration of the event loop.
         await asyncio.sleep(0)
         tried: dict[int, int] = {}
         while wanted := {p: o for p, o in self._prune_targets.items() if tried.get(p) != o}:

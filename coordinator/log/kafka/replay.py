@@ -1,7 +1,7 @@
-"""Reads batches of many partitions up to known ends, from all their leaders at once.
+"""Read batches of many partitions up to given end offsets, from all leaders concurrently.
 
-A read is over when every position has reached its end: never when "the last record" was seen, which may have
-been pruned, or be a transaction marker.  The next answers are on their way while the last ones are worked on.
+A read ends when each position has reached its end offset. It does not look for a last record, which may have
+been pruned or be a transaction marker. The next fetch is in flight while batches are processed.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _PAUSE_S = 0.05
 
 
 class PartitionReader:
-    """Fetches from a cluster; gives up when nothing moved for `timeout_s`."""
+    """Fetches from a cluster; gives up after `timeout_s` without progress."""
 
     def __init__(self, cluster: Cluster, *, timeout_s: float) -> None:
         self._cluster = cluster
@@ -30,10 +30,10 @@ class PartitionReader:
     async def batches(
         self, starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> AsyncIterator[list[LoggedBatch]]:
-        """Give the batches from each partition's start up to its end, as stored, as they come in.
+        """Yield the stored batches of each partition from its start to its end, as they arrive.
 
-        The first batch of a partition may begin below its start.  Raises LogUnavailable if they cannot be
-        read now, which includes that they were pruned meanwhile.
+        The first batch of a partition may begin below its start. Raises LogUnavailable if the batches cannot
+        be read now, also if they were pruned during the read.
         """
         positions = {partition: start for partition, start in starts.items() if start < ends[partition]}
         loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ class PartitionReader:
             fetching.cancel()
 
     async def _fetch(self, positions: Mapping[int, int]) -> dict[int, FetchResult]:
-        """Ask every leader once; leave out what did not come."""
+        """Send one fetch to each leader; return the results without an error."""
         by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
         for partition, position in positions.items():
             by_node[self._cluster.leader(partition)][partition] = position
@@ -93,7 +93,7 @@ def _format_partitions(partitions: "Mapping[int, int] | list[int]") -> str:
 def _take_batches(
     partition: int, data: bytes, positions: dict[int, int], end: int, chunk: list[LoggedBatch]
 ) -> None:
-    """Move the whole batches of an answer to the chunk, and the position behind them."""
+    """Append the complete batches of a response to the chunk, and advance the position past them."""
     at = 0
     while (size_bytes := batch_size_at(data, at)) is not None and at + size_bytes <= len(data):
         chunk.append(LoggedBatch(partition, data[at : at + size_bytes]))
@@ -105,11 +105,11 @@ def _take_batches(
 
 
 def valid_batches(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
-    """Apply the rule to the next batch of a log; return it without marks and what does not count.
+    """Return the next batch of a log without ownership records and without records that do not count.
 
-    A batch of which all records stay is returned as it is: that is nearly every one.  Of one that is mixed,
-    which nobody who goes by the rule writes, the rest is encoded anew at its own offsets.  Records below the
-    start offset of the log are none of its records.  Raises DecodeError.
+    Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded
+    again at its own offset. An owner never mixes records that count with others in one batch. Records below
+    `start_offset` are ignored. Raises DecodeError.
     """
     kept: list[bytes] = []
     for batch in decode_batches(batch_bytes):

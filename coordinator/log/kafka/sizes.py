@@ -1,4 +1,4 @@
-"""How many bytes of a partition's log lie above its start, to within a block."""
+"""Track the bytes of a partition's log above its start, to within a block."""
 
 from collections import deque
 
@@ -6,15 +6,15 @@ BLOCK_BYTES = 64 << 10
 
 
 class PartitionSize:
-    """Adds up batches in log order; forgets what was pruned, in blocks of about 64 KiB."""
+    """Adds up batches in log order, and subtracts pruned ones in blocks of about 64 KiB."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
-        # First log offset and bytes of each block.
+        # The first log offset and the bytes of each block.
         self._blocks: deque[tuple[int, int]] = deque()
 
     def add(self, log_offset: int, size_bytes: int) -> None:
-        """Count a batch that follows all others."""
+        """Add a batch that follows all others."""
         self.total_bytes += size_bytes
         if self._blocks and self._blocks[-1][1] < BLOCK_BYTES:
             first_log_offset, block_bytes = self._blocks[-1]
@@ -23,6 +23,6 @@ class PartitionSize:
             self._blocks.append((log_offset, size_bytes))
 
     def cut(self, before_offset: int) -> None:
-        """Forget the blocks that lie wholly below a log offset."""
+        """Subtract the blocks that lie entirely below a log offset."""
         while len(self._blocks) > 1 and self._blocks[1][0] <= before_offset:
             self.total_bytes -= self._blocks.popleft()[1]

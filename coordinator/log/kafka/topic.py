@@ -1,8 +1,8 @@
-"""The state topic: made with the configs that keep state safe, or checked for them where it exists.
+"""Create the state topic with configs that keep state safe, or check an existing topic.
 
-A partition count that differs is refused: share-partitions would be looked for in other shards.  So is
-compaction, which would keep one update of many.  Everything else that is not as it should be is one warning
-each: the operator may have reasons, and may not let us see.
+A different partition count is refused, because share-partitions would be looked up in other shards.
+Compaction is refused, because it would keep only one of several updates. Any other deviation is a warning,
+because it may be intended. Configs that this client may not read are also a warning.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ TOPIC_SETTING = "share.coordinator.state.topic.name"
 PARTITIONS_SETTING = "share.coordinator.state.topic.num.partitions"
 REPLICATION_SETTING = "share.coordinator.state.topic.replication.factor"
 
-# Brokers let only their own coordinators write to these.
+# Internal topics of Kafka; brokers reject writes by other clients.
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 
-# A batch holds what one turn of a shard wrote, which may be more than a broker's default.  What is more than
-# the topic takes goes in several batches, but a record in one: the snapshot of a large state may need room.
+# A commit batch of a shard may exceed a broker's default limit. An append above the topic's limit is split
+# into several batches. A record cannot be split, and the snapshot of a large state is one record.
 BATCH_BYTES_MAX = 16 << 20
 BROKERS_BATCH_BYTES_MAX = 1_048_588
 
@@ -32,7 +32,7 @@ _PAUSE_S = 0.2
 
 
 class TopicConfig(NamedTuple):
-    """What the state topic should be like."""
+    """The wanted name, partition count and replication of the state topic."""
 
     name: str = "_share-coordinator-state"
     partitions: int = 50
@@ -41,7 +41,7 @@ class TopicConfig(NamedTuple):
 
 
 def wanted_configs(min_isr: int) -> dict[str, str]:
-    """Return the configs that the topic is made with."""
+    """Return the configs of a new state topic."""
     return {
         "cleanup.policy": "delete",
         "retention.ms": "-1",
@@ -62,7 +62,7 @@ _WHY = {
 
 
 class BatchBytes(NamedTuple):
-    """How large a batch is made, in bytes, and how large the topic takes it if one record needs more."""
+    """Limits in bytes: `wanted_max` for usual batches, `taken_max` for a batch with a single large record."""
 
     wanted_max: int
     taken_max: int
@@ -71,12 +71,11 @@ class BatchBytes(NamedTuple):
 async def ensure_topic(
     cluster: Cluster, config: TopicConfig, *, timeout_s: float, allow_few_brokers: bool = True
 ) -> BatchBytes:
-    """Create the topic or check it, and wait until all its partitions have leaders.
+    """Create or check the topic, and wait until all its partitions have leaders; return the batch limits.
 
-    Returns how large batches may be.  Raises ConfigError if the topic cannot be used as it is,
-    LogUnavailable if it cannot be made or does not get ready in time; in time, other starting coordinators
-    included, one creates it and all find it.  Unless `allow_few_brokers`, it is not created while there are
-    fewer brokers than it should have replicas.
+    Raises ConfigError if the topic is unusable, LogUnavailable if it cannot be created or does not appear in
+    time. If several coordinators start concurrently, one creates the topic and the others find it. Without
+    `allow_few_brokers`, the topic is not created while there are fewer brokers than replicas.
     """
     check_name(config.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
@@ -87,13 +86,13 @@ async def ensure_topic(
     while topic is None or not topic.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
             if topic is not None:
-                # What has a leader can be served.
+                # Partitions with a leader can be served.
                 _logger.warning("some partitions of topic %s have no leader", config.name)
                 break
             raise LogUnavailable(f"topic {config.name} was created and does not show up")
         await asyncio.sleep(_PAUSE_S)
         topic = await cluster.describe_topic()
-    # If it is new, another coordinator may have been faster, with another number.
+    # Another coordinator may have created the topic meanwhile, with another partition count.
     check_partition_count(config, topic)
     if not found:
         return BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
@@ -101,14 +100,14 @@ async def ensure_topic(
     for finding in config_problems(config, topic, configs):
         _logger.warning("topic %s: %s", config.name, finding)
     if configs is None:
-        # What the topic takes is not known: a record that needs more is tried.
+        # The topic's limit is not known, so a larger record is attempted.
         return BatchBytes(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
     bytes_max = _batch_bytes_max(configs)
     return BatchBytes(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
 async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
-    """Check that a topic is there to be read. Raises LogUnavailable or ConfigError."""
+    """Check that the topic has the configured partition count. Raises LogUnavailable or ConfigError."""
     topic = await cluster.describe_topic()
     if topic is None:
         raise LogUnavailable(f"there is no topic {config.name}")
@@ -116,7 +115,7 @@ async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise ConfigError for the name of a topic that only Kafka itself can write to."""
+    """Raise ConfigError if only Kafka itself can write to the topic."""
     if name in INTERNAL_TOPICS:
         raise ConfigError(
             TOPIC_SETTING, name, "an ordinary topic: Kafka lets nobody else write to its internal topics"
@@ -124,7 +123,7 @@ def check_name(name: str) -> None:
 
 
 def check_partition_count(config: TopicConfig, topic: TopicDescription) -> None:
-    """Raise ConfigError if the topic has another number of partitions."""
+    """Raise ConfigError if the topic has another partition count."""
     if topic.partitions != config.partitions:
         raise ConfigError(
             PARTITIONS_SETTING,
@@ -137,7 +136,7 @@ def check_partition_count(config: TopicConfig, topic: TopicDescription) -> None:
 def config_problems(
     config: TopicConfig, topic: TopicDescription, configs: Mapping[str, str] | None
 ) -> list[str]:
-    """Return what is wrong with a topic, one sentence each. Raises ConfigError if it is compacted."""
+    """Return the deviations of the topic, one sentence each. Raises ConfigError if it is compacted."""
     found = []
     if topic.replicas < config.replication_factor:
         found.append(
