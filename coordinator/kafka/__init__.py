@@ -1,5 +1,5 @@
-"""The way to a Kafka cluster: connections, metadata, requests.  The only package that knows aiokafka.
+"""Connections, metadata and requests of a Kafka cluster. Only this package imports aiokafka.
 
-`cluster` is the seam to the state log in plain values, `brokers` its real implementation; importing this
-package alone does not import the library.
+`cluster` is the interface of the state log to a cluster, in plain values; `brokers` implements it. Importing
+the package itself does not import aiokafka.
 """

@@ -1,4 +1,4 @@
-"""The cluster that the log needs, behind real brokers: requests about one topic and its producers."""
+"""Implement the cluster interface of the state log with real brokers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,7 +32,7 @@ _READ_UNCOMMITTED = 0
 _ACKS_ALL = -1
 _TRANSACTION = 1
 _TOPIC_RESOURCE = 2
-# A broker that says one of these would say so again.
+# Errors that a retry does not change.
 _REFUSALS = {
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -40,12 +40,12 @@ _REFUSALS = {
     ErrorCode.INVALID_CONFIG,
     ErrorCode.POLICY_VIOLATION,
 }
-# A transaction that is never begun cannot time out; brokers want a number within their maximum.
+# Without effect, because no transaction is begun; brokers require a value up to their maximum.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Brokers:
-    """A `Cluster` behind bootstrap servers, "host:port,host:port"."""
+    """A `Cluster` that is found through bootstrap servers ("host:port,host:port")."""
 
     def __init__(
         self,
@@ -79,23 +79,23 @@ class Brokers:
         await self._connections.close()
 
     def leader(self, partition: int) -> int:
-        """Return the node that leads a partition as far as is known."""
+        """Return the leader of a partition, NO_NODE if it is not known."""
         return self._connections.metadata.leader(partition)
 
     def refresh_soon(self) -> None:
-        """Ask who leads what, soon and not too often."""
+        """Request a metadata refresh; the frequency of refreshes is limited."""
         self._connections.refresh_soon()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, if none can."""
+        """Return why no broker can be reached, None if one can."""
         return self._connections.unreachable_reason()
 
     def pin_topic_id(self) -> bytes:
-        """Return the id of the topic; from now on another topic of the same name is not used."""
+        """Return the topic id and pin it: another topic with the same name is not used from now on."""
         return self._connections.metadata.topic.pin()
 
     def recreated_reason(self) -> str | None:
-        """Return why the topic cannot be used, if it was deleted and created again."""
+        """Return why the topic cannot be used if it was deleted and created again, else None."""
         return self._connections.metadata.recreated_reason()
 
     # Requests about the topic.
@@ -110,7 +110,7 @@ class Brokers:
                 request = produce_request(topic_id, batches, timeout_ms)
                 return read_produced(await self._connections.send(node, channel, request))
             except UnsupportedApi:
-                # A broker below Kafka 4.1 knows the topic by its name only.
+                # Brokers below Kafka 4.1 identify the topic by its name only.
                 pass
         return await self._produce_by_name(node, channel, batches, timeout_ms)
 
@@ -140,7 +140,7 @@ class Brokers:
     async def list_later(
         self, node: int, channel: str, partitions: Sequence[int], time_ms: int
     ) -> Mapping[int, ListedOffset]:
-        """Return the offset of the first record that is later than a time, -1 where there is none."""
+        """Return the offset of the first record after a time, -1 if there is none."""
         return await self._list(node, channel, partitions, time_ms + 1)
 
     async def _list(
@@ -164,14 +164,14 @@ class Brokers:
         bytes_max: int,
         max_wait_ms: int = 0,
     ) -> Mapping[int, FetchResult]:
-        """Return committed batches; if there are none, the broker waits up to `max_wait_ms` for some."""
+        """Return committed batches; if there are none, the broker waits up to `max_wait_ms`."""
         topic = self._connections.metadata.topic
         if topic.pinned_id is not None:
             try:
                 request = fetch_request(topic, positions, bytes_max, max_wait_ms)
                 return read_fetched(await self._connections.send(node, channel, request), positions)
             except UnsupportedApi:
-                # A broker below Kafka 3.1 knows the topic by its name only.
+                # Brokers below Kafka 3.1 identify the topic by its name only.
                 pass
         return await self._fetch_by_name(node, channel, positions, bytes_max, max_wait_ms)
 
@@ -200,7 +200,7 @@ class Brokers:
     # Requests about a producer.
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
-        """Get a producer id from the broker that keeps the transactional id."""
+        """Get a producer id; with a transactional id, from its transaction coordinator."""
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
         if transactional_id is None:
             response = await self._connections.send_to_any(request)
@@ -230,12 +230,12 @@ class Brokers:
     # Administration.
 
     async def brokers(self) -> int:
-        """Return how many brokers there are."""
+        """Return the number of brokers."""
         await self._connections.refresh()
         return len(self._connections.nodes())
 
     async def describe_topic(self) -> TopicDescription | None:
-        """Look at the topic as the brokers know it now."""
+        """Return the topic as the brokers report it now, None if it does not exist."""
         reported = await self._connections.refresh(wait_for_others=True)
         code = topic_error_code(reported, self._topic)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -249,7 +249,7 @@ class Brokers:
         return TopicDescription(len(partitions), replicas, ready)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        """Create the topic; any broker leads the request to the controller."""
+        """Create the topic through any broker, which forwards the request to the controller."""
         wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
         timeout_ms = round(self._request_timeout_s * 1000)
         response = await self._connections.send_to_any(CreateTopicsRequest([wanted], timeout_ms, False))
@@ -261,7 +261,7 @@ class Brokers:
         return bool(code == ErrorCode.NONE)
 
     async def topic_configs(self) -> Mapping[str, str] | None:
-        """Return all configs of the topic, those that are defaults too."""
+        """Return all configs of the topic including defaults, None if they cannot be read."""
         try:
             response = await self._connections.send_to_any(
                 DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)

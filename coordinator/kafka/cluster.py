@@ -1,8 +1,8 @@
-"""What the log needs of a Kafka cluster, in plain values: the seam to the client library, and to its fake.
+"""The interface of the state log to a Kafka cluster, in plain values, with a real and a fake implementation.
 
-Every request names the broker that it goes to and a *lane*.  A broker works on one request of a connection
-at a time and holds an acks=all produce until the replicas have it, so each lane is a connection of its own:
-what travels on different lanes does not wait for each other.
+Produce, list and fetch requests name their broker and a *channel*. A broker processes the requests of a
+connection in order, and answers an acks=all produce after the replicas have it. Each channel is a separate
+connection, so requests on different channels do not wait for each other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,10 @@ from coordinator.kafka.metadata import NO_NODE as NO_NODE
 
 
 class NoResponse(LogError):
-    """A broker did not answer. With `sent` it may have done what it was asked, now or later."""
+    """A broker did not answer.
+
+    If `sent` is True, the broker may have executed the request, or may still execute it.
+    """
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
@@ -21,25 +24,25 @@ class NoResponse(LogError):
 
 
 class UnsupportedApi(LogRefused):
-    """The broker does not have this API, or no version of it that we speak."""
+    """The broker does not support this API, or none of the versions that this client supports."""
 
 
 class ProduceResult(NamedTuple):
-    """The fate of one batch: Kafka's error code, and where it went if that is 0."""
+    """The result for one batch: Kafka's error code, and the base offset if the code is 0."""
 
     error_code: int
     base_offset: int
 
 
 class ListedOffset(NamedTuple):
-    """An end of the log of one partition."""
+    """An offset of one partition, if the error code is 0."""
 
     error_code: int
     log_offset: int
 
 
 class FetchResult(NamedTuple):
-    """Whole batches and maybe the beginning of one more, as stored."""
+    """Fetched batches as stored; the last one may be incomplete."""
 
     error_code: int
     start_offset: int
@@ -47,7 +50,7 @@ class FetchResult(NamedTuple):
 
 
 class ProducerId(NamedTuple):
-    """What a broker knows a producer by; with an error code other than 0 there is none."""
+    """A producer id and its producer epoch, if the error code is 0."""
 
     error_code: int
     producer_id: int
@@ -55,7 +58,7 @@ class ProducerId(NamedTuple):
 
 
 class TopicDescription(NamedTuple):
-    """A topic as it stands: how many partitions, the fewest replicas of any, and whether all have leaders."""
+    """A topic: its partition count, the fewest replicas of a partition, and whether all have leaders."""
 
     partitions: int
     replicas: int
@@ -63,11 +66,13 @@ class TopicDescription(NamedTuple):
 
 
 class Cluster(Protocol):
-    """A Kafka cluster, for one topic.  Raises NoResponse where a broker does not answer."""
+    """A Kafka cluster, for one topic. Requests raise NoResponse if a broker does not answer."""
 
     async def connect(self) -> None:
-        """Find the cluster. Raises LogUnavailable if none of the bootstrap servers leads to it, LogRefused if
-        one of them does not let us in.
+        """Connect to the cluster.
+
+        Raises LogUnavailable if no bootstrap server can be used, LogRefused if one of them rejects this
+        client.
         """
         ...
 
@@ -76,26 +81,26 @@ class Cluster(Protocol):
         ...
 
     def leader(self, partition: int) -> int:
-        """Return the node that leads a partition of the topic as far as is known, or NO_NODE."""
+        """Return the leader of a partition of the topic, NO_NODE if it is not known."""
         ...
 
     def refresh_soon(self) -> None:
-        """Ask who leads what, soon and not too often: something did not find its leader."""
+        """Request a metadata refresh after an error; the frequency of refreshes is limited."""
         ...
 
     def unreachable_reason(self) -> str | None:
-        """Return one sentence for a human while no broker can be reached, else None."""
+        """Return one sentence while no broker can be reached, else None."""
         ...
 
     def pin_topic_id(self) -> bytes:
-        """Return the id of the topic; from now on another topic of the same name is not used.
+        """Return the topic id and pin it: another topic with the same name is not used from now on.
 
         Returns NO_TOPIC_ID if no broker reported an id: no broker answered, or they are below Kafka 3.1.
         """
         ...
 
     def recreated_reason(self) -> str | None:
-        """Return one sentence if the topic was deleted and created again since its id was pinned."""
+        """Return one sentence if the topic was deleted and created again after it was pinned, else None."""
         ...
 
     async def produce(
@@ -107,13 +112,13 @@ class Cluster(Protocol):
     async def list_ends(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return the offset behind the last committed record of each partition (the high watermark)."""
+        """Return the high watermark of each partition."""
         ...
 
     async def list_starts(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return the offset of the first record of each partition."""
+        """Return the log start offset of each partition."""
         ...
 
     async def fetch(
@@ -124,32 +129,32 @@ class Cluster(Protocol):
         bytes_max: int,
         max_wait_ms: int = 0,
     ) -> Mapping[int, FetchResult]:
-        """Return committed batches from these log offsets on; if there are none, wait up to `max_wait_ms`."""
+        """Return committed batches from these log offsets; if there are none, wait up to `max_wait_ms`."""
         ...
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete the records below these log offsets; return error codes. Raises Unsupported."""
+        """Delete the records below these log offsets; return error codes. Raises UnsupportedApi."""
         ...
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
-        """Get a producer id, with a higher epoch than anybody before had with the same transactional id."""
+        """Get a producer id, with a higher producer epoch than any before for the same transactional id."""
         ...
 
     async def brokers(self) -> int:
-        """Return how many brokers there are."""
+        """Return the number of brokers."""
         ...
 
     async def describe_topic(self) -> TopicDescription | None:
-        """Return what the topic is like; None if there is none. Never creates it."""
+        """Return the topic, None if it does not exist. Never creates it."""
         ...
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        """Create the topic; return False if somebody else has done so by now.
+        """Create the topic; return False if it exists already.
 
-        Raises LogRefused if it may not be made, LogUnavailable if it cannot be made now.
+        Raises LogRefused if this client may not create it, LogUnavailable if it cannot be created now.
         """
         ...
 
     async def topic_configs(self) -> Mapping[str, str] | None:
-        """Return the topic's configs; None if we may not see them."""
+        """Return the configs of the topic, None if they cannot be read."""
         ...

@@ -1,8 +1,8 @@
-"""Connections to the brokers of a cluster through aiokafka, and the metadata of one topic.
+"""Connect to brokers through aiokafka, and keep the metadata of one topic.
 
-What is used of the library: a connection (TLS, SASL, ApiVersions, framing) and the request classes.  Not its
-client, which connects to one broker at a time, never goes back to the bootstrap servers, and by asking about
-a topic may create it.  Metadata is asked for here, never with auto-creation.
+Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. Its client is not
+used, because it connects to one broker at a time and never returns to the bootstrap servers. It may also
+create a topic by requesting its metadata. Metadata requests of this module never create topics.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from coordinator.kafka.token_provider import FileTokenProvider
 
 _logger = logging.getLogger(__name__)
 
-# The lane of requests that are rare and that nobody waits behind.
+# The channel of rare requests that do not delay others.
 METADATA_CHANNEL = "metadata"
 
 _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
 _UNREACHABLE_PAUSE_S = 1.0
 
-# Whoever has no token to log in with cannot send anything either.
+# Errors before the request was sent. LogUnavailable: the SASL token cannot be read.
 _NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
-# Somebody is there and does not let us in, or is not whom we trust.
+# The server rejects this client, or the server's certificate is not trusted.
 _REFUSED = (
     AuthenticationFailedError,
     IllegalSaslStateError,
@@ -51,9 +51,9 @@ _REFUSED = (
 
 
 class Connections:
-    """A connection for each broker and lane, made when it is needed. Used on one event loop.
+    """One connection per broker and channel, opened when it is needed. Used on one event loop.
 
-    `metadata` is what the brokers report of the cluster and the topic.
+    `metadata` has the cluster and the topic as the brokers report them.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Connections:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        Without a topic metadata is about the brokers alone. `patience_s` has the lanes on which a broker may
-        take longer to answer than `request_timeout_s`.
+        Without a topic, `metadata` has only the brokers. `patience_s` maps channels to a response timeout
+        that is longer than `request_timeout_s`.
         """
         security = security or ClientSecurity()
         self._bootstrap = bootstrap_servers
@@ -78,7 +78,7 @@ class Connections:
         self._bootstrap_timeout_s = patience_s or {}
         self._connect_options = {
             "client_id": client_id,
-            # Ours ends before the library's: it decides whether a request was sent.
+            # aiokafka's timeout for connecting and for each response.
             "request_timeout_ms": round(request_timeout_s * 1000),
             "security_protocol": security.protocol,
             "ssl_context": security.tls_context(),
@@ -96,7 +96,7 @@ class Connections:
         self._refreshing: asyncio.Task[None] | None = None
 
     def start_refreshing(self) -> None:
-        """Ask for metadata from now on without being told to."""
+        """Refresh the metadata periodically from now on."""
         if self._refreshing is None:
             self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
 
@@ -111,28 +111,28 @@ class Connections:
         await asyncio.gather(*(closed for closed in closing if closed is not None))
 
     def refresh_soon(self) -> None:
-        """Ask who leads what, soon and not too often."""
+        """Request a metadata refresh; the frequency of refreshes is limited."""
         self._refresh_asked.set()
 
     def unreachable_reason(self) -> str | None:
-        """Return why no broker can be reached, if none can."""
+        """Return why no broker can be reached, None if one can."""
         return self.metadata.unreachable_reason
 
     def nodes(self) -> list[int]:
-        """Return the brokers that are known."""
+        """Return the node ids of the known brokers."""
         return list(self.metadata.addresses)
 
     def address(self, node: int) -> str:
-        """Return where a broker is, "host:port", or "" if that is not known."""
+        """Return the address of a broker ("host:port"), "" if it is not known."""
         host, port = self.metadata.addresses.get(node, ("", 0))
         return f"{host}:{port}" if host else ""
 
     def learn(self, node: int, host: str, port: int) -> None:
-        """Note where a broker is, if that is not known."""
+        """Store the address of a broker unless it is known."""
         self.metadata.addresses.setdefault(node, (host, port))
 
     def drop(self, node: int, channel: str) -> None:
-        """Close a connection: somebody gave up waiting, and the broker answers one request at a time."""
+        """Close a connection whose request was cancelled, because it would delay later requests."""
         connection = self._connections.pop((node, channel), None)
         if connection is not None:
             connection.close()
@@ -155,14 +155,14 @@ class Connections:
                 if was_reachable:
                     _logger.warning("%s", error)
             except Exception:
-                # Without metadata no new leader would ever be found.
+                # Continue, because new leaders are found only through metadata.
                 _logger.exception("Metadata of Kafka could not be refreshed; trying again")
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
     async def refresh(
         self, *, wait_for_others: bool = False, ask_others: bool = False
     ) -> list[ClusterMetadata]:
-        """Ask several brokers for metadata, as `MetadataCache.refresh`."""
+        """Refresh the metadata; see `MetadataCache.refresh`."""
         return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
     async def _ask_metadata(self, node: int) -> ClusterMetadata:
@@ -198,9 +198,9 @@ class Connections:
     # Requests.
 
     async def send_to_any(self, request: Any) -> Any:
-        """Send a request to the brokers in turn until one answers. Raises LogUnavailable if none does."""
+        """Send a request to one broker after the other until one answers. Raises LogUnavailable."""
         error: NoResponse = NoResponse("no broker is known", sent=False)
-        # A broker that answers comes first: one that hangs costs the time of a request.
+        # The last broker that answered is first, because each silent broker costs a request timeout.
         for node in self.metadata.nodes_best_first():
             try:
                 answer = await self.send(node, METADATA_CHANNEL, request)
@@ -212,7 +212,7 @@ class Connections:
         raise LogUnavailable(str(error)) from error
 
     async def send(self, node: int, channel: str, request: Any) -> Any:
-        """Send a request on a lane of a broker and return the response. Raises NoResponse and Unsupported."""
+        """Send a request to a broker; return the response. Raises NoResponse and UnsupportedApi."""
         connection = await self._connection(node, channel)
         try:
             answer = connection.send(request)
@@ -223,7 +223,7 @@ class Connections:
         try:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
-            # The answer would come to nobody's question after this.
+            # A late response would match no request on this connection.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {_error_text(error)}", sent=True) from error
@@ -256,12 +256,12 @@ class Connections:
         patience_s = self._bootstrap_timeout_s.get(channel)
         if patience_s is None:
             return await create_conn(host, port, **self._connect_options)
-        # To connect takes no longer on a lane whose answers do.
+        # The longer timeout of a channel does not apply to connecting.
         async with asyncio.timeout(self._request_timeout_s):
             options = self._connect_options | {"request_timeout_ms": round(patience_s * 1000)}
             return await create_conn(host, port, **options)
 
 
 def _error_text(error: BaseException) -> str:
-    """Return what an error says, or its name if that is nothing."""
+    """Return the message of an error, or the name of its class if the message is empty."""
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
-"""Send requests of our generated schemas on a connection of aiokafka, which has no classes for them.
+"""Send requests of this project's generated schemas on aiokafka connections, which have no classes for them.
 
-A connection needs four things of a request: the choice of a version, the header, the bytes, and how to decode
-the response.  All versions that are used here have tagged fields (KIP-482).
+A connection requires four functions of a request: choose the version, return the header, encode the request,
+and decode the response. All versions that are used here have tagged fields (KIP-482).
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from aiokafka.protocol.api import RequestHeader_v2, ResponseHeader_v1
 
 
 class GeneratedRequest:
-    """A request in one version: a module of `protocol.messages`, and a message of it."""
+    """A request in one version: a module of `protocol.messages` and one of its messages."""
 
     def __init__(self, module: ModuleType, message: Any, version: int | None = None) -> None:
-        """Prepare a request in the newest version of the schema, or in `version`."""
+        """Prepare a request in `version`, by default the newest version of the schema."""
         self._module: Any = module
         self.message = message
         self.API_KEY: int = self._module.API_KEY
         self.API_VERSION: int = self._module.MAX_VERSION if version is None else version
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> "GeneratedRequest":
-        """Return the request if a broker has its version. Raises IncompatibleBrokerVersion."""
+        """Return the request if a broker supports its version. Raises IncompatibleBrokerVersion."""
         lowest, highest = versions.get(self.API_KEY, (0, -1))
         if not lowest <= self.API_VERSION <= highest:
             raise IncompatibleBrokerVersion(
@@ -34,7 +34,7 @@ class GeneratedRequest:
         return self
 
     def build_request_header(self, correlation_id: int, client_id: str) -> RequestHeader_v2:
-        """Return the header in front of the request."""
+        """Return the request header."""
         return RequestHeader_v2(self, correlation_id=correlation_id, client_id=client_id)
 
     def encode(self) -> bytes:
@@ -44,14 +44,14 @@ class GeneratedRequest:
 
     @staticmethod
     def parse_response_header(response: BytesIO) -> ResponseHeader_v1:
-        """Read the header of the response."""
+        """Decode the response header."""
         return ResponseHeader_v1.decode(response)
 
     @property
     def RESPONSE_TYPE(self) -> "GeneratedRequest":
-        """Return what decodes the response: the request itself."""
+        """Return the decoder of the response: the request itself."""
         return self
 
     def decode(self, response: BytesIO) -> Any:
-        """Decode a response from behind its header. Raises DecodeError."""
+        """Decode a response after its header. Raises DecodeError."""
         return self._module.decode_response(response.getvalue(), response.tell(), self.API_VERSION)

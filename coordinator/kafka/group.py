@@ -1,7 +1,7 @@
-"""Membership of a Kafka group, request by request (the classic group protocol), in plain values.
+"""Membership in a Kafka group (classic protocol), one method per request, in plain values.
 
-The seam to the client library, and to its fake.  A link keeps no state of the membership; who is a member,
-and of which generation, is the caller's to know.
+This interface has a real and a fake implementation. A client stores no state of the membership; the caller
+keeps the member id and the generation.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ class CoordinatorLookup(NamedTuple):
 
 
 class JoinResult(NamedTuple):
-    """The answer to a join. The group's leader, and nobody else, is told the members and their metadata."""
+    """The response to a join. Only the leader of the group receives the members and their metadata."""
 
     error_code: int
     generation: int = -1
@@ -32,57 +32,59 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a sync: what the group's leader assigned to this member."""
+    """The response to a sync: this member's assignment by the leader of the group."""
 
     error_code: int
     assignment: bytes = b""
 
 
 class DescribedMember(NamedTuple):
-    """What the coordinator of the group stores of one member."""
+    """A member as the group coordinator stores it."""
 
     metadata: bytes
     assignment: bytes
 
 
 class Described(NamedTuple):
-    """The members of the group; none unless the group is stable."""
+    """The members of the group; empty unless the group is stable."""
 
     error_code: int
     members: Sequence[DescribedMember] = ()
 
 
 class MetadataSnapshot(NamedTuple):
-    """Which broker leads which state partition, and of the probed brokers the reason why one is silent."""
+    """The leader of each state partition, and the error of each probed broker that did not answer."""
 
     leaders: Mapping[int, int]
     silent: Mapping[int, str]
 
 
 class GroupClient(Protocol):
-    """One process's way to the coordinator of one group.  Raises LogError where no broker answers.
+    """The requests of one process to the coordinator of one group. Raises LogError if no broker answers.
 
-    A join may take as long as a rebalance does; other requests go on meanwhile. A cancelled request leaves
-    nothing behind that a later one would wait for.  `instance_id` is Kafka's group.instance.id, "" for a
-    member without one.
+    A join may take as long as a rebalance; other requests do not wait for it. A cancelled request does not
+    delay later ones. `instance_id` is Kafka's group.instance.id, "" for a member without one.
     """
 
     async def find_coordinator(self) -> CoordinatorLookup:
-        """Ask the cluster, at last the bootstrap servers, which broker coordinates the group."""
+        """Ask brokers, or else the bootstrap servers, which broker coordinates the group."""
         ...
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
-        """Join the next generation; an empty member id asks for one, or for the place of the instance id."""
+        """Join the next generation.
+
+        With an empty member id, Kafka assigns one; with an instance id, the member replaces the previous one.
+        """
         ...
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> SyncResult:
-        """Give, as the leader, every member's assignment (others give none); get one's own."""
+        """Send, as the leader, the assignments of all members; return this member's assignment."""
         ...
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
-        """Say that the member lives; return Kafka's error code."""
+        """Send a heartbeat; return Kafka's error code."""
         ...
 
     async def leave(self, node: int, member_id: str) -> int:
@@ -94,15 +96,15 @@ class GroupClient(Protocol):
         ...
 
     async def leaders(self) -> Mapping[int, int]:
-        """Return which broker leads which state partition, as far as is known. Raises nothing."""
+        """Return the leader of each state partition, as far as is known. Never raises."""
         ...
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
     ) -> MetadataSnapshot | None:
-        """Ask a broker who leads what, and then the brokers that `choose` returns for a sign of life.
+        """Get the partition leaders from a broker, then probe the brokers that `choose` returns.
 
-        Returns None if no broker answers. Raises nothing.
+        Returns None if no broker answers. Never raises.
         """
         ...
 

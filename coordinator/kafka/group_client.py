@@ -1,4 +1,4 @@
-"""The way to the coordinator of a Kafka group, through aiokafka's requests of the group protocol."""
+"""Send requests of the group protocol to the coordinator of a Kafka group through aiokafka."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -32,20 +32,23 @@ from protocol.errors import ErrorCode
 from protocol.messages import heartbeat as heartbeat_api
 
 _GROUP_KEY = 0
-# Where the leaders are is a preference; planning does not wait long for it.
+# The location of leaders is only a preference, so planning does not wait longer for it.
 _LEADERS_WITHIN_S = 1.0
 
-# A broker holds a join, and everything behind it, until the others have joined.
+# A broker delays a join, and later requests on the connection, until the other members have joined.
 _JOIN_CHANNEL = "join"
 _HEARTBEAT_CHANNEL = "heartbeat"
 _PROBE_CHANNEL = "look"
 _DESCRIBE_LANE = "describe"
-# A join may take the rebalance timeout and, as with Kafka's own clients, this much more.
+# Added to the rebalance timeout for a join, as in Kafka's own clients.
 _JOIN_MARGIN_S = 5.0
 
 
 class KafkaGroupClient:
-    """A `GroupClient` behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+    """A `GroupClient` that finds the cluster through bootstrap servers. Used on one event loop.
+
+    `bootstrap_servers` is "host:port,host:port".
+    """
 
     def __init__(
         self,
@@ -61,8 +64,8 @@ class KafkaGroupClient:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        A broker that does not answer within `request_timeout_s` is left for another, so it should be a small
-        part of the session timeout.
+        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this should be
+        a small part of the session timeout.
         """
         self._group_id = group_id
         self._session_timeout_ms = round(session_timeout_s * 1000)
@@ -78,7 +81,7 @@ class KafkaGroupClient:
         )
 
     async def find_coordinator(self) -> CoordinatorLookup:
-        """Find the coordinator, by way of brokers that metadata knows now."""
+        """Find the coordinator through brokers of refreshed metadata."""
         await self._connections.refresh(ask_others=True)
         found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:
@@ -101,7 +104,7 @@ class KafkaGroupClient:
         except asyncio.CancelledError:
             self._connections.drop(node, _JOIN_CHANNEL)
             raise
-        # Between them, newer versions put the member's instance id: it says nothing to the leader.
+        # Newer versions put the member's instance id in between; the leader does not need it.
         members = {member: metadata for member, *_, metadata in answer.members}
         return JoinResult(
             answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members
@@ -115,7 +118,7 @@ class KafkaGroupClient:
         assignments: Mapping[str, bytes],
         instance_id: str = "",
     ) -> SyncResult:
-        """Give and get assignments."""
+        """Send the assignments of all members; return this member's assignment."""
         request = SyncGroupRequest(
             self._group_id, generation, member_id, instance_id or None, list(assignments.items())
         )
@@ -127,7 +130,7 @@ class KafkaGroupClient:
         return SyncResult(answer.error_code, answer.member_assignment or b"")
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
-        """Say that the member lives."""
+        """Send a heartbeat; return Kafka's error code."""
         request = (
             _static_heartbeat(self._group_id, generation, member_id, instance_id)
             if instance_id
@@ -138,7 +141,7 @@ class KafkaGroupClient:
         return code
 
     async def leave(self, node: int, member_id: str) -> int:
-        """Leave the group."""
+        """Leave the group; return Kafka's error code."""
         request = LeaveGroupRequest(self._group_id, member_id)
         answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
         code: int = answer.error_code
@@ -153,7 +156,7 @@ class KafkaGroupClient:
         return Described(ErrorCode.NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
 
     async def leaders(self) -> Mapping[int, int]:
-        """Return who leads what, asked anew if that is quick."""
+        """Return the partition leaders, refreshed if that takes at most a second."""
         try:
             async with asyncio.timeout(_LEADERS_WITHIN_S):
                 await self._connections.refresh()
@@ -164,7 +167,10 @@ class KafkaGroupClient:
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
     ) -> MetadataSnapshot | None:
-        """Return the leaders, and which of the chosen are silent; a broker that Kafka misses is not."""
+        """Return the partition leaders, and the chosen brokers that do not answer.
+
+        Brokers that are not in the metadata are not probed.
+        """
         try:
             await self._connections.refresh()
         except LogError:
@@ -179,7 +185,7 @@ class KafkaGroupClient:
         return {partition: known.leader for partition, known in partitions.items()}
 
     async def _probe_node(self, node: int) -> str:
-        """Ask a broker for something small; return why it did not answer in time, "" if it did."""
+        """Send a small request to a broker; return why no response came in time, "" if one did."""
         try:
             async with asyncio.timeout(self._request_timeout_s):
                 await self._connections.send(
@@ -201,6 +207,6 @@ class KafkaGroupClient:
 def _static_heartbeat(
     group_id: str, generation: int, member_id: str, group_instance_id: str
 ) -> GeneratedRequest:
-    """Return the heartbeat of a member with group.instance.id, which fails if it was replaced (KIP-345)."""
+    """Return the heartbeat of a static member; Kafka rejects it if the member was replaced (KIP-345)."""
     message = heartbeat_api.HeartbeatRequest(group_id, generation, member_id, group_instance_id)
     return GeneratedRequest(heartbeat_api, message)

@@ -10,12 +10,12 @@ NO_NODE = -1
 NO_LEADER_EPOCH = -1
 NO_TOPIC_ID = bytes(16)
 
-# The topic id is decided by this many brokers: those that answered last.
+# The latest reports of this many brokers determine the topic id.
 _REPORTS_MAX = 3
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as a broker reports it. A broker below Kafka 3.1 reports no leader epoch here."""
+    """A partition as a broker reports it, without a leader epoch if the broker is below Kafka 3.1."""
 
     partition: int
     leader: int
@@ -24,7 +24,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker reports it. A broker below Kafka 3.1 reports no topic id here."""
+    """A topic as a broker reports it, without a topic id if the broker is below Kafka 3.1."""
 
     error_code: int
     name: str | None
@@ -33,7 +33,7 @@ class TopicMetadata(NamedTuple):
 
 
 class ClusterMetadata(NamedTuple):
-    """The response of one broker: the addresses of all brokers, and the topics that were asked for."""
+    """The response of one broker: the addresses of all brokers, and the requested topics."""
 
     cluster_id: str
     brokers: Mapping[int, tuple[str, int]]
@@ -43,9 +43,9 @@ class ClusterMetadata(NamedTuple):
 class NewestTopic:
     """One topic as several brokers report it.
 
-    A broker that is cut off from the controller goes on to report old metadata.  Of each partition the newest
-    leader epoch counts, whichever broker reported it (KIP-320).  Topic ids have no order (KIP-516): the id
-    that most of the last few brokers report counts, until `pin` decides for one.
+    A broker that is disconnected from the controller continues to report old metadata. For each partition,
+    the report with the newest leader epoch is used (KIP-320). Topic ids have no order (KIP-516). Therefore,
+    the id that most of the last few brokers report is used, until `pin` fixes it.
     """
 
     def __init__(self) -> None:
@@ -55,34 +55,34 @@ class NewestTopic:
 
     @property
     def topic_id(self) -> bytes:
-        """Return the topic id that counts, NO_TOPIC_ID if no broker reported one."""
+        """Return the current topic id, NO_TOPIC_ID if no broker reported one."""
         return self._most_reported_id() if self._pinned_id is None else self._pinned_id
 
     @property
     def pinned_id(self) -> bytes | None:
-        """Return the topic id that was pinned, None if none was."""
+        """Return the pinned topic id, None if none is pinned."""
         return self._pinned_id
 
     @property
     def partitions(self) -> Mapping[int, PartitionMetadata]:
-        """Return the partitions of the topic with this id, by number."""
+        """Return the partitions of the topic with the current id, by number."""
         return self._partitions.get(self.topic_id, {})
 
     def pin(self) -> bytes:
-        """Decide for the topic id that counts now, and return it. Another topic of the name is not used."""
+        """Pin the current topic id and return it. Another topic with the same name is not used."""
         if self.topic_id != NO_TOPIC_ID:
             self._pinned_id = self.topic_id
         return self.topic_id
 
     def new_topic_id(self) -> bytes | None:
-        """Return the id that most brokers report instead of the pinned one, None if they do not."""
+        """Return the id that most brokers report if it differs from the pinned one, else None."""
         reported = self._most_reported_id()
         return reported if self._pinned_id not in (None, reported) and reported != NO_TOPIC_ID else None
 
     def update(self, node: int, topic: TopicMetadata) -> bool:
-        """Take what a broker reports; return False if another broker has reported something newer."""
+        """Store a broker's report; return False if another broker has reported newer metadata."""
         for answered in (node, NO_NODE):
-            # The report of a bootstrap server counts until a broker is asked by its node id.
+            # The report of a bootstrap server is used only until a broker is asked by its node id.
             self._reported_ids.pop(answered, None)
         self._reported_ids[node] = topic.topic_id
         while len(self._reported_ids) > _REPORTS_MAX:
@@ -100,7 +100,7 @@ class NewestTopic:
         return is_newest
 
     def _most_reported_id(self) -> bytes:
-        """Return the topic id that most brokers report; of several the pinned one, or that reported last."""
+        """Return the id in most reports; of equally frequent ids, the pinned or the latest one."""
         counts = Counter(topic_id for topic_id in self._reported_ids.values() if topic_id != NO_TOPIC_ID)
         if not counts:
             return NO_TOPIC_ID
@@ -109,7 +109,7 @@ class NewestTopic:
 
 
 def topic_error_code(reported: Sequence[ClusterMetadata], name: str) -> int:
-    """Return NONE if a broker knows the topic, else UNKNOWN_TOPIC_OR_PARTITION or what a broker answered."""
+    """Return NONE if a broker has the topic, else a broker's error or UNKNOWN_TOPIC_OR_PARTITION."""
     codes = [topic.error_code for metadata in reported for topic in metadata.topics if topic.name == name]
     if ErrorCode.NONE in codes:
         return ErrorCode.NONE

@@ -1,9 +1,9 @@
-"""Ask several brokers for metadata, and keep the newest answer.
+"""Request metadata from several brokers, and keep the newest response.
 
-A broker that is cut off from the controller answers at once, with old leaders.  If it were asked alone, its
-answers would hide the new leaders for ever.  So each refresh asks several brokers.  A refresh that follows an
-error asks others than the last one.  The first answer ends a refresh, because a silent broker must not delay
-it; later answers count, too.
+A broker that is disconnected from the controller answers at once, with old leaders. If only this broker were
+asked, the new leaders would never be found. Therefore, each refresh asks several brokers. A refresh after an
+error asks other brokers than the last refresh. A refresh ends at the first response, because a silent broker
+must not delay it. Later responses are also used.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ from protocol.state_records import topic_id_text
 _logger = logging.getLogger(__name__)
 
 BROKERS_ASKED = 3
-# If none of these answers within this time, others are asked in addition.
+# If none of these brokers answers within this time, further brokers are asked.
 _FIRST_ANSWER_S = 1.0
-# How long a refresh that wants several answers waits for the others after the first one.
+# How long a refresh that requires several responses waits for further ones after the first.
 _LATER_ANSWERS_S = 1.0
 
 
 class MetadataCache:
     """The metadata of a cluster and of one topic, as several brokers report it. Used on one event loop.
 
-    `addresses` has the brokers by node. `unreachable_reason` says why no broker answered, if none did.
+    `addresses` maps node ids to addresses. `unreachable_reason` is the reason while no broker answers, else
+    None.
     """
 
     def __init__(
@@ -47,12 +48,12 @@ class MetadataCache:
         self.unreachable_reason: str | None = None
         self._recreation_is_logged = False
         self._last_responder = NO_NODE
-        # The place of the first broker to ask. Each process begins elsewhere, to spread the requests.
+        # The index of the first broker to ask; random, so that processes spread their requests.
         self._first = random.randrange(1 << 16)
         self._asking: dict[int, asyncio.Task[ClusterMetadata | None]] = {}
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel the requests in flight."""
         asking = list(self._asking.values())
         for task in asking:
             task.cancel()
@@ -61,12 +62,12 @@ class MetadataCache:
         await asyncio.sleep(0)
 
     def leader(self, partition: int) -> int:
-        """Return the leader of a partition of the topic by the newest leader epoch, NO_NODE if unknown."""
+        """Return the leader of a partition with the newest leader epoch, NO_NODE if unknown."""
         known = self.topic.partitions.get(partition)
         return NO_NODE if known is None else known.leader
 
     def recreated_reason(self) -> str | None:
-        """Return why the topic cannot be used, if it was deleted and created again since it was pinned."""
+        """Return why the topic cannot be used if it was deleted and created again, else None."""
         new_topic_id = self.topic.new_topic_id()
         if new_topic_id is None:
             return None
@@ -77,21 +78,21 @@ class MetadataCache:
         )
 
     def nodes_best_first(self) -> list[int]:
-        """Return the brokers; first the one that answered last, if its metadata was the newest."""
+        """Return all brokers; the last one that answered is first if its metadata was the newest."""
         return sorted(self.addresses, key=lambda node: node != self._last_responder)
 
     def note_response(self, node: int) -> None:
-        """Note that a broker answers requests."""
+        """Note that a broker answered a request."""
         self._last_responder = node
 
     async def refresh(
         self, *, wait_for_others: bool = False, ask_others: bool = False
     ) -> list[ClusterMetadata]:
-        """Ask several brokers, and the bootstrap servers if no broker answers; return the first answers.
+        """Ask several brokers, or the bootstrap servers if no broker answers; return the first responses.
 
-        With `wait_for_others` it also waits for the later answers, but not long; with `ask_others` it does
-        not begin with the same brokers as the last time.  Raises LogUnavailable if none answers, LogRefused
-        if a bootstrap server does not let us in.
+        With `wait_for_others`, it also waits a short time for later responses. With `ask_others`, it starts
+        with other brokers than the last refresh. Raises LogUnavailable if no server answers, LogRefused if a
+        bootstrap server rejects this client.
         """
         self._first += BROKERS_ASKED if ask_others else 0
         nodes = self._nodes_to_ask()
@@ -112,13 +113,13 @@ class MetadataCache:
         return [metadata]
 
     def _nodes_to_ask(self) -> list[int]:
-        """Return all brokers in the order in which they are asked now."""
+        """Return all brokers in the order of this refresh."""
         nodes = sorted(self.addresses)
         first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]
 
     def _begin(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":
-        """Ask a broker, unless it was asked and has not answered yet."""
+        """Start a request to a broker, or return the request in flight."""
         task = self._asking.get(node)
         if task is None:
             task = self._asking[node] = asyncio.create_task(self._inquire(node))
@@ -134,7 +135,7 @@ class MetadataCache:
         return metadata
 
     def _take(self, node: int, metadata: ClusterMetadata) -> None:
-        """Take what a broker reports, except where another broker has reported something newer."""
+        """Store a broker's report, unless another broker has reported newer metadata."""
         is_newest = True
         for topic in metadata.topics:
             if topic.name == self._topic_name and topic.error_code == ErrorCode.NONE:
@@ -155,7 +156,7 @@ class MetadataCache:
 async def _first_answer(
     asked: "Iterable[asyncio.Task[ClusterMetadata | None]]", timeout_s: float | None
 ) -> bool:
-    """Wait until a broker has answered; return False if none does, or none within the time."""
+    """Wait for the first response; return False if no broker answers within the timeout."""
     waiting = set(asked)
     try:
         async with asyncio.timeout(timeout_s):

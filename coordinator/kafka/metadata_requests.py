@@ -1,4 +1,4 @@
-"""Metadata requests: with topic ids and leader epochs (KIP-516, KIP-320), and without for old brokers."""
+"""Metadata requests: with topic ids and leader epochs (KIP-516, KIP-320), or without for old brokers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,14 +18,14 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse, Reques
 
 
 def metadata_request(names: Iterable[str] = (), topic_ids: Iterable[bytes] = ()) -> GeneratedRequest:
-    """Ask for the brokers, and for topics by name and by topic id. Never creates a topic."""
+    """Return a request for the brokers, and for topics by name and topic id. Never creates a topic."""
     topics = [RequestedTopic(NO_TOPIC_ID, name) for name in names]
     topics += [RequestedTopic(topic_id, None) for topic_id in topic_ids]
     return GeneratedRequest(metadata_api, MetadataRequest(topics, False, False))
 
 
 def old_metadata_request(names: Iterable[str]) -> Any:
-    """Ask a broker below Kafka 3.1, which reports neither topic ids nor leader epochs."""
+    """Return a request for brokers below Kafka 3.1, which report no topic ids and leader epochs."""
     return OldMetadataRequest(list(names), allow_auto_topic_creation=False)
 
 

@@ -1,7 +1,7 @@
 """Requests about share groups, in the versions of Kafka 4.1 to 4.4.
 
-Most of them go to the broker that coordinates the group, which FindCoordinator tells for many groups at once
-since version 4 (KIP-699).
+Most of these requests go to the group's coordinator. Since version 4, FindCoordinator returns the
+coordinators of many groups at once (KIP-699).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,30 +20,30 @@ _FIND_COORDINATOR_VERSION = 4
 
 
 def list_share_groups() -> GeneratedRequest:
-    """Ask a broker for the share groups that it coordinates."""
+    """Return a request for the share groups that a broker coordinates."""
     return GeneratedRequest(list_api, list_api.ListGroupsRequest([], [_SHARE]))
 
 
 def describe_offsets(groups: Sequence[str]) -> GeneratedRequest:
-    """Ask for the start offsets that groups have, of all their topics."""
+    """Return a request for the start offsets of groups in all their topics."""
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
 def find_coordinators(groups: Sequence[str]) -> GeneratedRequest:
-    """Ask any broker for the coordinators of groups."""
+    """Return a request to any broker for the coordinators of groups."""
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
 def describe(groups: Sequence[str]) -> GeneratedRequest:
-    """Ask a coordinator for its groups and their members."""
+    """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
 def alter_offsets(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
-    """Set start offsets, by topic name and partition."""
+    """Return a request that sets start offsets, by topic name and partition."""
     topics = [
         alter_api.RequestedTopic(
             topic,
@@ -55,6 +55,6 @@ def alter_offsets(group: str, offsets: Mapping[str, Mapping[int, int]]) -> Gener
 
 
 def delete_offsets(group: str, topics: Sequence[str]) -> GeneratedRequest:
-    """Delete all that a group has of some topics."""
+    """Return a request that deletes all offsets of a group in some topics."""
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))

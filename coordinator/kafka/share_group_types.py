@@ -1,4 +1,4 @@
-"""What a cluster says of share groups and their topics, in plain values: the seam to the client library."""
+"""Plain values for share groups and their topics, without types of the client library."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,12 @@ from protocol.errors import ErrorCode
 
 NO_GROUP_EPOCH = -1
 
-# What GroupDescription.state is while a group has no members.
+# `GroupDescription.state` of a group without members.
 EMPTY = "Empty"
 
 
 class GroupOffset(NamedTuple):
-    """A share-partition that its group takes for initialised; start offset -1: nobody has read it yet."""
+    """A share-partition that its group has initialised; the start offset is -1 if nothing was read yet."""
 
     group_id: str
     topic_id: bytes
@@ -20,10 +20,10 @@ class GroupOffset(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A share group as its coordinator knows it, if the error code is 0.
+    """A share group as its coordinator describes it, if the error code is 0.
 
-    With GROUP_ID_NOT_FOUND there is no share group of that name: its coordinator says so.  The group epoch
-    grows whenever a member comes, goes or subscribes to something else.
+    With GROUP_ID_NOT_FOUND, no share group has this name. The group epoch increases when a member joins,
+    leaves or changes its subscription.
     """
 
     error_code: int
@@ -35,22 +35,22 @@ class GroupDescription(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is such a group, and it has no members."""
+        """Return whether the group exists and has no members."""
         return self.error_code == ErrorCode.NONE and self.state == EMPTY and self.members == 0
 
 
 class ChangeResult(NamedTuple):
-    """What a coordinator says to a change: 0, or Kafka's error code and its words."""
+    """A coordinator's result for a change: 0 or Kafka's error code, and the error message."""
 
     error_code: int
     error_message: str = ""
 
 
 class ResolvedTopicIds(NamedTuple):
-    """What all brokers of a cluster said of some topic ids.
+    """The result of asking all brokers of a cluster for some topic ids.
 
-    `names` has those that a broker knows, `missing` those that every broker says there is no topic of. An id
-    that is in neither may be there: a broker did not answer, or we may not see it.
+    `names` has the ids that a broker knows, `missing` those that no broker knows. An id in neither may exist:
+    a broker did not answer, or this client may not describe the topic.
     """
 
     cluster_id: str

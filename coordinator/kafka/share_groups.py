@@ -1,7 +1,7 @@
-"""Share groups as the group coordinators of a cluster know them: members, offsets, and how to be rid of them.
+"""Describe and change share groups through Kafka's group coordinators: members, offsets, deletion.
 
-ListGroups and DescribeShareGroupOffsets are asked of every broker: each answers for the groups that it
-coordinates.  Everything else is asked of the coordinator of the group.
+ListGroups and DescribeShareGroupOffsets go to every broker; each answers for the groups that it coordinates.
+All other requests go to the coordinator of the group.
 """
 
 import asyncio
@@ -28,21 +28,21 @@ __all__ = [
     "ShareGroups",
 ]
 
-# Groups that are asked about in one request.
+# Groups per request.
 _GROUPS_MAX = 200
 
-# How often a coordinator is looked for, and how long in between: a coordinator that moves takes seconds.
+# Attempts to reach a coordinator, and the first pause between them. A coordinator moves within seconds.
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
-# Changes do not keep others from being looked at.
+# Changes have a separate channel, so that they do not delay queries.
 _CHANGE_CHANNEL = "changes"
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
-# Of what an answer does not mention.
+# The result if the response does not mention an item.
 _UNANSWERED = ChangeResult(-1, "Kafka's coordinator did not say what became of it")
 
-# Ours, for a group that has something.
+# An internal code, not one of Kafka's: the group has offsets.
 _NOT_BARE = -1
 _MOVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -52,7 +52,10 @@ _MOVED = (
 
 
 class ShareGroups:
-    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+    """Describes and changes the share groups of a cluster. Made and used on one event loop.
+
+    `bootstrap_servers` is "host:port,host:port".
+    """
 
     def __init__(
         self,
@@ -65,8 +68,8 @@ class ShareGroups:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        A change is answered when the share coordinator has made it, which brokers try several times: it has a
-        time of its own, by default that of Kafka's admin client.
+        Brokers answer a change after the share coordinator has made it, which may take several attempts.
+        Therefore, changes have a longer timeout, by default that of Kafka's admin client.
         """
         self._connections = Connections(
             bootstrap_servers,
@@ -78,10 +81,10 @@ class ShareGroups:
         )
         self._coordinators: dict[str, int] = {}
 
-    # Look.
+    # Queries.
 
     async def names(self) -> set[str]:
-        """Return all share groups. Raises LogUnavailable if a broker does not answer, and Unsupported."""
+        """Return all share groups. Raises LogUnavailable if a broker does not answer, and UnsupportedApi."""
         found: set[str] = set()
         for response in await self._send_to_all_brokers(requests.list_share_groups()):
             if response.error_code != ErrorCode.NONE:
@@ -90,9 +93,9 @@ class ShareGroups:
         return found
 
     async def offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
-        """Return the share-partitions that these groups take for initialised.
+        """Return the share-partitions that these groups have initialised.
 
-        Those of which the coordinator answered with an error are left out.  Raises as `names`.
+        Groups and share-partitions with an error are omitted. Raises like `names`.
         """
         found: list[GroupOffset] = []
         names = sorted(groups)
@@ -113,9 +116,10 @@ class ShareGroups:
         return found
 
     async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
-        """Return those of which the coordinator says, without any error, that they have nothing.
+        """Return the groups without any offsets, according to their coordinators.
 
-        What we may not see (ACLs: DESCRIBE on the topic) it leaves out.  Raises as `describe_groups`.
+        Groups with an error are not returned. Coordinators do not report topics that this client may not
+        describe (ACL). Raises like `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, ChangeResult]:
@@ -130,11 +134,11 @@ class ShareGroups:
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
-        """Return what the coordinator of each of these groups says of it, in ShareGroupDescribe.
+        """Return the description of each group by its coordinator (ShareGroupDescribe).
 
-        Of a group whose coordinator cannot be found or does not answer, the description has the error code
-        COORDINATOR_NOT_AVAILABLE; nothing is known of it then.  Raises LogUnavailable if no broker answers,
-        and Unsupported below Kafka 4.1.
+        If the coordinator cannot be found or does not answer, the error code is COORDINATOR_NOT_AVAILABLE and
+        the other fields have no meaning. Raises LogUnavailable if no broker answers, and UnsupportedApi below
+        Kafka 4.1.
         """
 
         def described(response: Any) -> dict[str, GroupDescription]:
@@ -146,15 +150,15 @@ class ShareGroups:
             for group, answer in answers.items()
         }
 
-    # Change.
+    # Changes.
 
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
-        """Delete all that a group has of these topics, by name, in DeleteShareGroupOffsets.
+        """Delete all offsets of a group in these topics (DeleteShareGroupOffsets); return results by name.
 
-        Kafka's coordinator has the state deleted first, by the share coordinator, and then its own metadata.
-        It refuses with NON_EMPTY_GROUP while the group has members.  If the group itself is deleted between
-        the two, the answer mentions no topic (Kafka's GroupMetadataManager): GROUP_ID_NOT_FOUND for each.
-        Raises as `describe_groups`.
+        The group coordinator first has the state deleted by the share coordinator, and then deletes its own
+        metadata. It refuses with NON_EMPTY_GROUP while the group has members. If the group itself is deleted
+        in between, the response mentions no topic (Kafka's GroupMetadataManager). Then each result is
+        GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
@@ -178,10 +182,11 @@ class ShareGroups:
     async def alter_offsets(
         self, group: str, offsets: Mapping[str, Mapping[int, int]]
     ) -> dict[str, dict[int, ChangeResult]]:
-        """Set start offsets of a group, by topic name and partition, in AlterShareGroupOffsets.
+        """Set start offsets of a group, by topic name and partition (AlterShareGroupOffsets).
 
-        Kafka's coordinator refuses with NON_EMPTY_GROUP while the group has members. That of Kafka 4.1 says
-        nothing and does nothing; the error code is then UNKNOWN_SERVER_ERROR.  Raises as `describe_groups`.
+        The group coordinator refuses with NON_EMPTY_GROUP while the group has members. In Kafka 4.1 it then
+        returns no results and changes nothing; each result is UNKNOWN_SERVER_ERROR. Raises like
+        `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, Any]:
@@ -211,10 +216,10 @@ class ShareGroups:
         }
 
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
-        """Delete groups with all that they have, in DeleteGroups.
+        """Delete groups with all their offsets and state (DeleteGroups).
 
-        Kafka's coordinator refuses with NON_EMPTY_GROUP while a group has members, and deletes a group of
-        whatever type.  Raises as `describe_groups`.
+        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. It deletes groups of any
+        type. Raises like `describe_groups`.
         """
 
         def outcomes(response: Any) -> dict[str, ChangeResult]:
@@ -226,11 +231,11 @@ class ShareGroups:
         """Close all connections."""
         await self._connections.close()
 
-    # Ask.
+    # Requests.
 
     async def _send_to_all_brokers(self, request: Any) -> list[Any]:
         try:
-            # One that was taken out of the cluster would never answer.
+            # A broker that was removed from the cluster would never answer.
             await self._connections.refresh()
             return [
                 await self._connections.send(node, METADATA_CHANNEL, request)
@@ -246,10 +251,10 @@ class ShareGroups:
         answers_in: Callable[[Any], dict[str, Any]],
         channel: str = METADATA_CHANNEL,
     ) -> dict[str, Any]:
-        """Ask the coordinator of each group until it is found and answers, or attempts run out.
+        """Send requests to the coordinator of each group, until it answers or the attempts run out.
 
-        What has an error code for an answer comes as `ChangeResult` or as the type that has one.  A change
-        that may be under way is not asked for again.
+        An error is a `ChangeResult`, or a `GroupDescription` with an error code. A change that may be in
+        progress is not sent again.
         """
         waiting = sorted(set(groups))
         answers: dict[str, Any] = dict.fromkeys(
@@ -265,7 +270,7 @@ class ShareGroups:
             doubtful: set[str] = set()
             for node, asked in await self._group_by_coordinator(waiting, answers):
                 if node in silent:
-                    # One that hangs costs the time of a request, not of as many as it has groups for.
+                    # A silent coordinator costs one request timeout, not one for each of its requests.
                     answers |= dict.fromkeys(asked, silent[node])
                     continue
                 try:
@@ -287,7 +292,10 @@ class ShareGroups:
     async def _group_by_coordinator(
         self, groups: Sequence[str], answers: dict[str, Any]
     ) -> list[tuple[int, list[str]]]:
-        """Sort groups by the broker that coordinates them; one that is not found has that for its answer."""
+        """Return groups by coordinator, in portions for one request.
+
+        If a coordinator is not found, the error is stored in `answers`.
+        """
         unknown = [group for group in groups if group not in self._coordinators]
         if unknown and not self._connections.nodes():
             await self._connections.refresh()

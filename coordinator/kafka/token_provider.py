@@ -1,4 +1,4 @@
-"""The token for OAUTHBEARER, for the client library."""
+"""Provide aiokafka with the token for OAUTHBEARER."""
 
 import asyncio
 from pathlib import Path
@@ -9,13 +9,13 @@ from coordinator.errors import LogUnavailable
 
 
 class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """A token that somebody keeps fresh in a file; it is read at each login."""
+    """A token in a file that another program keeps valid; the file is read at each login."""
 
     def __init__(self, file: str) -> None:
         self._file = Path(file)
 
     async def token(self) -> str:
-        """Return the token. Raises LogUnavailable if the file cannot be read: it may be there later."""
+        """Return the token. Raises LogUnavailable if the file cannot be read, because it may appear later."""
         try:
             return (await asyncio.to_thread(self._file.read_text, "utf-8")).strip()
         except (OSError, UnicodeDecodeError) as error:

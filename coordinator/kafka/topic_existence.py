@@ -9,9 +9,9 @@ from protocol.errors import ErrorCode
 
 
 class TopicExistence:
-    """Asks the cluster behind bootstrap servers, "host:port,host:port", about one topic.
+    """Checks whether one topic exists in the cluster at bootstrap servers ("host:port,host:port").
 
-    It is meant for one question a minute, so no connection stays open.
+    No connection stays open, because the check is meant for once a minute.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class TopicExistence:
         connections()
 
     async def exists(self) -> bool | None:
-        """Return whether a broker knows the topic, None if we may not see topics of this name.
+        """Return whether the topic exists, None if this client may not describe it.
 
         Raises LogUnavailable if no broker answers.
         """

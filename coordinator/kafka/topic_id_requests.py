@@ -1,4 +1,4 @@
-"""Produce and Fetch by topic id (KIP-516), which brokers refuse if the topic was created again."""
+"""Produce and Fetch by topic id (KIP-516), which brokers reject if the topic was created again."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,14 +26,14 @@ _UNKNOWN = -1
 def produce_request(
     topic_id: bytes, batches: Sequence[tuple[int, bytes]], timeout_ms: int
 ) -> GeneratedRequest:
-    """Append one batch to each of these partitions, acks=all."""
+    """Return a request that appends one batch to each of these partitions, acks=all."""
     partitions = [PartitionProduceData(partition, batch) for partition, batch in batches]
     topics = [TopicProduceData(topic_id, partitions)]
     return GeneratedRequest(produce_api, ProduceRequest(None, _ACKS_ALL, timeout_ms, topics))
 
 
 def read_produced(response: ProduceResponse) -> dict[int, ProduceResult]:
-    """Return what became of each batch, by partition."""
+    """Return the result of each batch, by partition."""
     return {
         partition.index: ProduceResult(partition.error_code, partition.base_offset)
         for topic in response.responses
@@ -44,7 +44,7 @@ def read_produced(response: ProduceResponse) -> dict[int, ProduceResult]:
 def fetch_request(
     topic: NewestTopic, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
 ) -> GeneratedRequest:
-    """Fetch from these offsets. A broker that does not lead with the epoch that we know refuses (KIP-320)."""
+    """Return a fetch request. Brokers reject it if they lead with another leader epoch (KIP-320)."""
     known = topic.partitions
     partitions = [
         FetchPartition(
@@ -72,7 +72,7 @@ def fetch_request(
 
 
 def read_fetched(response: FetchResponse, positions: Mapping[int, int]) -> dict[int, FetchResult]:
-    """Return what was fetched, by partition; an error of the whole response is that of each partition."""
+    """Return the results by partition. An error of the whole response applies to each partition."""
     if response.error_code != ErrorCode.NONE:
         return {partition: FetchResult(response.error_code, -1, b"") for partition in positions}
     return {

@@ -1,4 +1,4 @@
-"""Which topic ids a cluster has; one that only a broker with stale metadata does not know is not missing."""
+"""Resolve topic ids to names. An id is missing only if all brokers answer that they do not know it."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,17 @@ from coordinator.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.kafka.share_group_types import ResolvedTopicIds
 from protocol.errors import ErrorCode
 
-# In one request.
+# Topic ids per request.
 _TOPICS_MAX = 1_000
 
 
 class TopicIdResolver(ClusterReader):
-    """Resolves topic ids to names."""
+    """Resolves topic ids of a cluster. Made and used on one event loop."""
 
     async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
-        """Ask brokers until each topic is found. Only for ids that a broker does not know, all are asked.
+        """Ask one broker after the other until all topic ids are found.
 
-        Raises LogUnavailable if none answers, and Unsupported below Kafka 3.1.
+        Raises LogUnavailable if no broker answers, and UnsupportedApi below Kafka 3.1.
         """
         await self._connections.refresh()
         cluster_id = ""
@@ -27,7 +27,7 @@ class TopicIdResolver(ClusterReader):
         missing = set(topic_ids)
         is_anyone_silent = False
         for node in self._connections.nodes():
-            # Without ids there is still the id of the cluster to be had.
+            # Without topic ids, one request is still sent for the cluster id.
             wanted = sorted(missing)
             for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
                 request = metadata_request(topic_ids=wanted[at : at + _TOPICS_MAX])

@@ -1,7 +1,7 @@
-"""The topics that share groups consume, as the cluster knows them: names and end offsets.
+"""Get names and offsets of the topics that share groups consume, for display.
 
-Only for people who watch: the coordinator itself never needs a user's topic. It asks with DESCRIBE on the
-topics; what it may not see is left out of its answers.
+The coordinator itself never needs these topics. Requests need DESCRIBE on the topics; topics without this
+permission are omitted from the results.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from protocol.errors import ErrorCode
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 
-# What is remembered of leaders; beyond it, as after a long life with many topics, all is asked anew.
+# The most cached leaders. Above it, the cache is cleared.
 _PARTITIONS_MAX = 100_000
 
 TopicPartition = tuple[bytes, int]
 
 
 class UserTopics(ClusterReader):
-    """Reads names and offsets of topics."""
+    """Queries the topics of a cluster. Made and used on one event loop."""
 
     def __init__(
         self,
@@ -50,36 +50,36 @@ class UserTopics(ClusterReader):
         self._names: dict[bytes, str] = {}
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        """Return the names of these topics, without those that are gone or that we may not see.
+        """Return the names of these topics, without those that do not exist or may not be described.
 
-        Raises LogUnavailable if no broker answers, and Unsupported below Kafka 3.1.
+        Raises LogUnavailable if no broker answers, and UnsupportedApi below Kafka 3.1.
         """
         return await self._describe(metadata_request(topic_ids=topic_ids))
 
     async def topic_id(self, name: str) -> bytes | None:
-        """Return the id of a topic, None if there is none or we may not see it. Raises as `names`."""
+        """Return the id of a topic.
+
+        Returns None if the topic does not exist or may not be described. Raises like `names`.
+        """
         found = await self._describe(metadata_request([name]))
         return next(iter(found), None)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermarks of these partitions, without those that nobody can tell.
-
-        Raises as `names`.
-        """
+        """Return the high watermarks of these partitions, without unknown ones. Raises like `names`."""
         return await self._offsets(partitions, _LATEST)
 
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the offsets of the first records of these partitions, as `end_offsets` does the last."""
+        """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
         return await self._offsets(partitions, _EARLIEST)
 
     async def offsets_at(
         self, partitions: Collection[TopicPartition], time_ms: int
     ) -> Mapping[TopicPartition, int]:
-        """Return the offsets of the first records of this time or a later one; -1 where there is none."""
+        """Return the offset of the first record at or after a time, -1 if there is none."""
         return await self._offsets(partitions, time_ms)
 
     async def partitions(self, topic_id: bytes) -> list[int]:
-        """Return the partitions of a topic, none if there is no such topic. Raises as `names`."""
+        """Return the partitions of a topic, [] if it does not exist. Raises like `names`."""
         await self.names([topic_id])
         return sorted(partition for known, partition in self._leaders if known == topic_id)
 
@@ -130,7 +130,7 @@ class UserTopics(ClusterReader):
         try:
             response = await self._connections.send(node, METADATA_CHANNEL, request)
         except NoResponse:
-            # Whoever leads now is asked for the next time.
+            # The leader may have changed, so the next call looks it up again.
             for topic_partition in asked:
                 self._leaders.pop(topic_partition, None)
             return {}
