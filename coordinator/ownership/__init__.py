@@ -1,7 +1,7 @@
-"""Ownership of shards.  Membership in a group is a hint; only the log decides who may write
-(`coordinator.log.claims`).
+"""Ownership of shards: which process should own which shard.
 
-`static`: this process owns all shards.  `group`: the members of a Kafka group share the shards.
+Only the log decides which process may write (`coordinator.log.claims`); ownership is a preliminary decision.
+`static`: this process owns all shards. `group`: the members of a Kafka group share the shards.
 """
 
 from coordinator.ownership.base import NOBODY, Assignment, Ownership, OwnershipListener, Replica

@@ -75,7 +75,7 @@ def assign(
     spread.fill()
     spread.apply_preferences(members)
     spread.move(moves_max)
-    # Again at the end: the other steps may make a swap possible, and a repeated run must give the same
+    # Repeat at the end: the other steps may make a swap possible, and a repeated run must give the same
     # result.
     spread.move_to_reachable()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
@@ -256,10 +256,10 @@ class _Balancer:
             self._shift(back, owner)
 
     def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
-        """Return a shard that `place` can give `owner`, who reaches its leader; None if there is none.
+        """Return a shard that `place` can give to `owner`; None if there is none.
 
-        A shard whose leader `place` does not reach, or is not on its host, and that is on `owner`'s host, is
-        preferred.
+        `owner` must reach the leader of the shard. A shard whose leader `place` does not reach, or is not on
+        its host, and that is on `owner`'s host, is preferred.
         """
         return min(
             (

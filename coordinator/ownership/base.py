@@ -1,7 +1,7 @@
 """The interface of ownership: which replica should own which shard.
 
-Only ownership elects.  A shard that another owner has claimed in the log stays closed until this process is
-elected again; two owners that reopen by themselves would fence each other forever.
+Only ownership elects. If another owner has claimed a shard in the log, the shard stays closed until this
+process is elected again. Two owners that reopened without an election would fence each other forever.
 """
 
 from typing import Protocol
@@ -13,12 +13,12 @@ NOBODY = -1
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """One coordinator process, as the others see it.
+    """One coordinator process, as other replicas see it.
 
     `instance` is random at the start of the process and distinguishes two processes with one address. `wire`
-    is the address in FindCoordinator responses, "host:port", `http` that of the HTTP API ("host:port", with
-    TLS "https://host:port") or "". `broker_id` is the broker on the same host, or -1. `connections` is the
-    number of connections that a broker should open to it.
+    is the address in FindCoordinator responses, "host:port". `http` is the address of the HTTP API
+    ("host:port", with TLS "https://host:port") or "". `broker_id` is the broker on the same host, or -1.
+    `connections` is the number of connections that a broker should open to it.
     """
 
     instance: str
@@ -102,5 +102,5 @@ class Ownership(Protocol):
         ...
 
     def health(self) -> list[str]:
-        """Return why this process cannot own what it should, one sentence each."""
+        """Return why this process cannot own the shards that it should own, one sentence each."""
         ...

@@ -1,12 +1,11 @@
-"""Detect brokers that lead shards of this replica and do not answer it.
+"""Detect brokers that lead shards of this replica but do not answer it.
 
-If a broker is alive and leads partitions, and only this replica does not reach it (a firewall rule, a broken
-route), other replicas can serve its shards.  A dead broker is not such a case: before the next probe, Kafka
-has moved its leaders.
+If only this replica cannot reach a live broker (a firewall rule, a broken route), other replicas can serve
+its shards. A dead broker is different: before the next probe, Kafka has moved its leaders.
 
-A replica probes the brokers that lead its own shards, and those that some replica did not reach.  So all
-replicas together send about one probe for each shard, not one for each pair of replica and broker. Before a
-shard moves, all replicas have probed its leader.
+A replica probes the brokers that lead its own shards, and those that some replica did not reach. Therefore,
+all replicas together send about one probe for each shard, not one for each pair of replica and broker. Before
+a shard moves, all replicas have probed its leader.
 """
 
 import logging
@@ -24,7 +23,7 @@ PROBES_MAX = 20
 class BrokerReachability:
     """The result of two consecutive probes.
 
-    `unreached` are the leading brokers that answered neither, in order. `suspected` are those that some
+    `unreached` are the leading brokers that answered neither probe, sorted. `suspected` are those that some
     replica does not reach.
     """
 
@@ -46,7 +45,7 @@ class BrokerReachability:
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
     def update(self, look: MetadataSnapshot | None) -> None:
-        """Evaluate probes; None means that no broker answered, so nothing is known."""
+        """Evaluate the results of probes; None if no broker answered, so nothing is known."""
         if look is None:
             self._silent = frozenset()
             return

@@ -113,19 +113,19 @@ class GroupOwnership:
         return self._lease.is_fresh()
 
     def on_fenced(self, state_partition: int) -> None:
-        """Tell the group about a shard that the log has fenced."""
+        """Report a shard that the log has fenced to the group."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.on_fenced, state_partition)
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Tell the group about a shard to hand over."""
+        """Report a shard to hand over to the group."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
 
     def health(self) -> list[str]:
-        """Return why this process is not a member, or has no shards."""
+        """Return why this process is not a member or has no shards."""
         return [] if self._member is None else self._member.health()
 
     # Metrics, for any thread.

@@ -1,9 +1,11 @@
 """One replica in its group: send claims, compute assignments as the leader, apply assignments, drain.
 
-Runs on the loop of the membership.  Changes for the rest of the process are batches of calls, one for each
-assignment, in this order: resignations, the assignment, elections.  A batch runs without interruption on the
-listener's loop, so no request is processed between its calls.  So a shard is never served that the assignment
-gives to another replica, and FindCoordinator names this replica only together with its election.
+The methods run on the loop of the membership. Changes for the rest of the process are batches of calls, one
+for each assignment, in this order: resignations, the assignment, elections.
+
+A batch runs without interruption on the listener's loop, so no request is processed between its calls.
+Therefore, this process never serves a shard that the assignment gives to another replica. FindCoordinator
+names this replica only together with its election.
 """
 
 import asyncio
@@ -212,7 +214,7 @@ class GroupMember:
             self._reader.cancel()
             self._take_view(self._decided.view(generation))
         else:
-            # Until they are read, the owners of the last generation are used.
+            # Until the new owners are read, the owners of the last generation are used.
             self._reader.read(generation)
 
     def _take_view(self, view: GroupView) -> None:
@@ -335,7 +337,7 @@ class GroupMember:
     # Draining.
 
     async def request_handover(self) -> None:
-        """Ask the group to move all shards away; return when none is held. `run` must be active."""
+        """Request that the group moves all shards away; return when none is held. `run` must be active."""
         self._draining = True
         if self._owned_shards.held:
             self._request_rebalance(urgent=True)
@@ -368,8 +370,8 @@ class GroupMember:
         self._owned_shards.follow(None)
 
     def health(self) -> list[str]:
-        """Return why this replica does not own what it should."""
-        # Each is read once, because the membership's thread may change it at any time.
+        """Return why this replica does not own the shards that it should own."""
+        # Each attribute is read once, because the membership's thread may change it at any time.
         refused, membership_error = self._refused, self.membership.membership_error
         sentences = [] if refused is None else [refused]
         if membership_error is not None:

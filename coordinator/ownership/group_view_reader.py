@@ -44,7 +44,7 @@ class GroupViewReader:
         self._wanted.set()
 
     def cancel(self) -> None:
-        """Stop reading: the owners are known already, or do not concern this process."""
+        """Stop reading, because the owners are known or not relevant for this process."""
         self._wanted.clear()
         self.settled.set()
 

@@ -2,27 +2,29 @@
 
 from typing import NamedTuple
 
-# The share of the timeouts that a lease lasts. The rest allows for clock drift and latency: Kafka's timeout
-# starts when a request arrives, the lease when it is sent.
+# The fraction of the timeouts that a lease lasts. The rest allows for clock drift and latency: Kafka's
+# timeout starts when a request arrives, the lease when it is sent.
 LEASE_FRACTION = 0.8
 
 
 class GroupLimits(NamedTuple):
-    """Seconds, except for the counts. The first three are Kafka's `session.timeout.ms` and so on.
+    """Timeouts and intervals in seconds, and counts.
 
-    `session_timeout_s`: a member without a heartbeat for this time is removed.
-    `rebalance_timeout_s`: a member that takes longer to rejoin is left out.
-    `retry_pause_first_s`, `retry_pause_max_s`: the pause between attempts while Kafka does not answer.
-    `rebalance_pause_s`: the pause between a rebalance and one that this member requests; draining does
-    not wait.
-    `reachability_interval_s` is that pause for rebalances that only improve the placement, so that
-    several members' observations cause one rebalance.
-    `unready_after_s`: how long this process must be unready before the other members are told.
-    `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than
-    the time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders.
+    The first three are Kafka's `session.timeout.ms` and so on. `session_timeout_s`: a member without a
+    heartbeat for this time is removed. `rebalance_timeout_s`: a member that takes longer to rejoin is left
+    out. `retry_pause_first_s`, `retry_pause_max_s`: the pause between attempts while Kafka does not answer.
+    `rebalance_pause_s`: the pause between a rebalance and one that this member requests; draining does not
+    wait.
+
+    `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than the
+    time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders. This is
+    also the pause before a rebalance that only improves the placement, so that several members' observations
+    cause one rebalance.
+
+    `unready_after_s`: how long this process must be unready before it reports this to the group.
     `locality_interval_s`: how often the group's leader checks whether shards could be closer to their
-    partition leaders, `locality_moves_max`: how many it moves at once for that.
-    `leave_timeout_s`: how long leaving may take.
+    partition leaders. `locality_moves_max`: how many shards it then moves at once. `leave_timeout_s`: how
+    long leaving may take.
     """
 
     session_timeout_s: float = 10.0
@@ -39,5 +41,5 @@ class GroupLimits(NamedTuple):
 
     @property
     def lease_s(self) -> float:
-        """How long a lease lasts: after a missed session or rebalance, other members get the shards."""
+        """The duration of a lease: after a missed session or rebalance, other members get the shards."""
         return min(self.session_timeout_s, self.rebalance_timeout_s) * LEASE_FRACTION

@@ -1,17 +1,17 @@
 """The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, retry all errors.
 
-There are two tasks.  One joins when Kafka or this process requests it, and retries until it succeeds.  The
-other sends heartbeats, also while a join waits for other members, because their responses confirm that no
-newer assignment exists.  Only these responses renew the lease:
+The join task joins when Kafka or this process requests a rebalance, and retries until it succeeds.  The
+heartbeat task sends heartbeats, also while a join waits for other members, because their responses confirm
+that no newer assignment exists.  Only these responses renew the lease:
 
     heartbeat with the generation of the assignment: NONE, or REBALANCE_IN_PROGRESS (no newer assignment yet)
     sync: this is the newest assignment
 
-A successful join does not renew it: from then on, the current assignment is outdated until the sync is
-answered.
+A successful join does not renew the lease: from then on, the current assignment is outdated until the sync
+is answered.
 
 The rules are those of Kafka's GroupMetadataManager (classic groups).  A member id from Kafka is used until
-Kafka does not know it any more (KIP-394); a second id would be a member that never answers.
+Kafka rejects it as unknown (KIP-394); a second id would be a member that never answers.
 
 With a group.instance.id (KIP-345), the first join replaces the previous process with this id without a
 rebalance, and returns its assignment.

@@ -1,14 +1,14 @@
 """The messages of a group: the metadata of a member, and the assignment of each member by the leader.
 
 Kafka stores the metadata and assignments of all members in one record, which is limited by max.message.bytes.
-So an assignment has only the shards of its member, and neither message repeats the other: the record grows
-with the members and the shards, not with their product.  The owners of all shards follow from all messages
-together (`group_view`); each member reads them with DescribeGroups.
+Therefore, an assignment has only the shards of its member, and neither message repeats the other: the record
+grows with the members and the shards, not with their product. The owners of all shards follow from all
+messages together (`group_view`); each member reads them with DescribeGroups.
 
-A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it.
-Other versions are refused with an error message.  Earlier releases ignore elements that are added at the end.
+A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
+versions are refused with an error message. Earlier releases ignore elements that are added at the end.
 
-All members must have the same state topic and number of state partitions.  If some differ, the setting of the
+All members must have the same state topic and number of state partitions. If some differ, the setting of the
 members with the most shards (then of the most members) is used. The others get no shards, and the reason.
 """
 
