@@ -1,7 +1,7 @@
-"""The observed history of a share group: since when has no member subscribed to a topic?  Pure.
+"""Track since when no member of a share group has subscribed to a topic. Pure.
 
-A group is observed every few minutes.  The group epoch shows whether it changed in between: the group
-coordinator increments and persists it when a member joins, leaves or changes its subscription.  If two
+A group is observed every few minutes. The group epoch shows whether it changed in between: the group
+coordinator increments and persists it when a member joins, leaves or changes its subscription. If two
 observations have the same epoch, the group did not change, even if the coordinator restarted in between.
 """
 

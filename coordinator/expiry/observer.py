@@ -111,7 +111,7 @@ class Observer:
         return ClusterObservation(now_ms, held, seen, doubt)
 
     async def _listed_groups(self) -> set[str]:
-        """Return all groups; while a broker does not list its groups, those that are watched already."""
+        """Return all groups; if a broker does not list its groups, return the observed ones."""
         try:
             return await self._groups.names()
         except LogUnavailable:

@@ -153,7 +153,7 @@ class Remover:
         """Delete empty groups without any state, as Kafka does with consumer groups.
 
         Deleting a group deletes all its state, including that of topics that this client may not describe.
-        So only groups without local state are deleted, and only if this coordinator owns all shards.
+        Therefore, only groups without local state are deleted, and only if this coordinator owns all shards.
         """
         if len(self._runtime.owned_shards()) < self._runtime.state_partitions:
             self._emptied_groups.clear()
