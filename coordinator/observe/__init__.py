@@ -1,4 +1,4 @@
-"""Observe mode: follow the state log of a cluster read-only and show what it holds."""
+"""Observe mode: follow the state log of a cluster read-only and show its state."""
 
 from coordinator.observe.follower import LogFollower
 from coordinator.observe.process import observe

@@ -1,11 +1,11 @@
-"""Follow the state log of a cluster and keep the state that it describes. Nothing in the cluster changes.
+"""Follow the state log of a cluster read-only, and keep the state that it contains in memory.
 
-Each state partition is replayed from its log start into a shard and then followed at its end.  Memory is a
-cache of the log, as in a coordinator: if the log was pruned past the follower's position, the shard is
-replayed again from the log start.  Meanwhile the state that is known stays visible, marked LOADING.
+Each state partition is replayed from its log start into a shard and then followed at its end. The shards are
+a cache of the log, as in a coordinator. If the log was pruned past the follower's position, the shard is
+replayed again from the log start. Until that is done, the old state stays visible, marked LOADING.
 
-One task per broker fetches all partitions that the broker leads, with a long poll, so a broker that does not
-answer delays only its own partitions.
+One task per broker fetches all partitions that the broker leads, with a long poll. A broker that does not
+answer therefore delays only its own partitions.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ _logger = logging.getLogger(__name__)
 
 LANE = "observe"
 FETCH_BYTES_MAX = 4 << 20
-# A broker holds a fetch this long when there is nothing new.
+# How long a broker waits for new records before it answers a fetch.
 FETCH_WAIT_MS = 500
-# Batches that are replayed before other work on the event loop runs.
+# Batches that are replayed before yielding to the event loop.
 SLICE_BATCHES = 64
-# States that are visited before other work on the event loop runs.
+# States that are visited before yielding to the event loop.
 VIEW_SLICE = 2_000
-# States that a finished replay gives to its shard before other work on the event loop runs.
+# States that a finished replay passes to its shard before yielding to the event loop.
 _FINISH_SLICE = 2_000
 _RETRY_S = 0.5
 _RETRY_MAX_S = 10.0
-# How often a topic that does not exist yet is looked for.
+# The interval between checks for a topic that does not exist yet.
 _NO_TOPIC_S = 2.0
 
-# Called with each record that is followed, but not with those of a replay: key, state before it, record.
+# Called with each followed record, but not during a replay: key, previous state, record.
 RecordFollowed = Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
 
 
@@ -59,7 +59,7 @@ class _FollowedPartition:
         self.loaded_records = 0
         self.caught_up_once = False
         self.validity = FencingFilter()
-        # The replay under way, the shard that it fills, where it ends and when it began.
+        # The replay in progress, the shard that it fills, its end offset and its start time.
         self.replay: Replay | None = None
         self.replayed = self.shard
         self.replay_end = 0
@@ -78,12 +78,12 @@ class _FollowedPartition:
         self.loaded_records = 0
 
     def abandon(self) -> None:
-        """Forget the position: the partition is replayed again from its log start."""
+        """Drop the position: the partition is replayed again from its log start."""
         self.position, self.replay = None, None
 
 
 class LogFollower:
-    """Follows all partitions of a state topic. `run` until cancelled; all else may be called meanwhile."""
+    """Follows all partitions of a state topic. While `run` is active, all other methods may be called."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class LogFollower:
         *,
         record_followed: RecordFollowed = lambda key, before, record: None,
     ) -> None:
-        """Prepare; nothing is connected. `cluster` is for the topic of this name."""
+        """Prepare; nothing is connected. `cluster` is a client for the topic of this name."""
         self._cluster = cluster
         self._topic = topic
         self._record_followed = record_followed
@@ -100,7 +100,7 @@ class LogFollower:
         self._failure: str | None = "The cluster was not reached yet."
         self._topic_exists: bool | None = None
 
-    # Follow.
+    # Following.
 
     async def run(self) -> None:
         """Follow the log until cancelled. Errors of the cluster are reported by `health` and retried."""
@@ -125,7 +125,7 @@ class LogFollower:
         await self._cluster.close()
 
     async def _find_topic(self) -> bool:
-        """Find the partitions of the topic. Return False if there is no topic: nobody has consumed yet."""
+        """Find the partitions of the topic; return False if it does not exist, because no group has state."""
         await self._cluster.connect()
         try:
             topic = await self._cluster.describe_topic()
@@ -145,7 +145,7 @@ class LogFollower:
         self._topic_exists = True
         self._cluster.pin_topic_id()
         if self._partitions and len(self._partitions) != topic.partitions:
-            # Keys move between partitions when their number changes, so nothing that is known is right.
+            # With another partition count, keys move between partitions, so the old state is invalid.
             self._partitions = []
         if not self._partitions:
             policy = SnapshotPolicy()
@@ -224,7 +224,7 @@ class LogFollower:
         )
 
     async def _take_all(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
-        """Replay what came. Return False if nothing could be fetched at all."""
+        """Replay the fetched records; return False if every partition failed."""
         usable = False
         for each in led:
             answer = fetched.get(each.number)
@@ -254,7 +254,7 @@ class LogFollower:
         self._cluster.refresh_soon()
 
     async def _take(self, each: _FollowedPartition, data: bytes) -> None:
-        """Replay the whole batches of an answer and move the position past them."""
+        """Replay the complete batches of a response, and advance the position past them."""
         at = batches = 0
         try:
             while (size := batch_size_at(data, at)) is not None and at + size <= len(data):
@@ -312,28 +312,28 @@ class LogFollower:
             )
         each.caught_up_once = True
 
-    # Look. The same methods as those of `Runtime`; see `coordinator.state_view.StateView`.
+    # The methods of `coordinator.state_view.StateView`, as in `Runtime`.
 
     @property
     def state_partitions(self) -> int:
-        """The number of partitions of the topic; 1 while it is not known."""
+        """The number of partitions of the topic; 1 until it is known."""
         return max(1, len(self._partitions))
 
     @property
     def initial_load_done(self) -> bool:
-        """True once the state of every partition was known, or that there is no state."""
+        """True once every partition was replayed to its end, or the topic was found not to exist."""
         return self._topic_exists is not None and all(each.caught_up_once for each in self._partitions)
 
     def owned_shards(self) -> list[int]:
-        """Return every partition: an observer shows all of them."""
+        """Return all partitions, because an observer shows all of them."""
         return [each.number for each in self._partitions]
 
     def appends_in_flight(self) -> int:
-        """Return 0: an observer writes nothing."""
+        """Return 0, because an observer writes nothing."""
         return 0
 
     def health(self) -> list[str]:
-        """Return why the view is not complete and current, one sentence each; nothing when it is."""
+        """Return why the view is incomplete or outdated, one sentence each; otherwise an empty list."""
         reasons = [] if self._failure is None else [self._failure]
         trouble = self._cluster.recreated_reason() or self._cluster.unreachable_reason()
         if trouble is not None and trouble not in reasons:
@@ -345,7 +345,7 @@ class LogFollower:
         return reasons
 
     def shard_views(self) -> list[ShardView]:
-        """Return what there is to see of every shard, cheap at any size of state."""
+        """Return a view of every shard; the cost does not depend on the size of the state."""
         return [
             ShardView(
                 state_partition=each.number,
@@ -365,7 +365,7 @@ class LogFollower:
         ]
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
-        """Iterate over all states, letting other work on the loop run in between."""
+        """Iterate over all states, yielding to the event loop in between."""
         looked_at = 0
         for each in self._partitions:
             for key in each.shard.share_partitions():
