@@ -49,7 +49,7 @@ async def authenticate(
 
 
 async def is_authenticated(broker: FrameReader) -> bool:
-    """Ask the broker whether the peer of this connection is authenticated. Raises OSError, ProtocolError."""
+    """Query whether the broker has authenticated this connection's peer. Raises OSError, ProtocolError."""
     try:
         await broker.end.send(_describe_cluster_request())
         answer = await broker.frame()

@@ -58,7 +58,7 @@ class FrameReader:
     async def peek_head(self) -> RequestHead:
         """Return the start of the next request and keep the request in the buffer.
 
-        The request may not be complete yet. Raises EndOfStream; FrameError if the bytes are no request.
+        The request may be incomplete. Raises EndOfStream; FrameError if the bytes are not a request.
         """
         await self._fill_buffer(SIZE_BYTES)
         (size,) = _unpack_size(self._held)

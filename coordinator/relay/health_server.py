@@ -37,7 +37,7 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The listening port."""
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port

@@ -1,4 +1,4 @@
-"""Metrics of the relay and their Prometheus exposition. Only the event loop's thread accesses them."""
+"""Metrics of the relay and their Prometheus exposition. Only the event loop's thread may access them."""
 
 from dataclasses import dataclass, field
 

@@ -143,7 +143,7 @@ def _bearer_user(text: str, sub_claim: str) -> str | None:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    """Return the claims of a JWT, {} if it is none. The broker verifies the signature."""
+    """Return the claims of a JWT, {} for any other text. The broker verifies the signature."""
     parts = token.split(".")
     if len(parts) != 3:
         return {}
