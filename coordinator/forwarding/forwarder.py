@@ -1,15 +1,17 @@
 """Route the share-partitions of requests to the coordinators that own them, and retry while owners change.
 
-Theory of operation.  The forwarder splits a request by owner.  Share-partitions of local shards go to the
-runtime.  Those of another coordinator are forwarded together in one request of the same API.  If a temporary
-error occurs (unknown owner, NOT_COORDINATOR, no connection, no response), the share-partition is *held* and
-routed again after a short pause or when the assignment changes.  A broker's request therefore waits only as
-long as a takeover lasts.  With an error response, the broker would retry after two seconds.
+Theory of operation. The forwarder splits a request by owner. Share-partitions of local shards go to the
+runtime. Those of another coordinator are forwarded together in one request of the same API.
 
-If a forwarded request is not answered, it is sent again, so it may be executed twice.  Brokers retry in the
-same way (since Kafka 4.2), and the operations are idempotent: a write keeps the greatest delivery count and
-state of each offset, and a repeated initialisation or deletion changes nothing.  This holds only while the
-broker still waits for the response.  Requests that are too old are therefore not sent, and a connection whose
+Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
+the share-partition is *held*. It is routed again after a short pause or when the assignment changes. A
+broker's request therefore waits only as long as a takeover lasts. With an error response, the broker would
+retry after two seconds.
+
+If a forwarded request is not answered, it is sent again, so it may be executed twice. Brokers retry in the
+same way (since Kafka 4.2), and the operations are idempotent. A write keeps the greatest delivery count and
+state of each offset, and a repeated initialisation or deletion changes nothing. This holds only while the
+broker still waits for the response. Requests that are too old are therefore not sent, and a connection whose
 owner has not answered by then is closed.
 
 A forwarded request is never forwarded again: the receiver answers NOT_COORDINATOR, and the sender holds it.
@@ -183,7 +185,7 @@ class Forwarder:
         for peer in list(self._peers.values()):
             self._close_departed_peer(peer)
         if self._retry_timer is not None:
-            # Not now: the elections of this assignment follow in the same turn of the event loop.
+            # Not in this iteration: the elections of this assignment follow in the same one.
             self._retry_timer.cancel()
             self._retry_timer = self._loop.call_later(0, self._route_deferred)
 

@@ -8,12 +8,13 @@ from coordinator.runtime import RuntimeLimits
 class ForwardingLimits(NamedTuple):
     """Limits for each owner; `held_max` counts all held share-partitions. Times are in seconds.
 
-    `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request, so the
-    sum of this and the longest wait at the owner must stay below `request_age_max_s`.
+    `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request. The sum
+    of `hold_s` and the longest wait at the owner must therefore stay below `request_age_max_s`.
+
     `request_age_max_s`: when a request is this old, the connection is closed, so that the owner drops it if
-    it has not started.
-    `pause_s`: how often held operations are routed again while the assignment stays the same.
-    `moved_grace_s`: how long a former owner may still answer a request that it has received.
+    it has not started. `pause_s`: how often held operations are routed again while the assignment stays the
+    same. `moved_grace_s`: how long a former owner may still answer a request that it has received.
+
     The counts and bytes apply to each owner, with two exceptions. `held_max` counts share-partitions.
     `connections_total_max` bounds the connections to all owners; each owner has at least one.
     """
@@ -30,7 +31,7 @@ class ForwardingLimits(NamedTuple):
     held_max: int = 5_000
 
     def connections_to_each(self, owners: int) -> int:
-        """Return how many connections there may be to each of so many owners."""
+        """Return the maximum number of connections to each of this many owners."""
         return max(1, min(self.connections_max, self.connections_total_max // max(1, owners)))
 
     @classmethod

@@ -19,7 +19,7 @@ class ClientRequest(Protocol):
 
 
 class ForwardableOperation(Operation):
-    """An operation that is being routed while `call` is set. It is answered or refused when `call` is None.
+    """An operation that is being routed while `call` is set; without `call`, it is answered or refused.
 
     While `call` is set, `refuse` with NOT_COORDINATOR calls `call.not_coordinator` instead of answering.
     """
