@@ -1,10 +1,11 @@
 """Write migrated state to a coordinator through its RPCs, because brokers reject writes to their state topic.
 
-For each share-partition, the target sends Delete and Initialize, then Read with the highest leader epoch of
-the source, and then Write with the batches and the delivery complete count.  Only Read raises that epoch.
+For each share-partition, the target first sends Delete and Initialize. It then sends Read with the highest
+leader epoch of the source, because only Read raises that epoch. Finally, it sends Write with the batches and
+the delivery complete count.
 
 Such a coordinator cannot store a current leader epoch below the highest one (0 after a re-initialisation).
-Before Kafka 4.2 it stores no delivery complete count.  A lookup changes nothing: Read is only sent with the
+Before Kafka 4.2 it stores no delivery complete count. A lookup changes nothing: Read is only sent with the
 leader epoch that the Summary returned.
 """
 
@@ -46,7 +47,7 @@ _METADATA_API_KEY = 3
 
 
 class _Server(NamedTuple):
-    """What a server can do: whether it keeps the complete count, and is a broker (ours are not)."""
+    """The features of a server. `is_broker` is False for coordinators of this project."""
 
     keeps_complete_count: bool
     is_broker: bool
@@ -55,8 +56,8 @@ class _Server(NamedTuple):
 class CoordinatorTarget:
     """A share coordinator that is found with FindCoordinator at its bootstrap addresses.
 
-    `topic` reads the topic of Kafka's own coordinator, if there is a broker behind the addresses: it is how
-    one learns what the coordinator holds beside what is asked for, and that it does not exist yet.
+    If the addresses are those of brokers, `topic` reads the topic of Kafka's own coordinator. The topic shows
+    the state of share-partitions that the source does not have, and whether the topic exists yet.
     """
 
     def __init__(
@@ -133,12 +134,12 @@ class CoordinatorTarget:
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Ask for every share-partition; from a broker, learn from its topic what else there is."""
+        """Read the state of each wanted share-partition; from a broker's topic, also that of all others."""
         others: dict[SharePartitionKey, ComparableState] = {}
         if self._server.is_broker:
             folded = await self._topic.fold(progress)
             if folded is None:
-                # To ask for the coordinator of anything would make the broker create the topic.
+                # Looking up a coordinator would make the broker create the topic.
                 return LookupResult({})
             others = {key: held for key, held in folded.held().items() if key not in wanted}
         held: dict[SharePartitionKey, ComparableState] = {}

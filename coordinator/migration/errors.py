@@ -4,4 +4,4 @@ from coordinator.errors import CoordinatorError
 
 
 class MigrationRefused(CoordinatorError):
-    """The migration could lose state. The message is one line for the operator and says what to do."""
+    """The migration could lose state. The message is one line for the operator with the remedy."""

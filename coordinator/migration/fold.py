@@ -1,7 +1,7 @@
 """Fold the records of a log to the state of every live share-partition.
 
-The fold is the coordinator's own (`coordinator.shard`), so a state here is what a coordinator would answer
-from.  A share-partition whose last record is a tombstone has none.
+The fold uses the coordinator's own code (`coordinator.shard`), so the states equal those of a coordinator. A
+share-partition whose last record is a tombstone has no state.
 """
 
 from collections.abc import Mapping

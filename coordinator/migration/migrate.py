@@ -28,7 +28,7 @@ NAMED_MAX = 10
 
 
 class Options(NamedTuple):
-    """What the migration may do."""
+    """The options of a migration."""
 
     execute: bool = False
     """Write to the target. Otherwise the migration only reports what it would do."""
@@ -180,7 +180,7 @@ async def _compare(
     left_out = set(plan.keys(Action.OMIT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     lookup = await target.lookup(wanted, progress)
-    # The target may hold it from earlier: it is none of this migration's business.
+    # The target may have state of omitted share-partitions; this migration does not change it.
     held = {key: state for key, state in lookup.held.items() if key not in left_out}
     reasons = {difference.key: difference for difference in failed}
     return [reasons.get(difference.key, difference) for difference in differences(wanted, held)]

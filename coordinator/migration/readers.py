@@ -99,7 +99,7 @@ class TopicReader:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
         try:
-            # Ask for the ends first: if a start moves afterwards, only fewer records are read.
+            # Query the ends first: if a start moves afterwards, only fewer records are read.
             found_ends = await asyncio.gather(*map(ends.find, range(partitions)))
             found_starts = await asyncio.gather(*map(starts.find, range(partitions)))
         finally:

@@ -27,7 +27,7 @@ from protocol.state_records import SharePartitionKey
 
 NO_COMPLETE_COUNT = -1
 
-# What a Summary says of a share-partition without state, and of one that was only just initialised.
+# The Summary of a share-partition without state, or one that was only initialised.
 _NOTHING = (0, 0, NO_START_OFFSET, NO_COMPLETE_COUNT)
 
 Failures = dict[SharePartitionKey, str]
@@ -66,7 +66,7 @@ async def read_held_states(
         if result.error_code == ErrorCode.INVALID_REQUEST:
             continue
         held[key] = there = to_read[key]
-        # A higher leader epoch than the Summary shows makes it another state, whatever else it holds.
+        # If the leader epoch is higher than in the Summary, the states differ in any case.
         if result.error_code == ErrorCode.NONE:
             batches = normalise(result.state_batches, result.start_offset)
             held[key] = there = there._replace(
