@@ -91,8 +91,8 @@ class AdminClient:
             except BaseException as error:
                 asked.set_exception(error)
 
-        # The thread may outlive a server that never finishes its response; a socket's timeout covers only one
-        # read.
+        # The thread may continue after the timeout: a server may never finish its response, and a socket's
+        # timeout covers only one read.
         Thread(target=ask, daemon=True).start()
         try:
             return asked.result(timeout_s)

@@ -1,4 +1,4 @@
-"""`journal verify | dump`: inspect a journal, whether or not a coordinator is using it."""
+"""`journal verify | dump`: inspect a journal, even while a coordinator uses it."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def dump(
 
 
 def _is_whole(report: "JournalReport") -> bool:
-    """Return whether the journal is intact. A torn tail is, because it was never acknowledged."""
+    """Return whether the journal is intact. A torn tail is allowed, because it was never acknowledged."""
     return report.damage is None and bool(report.segments or report.unused_files)
 
 

@@ -1,7 +1,7 @@
 """`offsets reset | delete`: change the start offsets of share groups through Kafka's group coordinator.
 
 The group coordinator refuses changes while a group has members, and keeps its own metadata consistent with
-the state.  So all changes go through it.
+the state. Therefore, all changes go through it.
 """
 
 import asyncio

@@ -96,7 +96,7 @@ class _AuditCommand(TyperCommand):
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
-            # Not by its class, which comes from different packages in different releases of typer.
+            # Do not check the class: different releases of typer have it from different packages.
             if getattr(error, "exit_code", None) == EXIT_USAGE:
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise

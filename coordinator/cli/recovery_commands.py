@@ -1,4 +1,4 @@
-"""`recovery rebuild`: rebuild the states in a log, whether or not a coordinator is using it."""
+"""`recovery rebuild`: rebuild the states in a log, even while a coordinator uses it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

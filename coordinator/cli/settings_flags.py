@@ -28,7 +28,7 @@ Set = Annotated[
 # The name of a setting, with surrounding blanks.
 _NAME = re.compile(r"\s*[\w.-]+\s*")
 
-# Makes a typer command accept the flags that only `coordinator.config` knows.
+# Makes a typer command accept flags that only `coordinator.config` can check.
 ANY_SETTING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 COMMON_FLAGS = """
