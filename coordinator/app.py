@@ -1,4 +1,4 @@
-"""Connect all parts of a coordinator; the only module that chooses the implementations.
+"""Connect all parts of a coordinator. Only this module chooses the implementations.
 
 A coordinator is one process with one event loop for the Kafka listener, the shards and the HTTP server.
 """
@@ -43,7 +43,7 @@ EXIT_BAD_SETTING = 2
 # request; the collector is only needed for rare cycles.
 _GC_THRESHOLD = 50_000
 
-# The share of the stop timeout for handing shards over.
+# The fraction of the stop timeout for handing shards over.
 _HAND_OVER_SHARE = 0.6
 
 
@@ -61,7 +61,7 @@ def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> i
 
 
 def _log_listen_risk(config: Config) -> None:
-    """Warn if any host that reaches the listener can change the state."""
+    """Log a warning if any host that can connect to the listener can change the state."""
     if (risk := config.listen_risk(config.listen)) is not None:
         _logger.warning(risk)
 
@@ -146,7 +146,7 @@ class _Coordinator:
         runtime.add_health_source(listener.health)
         http = self._make_http(runtime)
         try:
-            # HTTP first, so that a long recovery of the journal is visible.
+            # Start HTTP first, so that a long recovery of the journal is visible.
             await http.start()
             if not await self._open(runtime):
                 await self._stop(runtime, listener, http)
@@ -173,7 +173,7 @@ class _Coordinator:
         except CoordinatorError as error:
             _logger.error("The coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
-            # Whether a setting fits the cluster is known only now.
+            # Some settings can be checked only against the cluster.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
         on_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
@@ -204,7 +204,7 @@ class _Coordinator:
         )
 
     async def _open(self, runtime: Runtime) -> bool:
-        """Start the runtime; return False if a stop is requested while it waits for the cluster."""
+        """Start the runtime; return False if a stop is requested while the cluster is not available."""
         if self._config.log != "kafka":
             await runtime.start(elect_all=self._one_owner)
             return True
@@ -271,7 +271,7 @@ class _Coordinator:
 def make_forwarding(
     config: Config, runtime: Runtime, metrics: Metrics, instance: str
 ) -> ForwardingMode | None:
-    """Make the forwarding to other coordinators; None with static ownership."""
+    """Return the forwarding to other coordinators, None with static ownership."""
     if config.ownership == "static":
         return None
     from coordinator.kafka.topic_existence import TopicExistence
@@ -285,7 +285,7 @@ def make_forwarding(
 
 
 def make_ownership(config: Config, instance: str, advertised: HostPort, http: HostPort) -> Ownership:
-    """Make the configured ownership; `instance` identifies this process in it."""
+    """Return the configured ownership; `instance` identifies this process in it."""
     replica = Replica(
         instance=instance,
         wire=str(advertised),
@@ -337,7 +337,7 @@ def make_runtime(
     may_claim: Callable[[], bool] = lambda: True,
     on_fenced: Callable[[int], None] = lambda state_partition: None,
 ) -> Runtime:
-    """Make a runtime over a log with the configured limits."""
+    """Return a runtime over a log, with the configured limits."""
     runtime = Runtime(
         log=log,
         clock=SystemClock(),
@@ -361,5 +361,5 @@ def make_runtime(
 
 
 def _advertised(config: Config, listening_port: int) -> HostPort:
-    """Return the address for brokers; port 0 becomes the port of the listener."""
+    """Return the address for brokers. If its port is 0, the port of the listener is used."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

@@ -1,11 +1,11 @@
-"""The wall clock, as a fact that is handed in: the core and the runtime never ask the system."""
+"""The wall clock as an interface, because the core and the runtime do not read the system's clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the wall-clock time. It may jump, also backwards: nothing but timestamps may hang on it."""
+    """A wall clock. It may jump, also backwards, so use it only for timestamps."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
@@ -13,7 +13,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of this machine."""
+    """The wall clock of the operating system."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
@@ -21,7 +21,7 @@ class SystemClock:
 
 
 class SteadyClock:
-    """A wall clock that is read once and then goes on by itself: it does not jump when somebody sets it."""
+    """A wall clock that does not jump: it reads the system time once and then adds the elapsed time."""
 
     def __init__(self) -> None:
         self._began_ms = SystemClock().now_ms()
@@ -32,16 +32,16 @@ class SteadyClock:
         return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
 
 
-# Seconds of a clock that nobody sets, which event loops count by. Called often: not wrapped in a function.
+# The clock of event loops, in seconds; it never jumps. Not wrapped, because it is called often.
 monotonic_seconds = time.monotonic
 
 
 def seconds_since_boot() -> float:
-    """Return a time that only grows, and where the system can tell, also while the machine is suspended."""
+    """Return monotonic seconds, which include suspension of the machine if the system supports it."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
 
 
 def cpu_seconds() -> float:
-    """Return how long this process has kept a processor busy: how fast it is, whoever else is at work."""
+    """Return the CPU time of this process in seconds, which does not depend on other processes."""
     return time.process_time()

@@ -14,8 +14,8 @@
         ├── LogDamaged          stored records cannot be read back: an operator must act
         └── LogLocked           another process holds the log
 
-A client's mistake is an error code in its response, never one of these.  ``error_code`` of an exception is
-the code for clients whose requests fail because of it.
+An invalid request raises none of these exceptions; its response has an error code.  If requests fail because
+of an exception, clients get its ``error_code``.
 """
 
 import os
@@ -27,7 +27,7 @@ from protocol.errors import ErrorCode
 
 
 class CoordinatorError(Exception):
-    """The base class of all exceptions that the coordinator raises on purpose."""
+    """The base class of all exceptions that the coordinator raises deliberately."""
 
     error_code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -66,11 +66,11 @@ class OperationFailed(CoordinatorError):
 
 
 class LogError(CoordinatorError):
-    """An operation on the state log failed; the subclass tells what is known about the outcome."""
+    """An operation on the state log failed; the subclass states what is known about the outcome."""
 
 
 class LogUnavailable(LogError):
-    """Nothing of the append is in the log, nor will it appear after a restart: a retry is safe."""
+    """The log does not contain the append and never will, not even after a restart. A retry is safe."""
 
     error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -95,9 +95,9 @@ class LogFenced(LogError):
 
 
 class LogDamaged(LogError):
-    """Acknowledged bytes cannot be read back; continuing without them would lose state silently.
+    """Acknowledged bytes cannot be read; continuing without them would lose state silently.
 
-    ``state_partition`` is the damaged one, None if it is not known or if there are several.
+    ``state_partition`` is the damaged state partition, None if it is unknown or there are several.
     """
 
     def __init__(

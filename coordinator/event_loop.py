@@ -1,4 +1,4 @@
-"""The event loop: uvloop's, with a clock that tells more than whole milliseconds."""
+"""The event loop: uvloop with a clock of higher resolution than milliseconds."""
 
 from collections.abc import Coroutine
 from typing import TypeVar
@@ -11,15 +11,15 @@ _Result = TypeVar("_Result")
 
 
 class _PreciseLoop(uvloop.Loop):
-    """uvloop's own counts the same seconds, but whole milliseconds only.
+    """A uvloop whose `time` is not rounded to whole milliseconds.
 
-    Latencies are differences of `time`, and most are below a millisecond.  Timers are uvloop's, and round:
-    one may be called a millisecond and a half before it is due by this clock.
+    Latencies are differences of `time`, and most are below a millisecond. Timers are uvloop's and are
+    rounded: a timer may fire up to 1.5 ms before it is due by this clock.
     """
 
     time = staticmethod(monotonic_seconds)
 
 
 def run(main: Coroutine[None, None, _Result]) -> _Result:
-    """Run a program to its end, and return what it returns."""
+    """Run a coroutine to its end on this event loop, and return its result."""
     return uvloop.run(main, loop_factory=_PreciseLoop)

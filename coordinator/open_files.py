@@ -1,7 +1,6 @@
 """The limit of open files and sockets of this process.
 
-Connections must not use all of them, because the journal needs files for new segments, and probes need
-connections; so some are reserved.
+Some of them are reserved: the journal needs files for new segments, and health checks need connections.
 """
 
 import logging

@@ -1,3 +1,3 @@
-"""What people are told who use a part whose packages are not installed."""
+"""The installation hint for users of a part whose packages are not installed."""
 
 KAFKA_EXTRA = "pip install share-coordinator[kafka]"

@@ -14,7 +14,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def escape_json_unprintable(text: str, encoding: str = "utf-8") -> str:
-    """Escape invisible characters and those that cannot be encoded in JSON text, keeping its value."""
+    """Escape characters that are invisible or cannot be encoded in JSON text, preserving its value."""
 
     def shown(found: re.Match[str]) -> str:
         char = found[0]

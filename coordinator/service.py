@@ -1,11 +1,11 @@
-"""The five share-state RPCs: a request is split by share-partition and its answers are gathered again.
+"""Serve the five share-state RPCs: split each request by share-partition and collect the results.
 
-No coroutine runs per request: a request becomes operations, each of which puts its result into the
-request's place for it, and the last one calls `done` with the whole response.  Where brokers may come to the
-wrong coordinator, a forwarder has the operations carried out where they belong.
+No coroutine runs per request. A request becomes one operation per share-partition. Each operation stores its
+result in the response, and the last one calls `done` with the complete response. If brokers send requests to
+the wrong coordinator, a forwarder routes the operations to their owners.
 
-Source of what is answered to odd requests (no group, no topics, no partitions): ShareCoordinatorService
-of Kafka 4.4.  Results come in request order (Kafka's order is that of a hash map).
+The responses to unusual requests (no group, no topics, no partitions) follow ShareCoordinatorService of Kafka
+4.4. Results are in request order (Kafka's order is that of a hash map).
 """
 
 import asyncio
@@ -28,21 +28,21 @@ from protocol.wire import ELEMENTS_MAX
 
 ResponseCallback = Callable[[Any], None]
 
-# After this many share-partitions a large request lets the event loop serve other clients: about 1 ms.
+# After this many share-partitions, a large request yields to the event loop: about 1 ms.
 _STEP_PARTITIONS = 400
-# The compiled module carries out a write of this size in one step of about 10 ms. A larger write takes
-# Python's steps, at ten times the cost for each element.
+# The compiled module executes a write of this size in one step of about 10 ms. A larger write is executed in
+# steps by Python code, at ten times the cost per element.
 _PLAIN_ELEMENTS_MAX = 10_000
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
 
 
 class ServiceLimits(NamedTuple):
-    """What one request may cost beyond its decoding."""
+    """Limits of one request that apply after decoding."""
 
     # Share-partitions, weighted by the length of the group id.
     elements_max: int = ELEMENTS_MAX
-    # State batches in the response of one read. The share-partitions above it are read by a later request.
+    # Bytes of state batches in the response of one Read. Brokers read the remaining share-partitions again.
     response_bytes_max: int = 16 << 20
     # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
     # share-partition be in flight (group.share.partition.max.record.locks).
@@ -50,7 +50,7 @@ class ServiceLimits(NamedTuple):
 
 
 class Rpc(NamedTuple):
-    """What tells one of the five RPCs from the others; everything else is the same for all."""
+    """The differences between the five RPCs; everything else is the same for all."""
 
     name: str
     api_key: int
@@ -59,7 +59,7 @@ class Rpc(NamedTuple):
     topic_result: Callable[[bytes, list[Any]], Any]
     partition_result: Callable[..., Any]
     writes: bool
-    # Kafka answers nothing at all when one of the topics has no partitions, but for Initialize.
+    # Kafka returns an empty response if a topic has no partitions, except for Initialize.
     empty_topic_empties_answer: bool = True
 
 
@@ -111,7 +111,7 @@ SUMMARY = Rpc(
 )
 
 
-# Brokers read the share-partitions with this error again, and only those: their next request is smaller.
+# Brokers repeat the Read only for the share-partitions with this error, so it is smaller.
 _RESPONSE_FULL = (
     int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "The response would exceed response.max.bytes; read this share-partition again.",
@@ -119,7 +119,7 @@ _RESPONSE_FULL = (
 
 
 class _PendingResponse:
-    """One request's results, in request order, until none is missing."""
+    """The results of one request, in request order, until all have arrived."""
 
     __slots__ = ("_bytes_left", "_done", "_missing", "_results", "_rpc")
 
@@ -150,7 +150,7 @@ class _PendingResponse:
 
 
 class _RequestOperation(ForwardableOperation):
-    """The unit of one share-partition within a request."""
+    """The operation for one share-partition of a request."""
 
     __slots__ = ("_gathering", "_partition_result", "_place", "_row")
 
@@ -186,7 +186,7 @@ class _RequestOperation(ForwardableOperation):
 
 
 class Service:
-    """Answers the five RPCs from the shards of a runtime, and those of others through a forwarder."""
+    """Answers the five RPCs from the shards of a runtime, or through a forwarder if it is active."""
 
     def __init__(
         self, runtime: Runtime, forwarder: Forwarder | None = None, limits: ServiceLimits | None = None
@@ -198,16 +198,16 @@ class Service:
 
     @property
     def forwards(self) -> bool:
-        """Tell whether requests that belong to other coordinators are carried to them."""
+        """Return whether requests are forwarded to other coordinators now."""
         return self._forwarder is not None and self._forwarder.active
 
     @property
     def may_forward(self) -> bool:
-        """Tell whether that is so now, or may be at some time."""
+        """Return whether requests may be forwarded, now or later."""
         return self._forwarder is not None
 
     def fast_path_writes(self) -> FastPathWrites | None:
-        """Return what carries fast-path writes out (`coordinator.fastpath`), or None; it forwards nothing."""
+        """Return the executor of fast-path writes (`coordinator.fastpath`) or None; it never forwards."""
         writes = self._runtime.fast_path_writes()
         if writes is not None:
             writes.elements_max = min(self.limits.elements_max, _PLAIN_ELEMENTS_MAX)
@@ -223,10 +223,10 @@ class Service:
         *,
         forwarded: bool = False,
     ) -> None:
-        """Carry out a request of one of the five RPCs; one that was `forwarded` to us, here or not at all.
+        """Execute a request of one of the five RPCs. A `forwarded` request is not forwarded again.
 
-        `done` is called exactly once with the response, within this call or later, unless the origin
-        has gone. Never raises for what a client sent.
+        `done` is called exactly once with the response, during this call or later, unless the client has
+        disconnected. Never raises because of a request's content.
         """
         for _ in self.steps(rpc, request, origin, done, forwarded=forwarded):
             pass
@@ -240,7 +240,7 @@ class Service:
         *,
         forwarded: bool = False,
     ) -> Iterator[None]:
-        """Carry out a request as `handle` does, in steps of a millisecond."""
+        """Execute a request like `handle`, in steps of a millisecond."""
         topics = request.topics
         if not request.group_id or not topics:
             done(rpc.response([]))
@@ -266,7 +266,7 @@ class Service:
             submit(rpc, operations[begin : begin + _STEP_PARTITIONS], forwarder)
 
     def _submit(self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None) -> None:
-        """Hand operations on, except those that write too many state batches."""
+        """Submit operations, except those that write too many state batches."""
         if rpc is WRITE:
             operations = [operation for operation in operations if not self._writes_too_much(operation)]
         if forwarder is not None and forwarder.active:
@@ -296,10 +296,10 @@ class Service:
         results: list[tuple[bytes, list[Any]]],
         operations: list[_RequestOperation],
     ) -> Iterator[None]:
-        """Make one operation for each share-partition, and lay out the rows for their results.
+        """Make one operation for each share-partition, and prepare the places of the results.
 
-        A share-partition that is named more than once becomes one unit, in request order, with one
-        result: brokers merge queued writes into one request and match the results by partition.
+        A share-partition that occurs several times becomes one unit, in request order, with one result.
+        Brokers merge queued writes into one request and match the results by partition.
         """
         group_id: str = request.group_id
         received_s = self._loop.time()

@@ -13,7 +13,7 @@ from protocol.state_records import SharePartitionKey
 
 
 class ShardView(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator sees of one shard. Offsets are log offsets; sizes in bytes."""
+    """The status of one shard. Offsets are log offsets; sizes are in bytes."""
 
     state_partition: int
     status: str
@@ -43,7 +43,7 @@ class StateView(Protocol):
         ...
 
     def owned_shards(self) -> list[int]:
-        """Return the shards that this process shows."""
+        """Return the shards of this process."""
         ...
 
     def appends_in_flight(self) -> int:
@@ -51,11 +51,11 @@ class StateView(Protocol):
         ...
 
     def health(self) -> list[str]:
-        """Return why this process is not ready, one sentence each; nothing when it is."""
+        """Return why this process is not ready, one sentence each; an empty list if it is ready."""
         ...
 
     def shard_views(self) -> list[ShardView]:
-        """Return a view of every shard; cheap at any size of state."""
+        """Return a view of every shard; the cost does not depend on the size of the state."""
         ...
 
     def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:

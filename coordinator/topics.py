@@ -1,7 +1,7 @@
-"""Whether topics and partitions exist in the cluster, as an injected fact.
+"""The interface for whether topics and partitions exist in the cluster.
 
-Kafka's own coordinator sees every metadata change.  A coordinator outside the cluster does not, so by default
-it accepts every topic id in a request.
+Kafka's own coordinator receives every metadata change. A coordinator outside the cluster does not, so by
+default it accepts every topic id in a request.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def lag_of(start_offset: int, delivery_complete_count: int, end_offset: int | No
 
 
 class TopicDirectory(Protocol):
-    """Answers from memory whether a topic id and partition exist."""
+    """Returns from memory whether a topic id and partition exist."""
 
     def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return whether the cluster has this partition of this topic."""
