@@ -17,6 +17,7 @@ def serve(
     loaded = flags.load(ctx.args, config, settings)
     from coordinator import fastpath
     from coordinator.app import serve as serve_until_stopped
+    from coordinator.compiled_sources import PURE_PYTHON_ENV, is_pure_python
     from coordinator.logging_setup import set_up_logging
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
@@ -26,7 +27,7 @@ def serve(
         logging.getLogger("coordinator.fastpath").warning(
             "The compiled module is not in use (%s). A request takes about 20 times as long. "
             "Install a C compiler and reinstall the coordinator.",
-            f"{fastpath.PURE_PYTHON_ENV} is set" if fastpath.is_switched_off() else "it was not built",
+            f"{PURE_PYTHON_ENV} is set" if is_pure_python() else "it was not built",
         )
     raise typer.Exit(serve_until_stopped(loaded.config))
 

@@ -14,23 +14,18 @@ Loading has a compiled way too (`loading`): it replays the records of a log into
 The sources are `_compiled.pyx` and `_loading.pyx`; the .pxi files are parts of them, by what they are about.
 
 `compiled` and `loading` are the modules, or None: they were not built (there was no compiler), or the
-environment variable SHARE_COORDINATOR_PURE_PYTHON is set.
+environment variable SHARE_COORDINATOR_PURE_PYTHON is set.  Control flow is not here: the queue of a shard and
+its commits are compiled from their Python source (`coordinator.compiled_sources`).
 """
 
-import os
 from importlib import import_module
 from types import ModuleType
 
-PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
-
-
-def is_switched_off() -> bool:
-    """Tell whether the environment asks for the Python definitions alone."""
-    return os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0")
+from coordinator.compiled_sources import is_pure_python
 
 
 def _load(name: str) -> ModuleType | None:
-    if is_switched_off():
+    if is_pure_python():
         return None
     try:
         return import_module(f"coordinator.fastpath.{name}")

@@ -6,9 +6,7 @@ but for Commits, which tests/unit/log/test_committer.py does:
 
     FastPathWrites.take    write_share_group_state.decode_request, encode_response; Service; routing
     FastPath               server.Connection, while it has nothing under way but one fast-path write
-    FastPathBatches        CommitScheduler._process_queues, ShardQueue.process_batch; decisions.decide_write, state.advance, state_records.encode_record
-    AppendCallback         ShardQueue._on_append_done; Shard.mark_updates_durable
-    FastPathWrites.submit  ShardQueue.submit, CommitScheduler.schedule
+    WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
     Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    those of coordinator.log.journal
@@ -24,10 +22,12 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from coordinator.fastpath.commit_batch cimport CommitBatch
+
 import asyncio
 import os
 
-from coordinator.shard import CoordinatorResult, Shard
+from coordinator.shard import Shard
 from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
@@ -107,7 +107,6 @@ cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
-cdef object STORED = CoordinatorResult((), None)
 cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
 # One module, in parts: calls between them stay calls of C.
@@ -115,7 +114,7 @@ include "fields.pxi"
 include "batches.pxi"
 include "requests.pxi"
 include "connections.pxi"
-include "commit_batches.pxi"
+include "write_kernel.pxi"
 include "record_batches.pxi"
 include "journal.pxi"
 include "histogram.pxi"

@@ -7,35 +7,6 @@ both sides read and write them by name.
 from coordinator import fastpath
 
 
-class ShardFields:
-    """What a write changes in the queue of a shard; see `runtime.shard_queue`."""
-
-    __slots__ = (
-        "_append_bytes",
-        "_append_finished",
-        "_append_started_s",
-        "_awaiting",
-        "_batch_scheduled",
-        "_callback",
-        "_in_flight_keys",
-        "_next_log_offset",
-        "_queue",
-        "_queued_indexed",
-        "_reads_come",
-        "_records_in_flight",
-        "_scheduler",
-        "shard",
-        "state_partition",
-        "status",
-    )
-
-
-class SchedulerFields:
-    """What planning a turn changes; see `runtime.commit_scheduler`."""
-
-    __slots__ = ("_run_scheduled", "_scheduled")
-
-
 class ConnectionFields:
     """What tells whether a connection is idle; see `server.connection`."""
 
@@ -57,7 +28,5 @@ class RequestMemoryFields:
 
 
 if fastpath.compiled is not None:
-    ShardFields = fastpath.compiled.ShardFields  # type: ignore[misc]
-    SchedulerFields = fastpath.compiled.SchedulerFields  # type: ignore[misc]
     ConnectionFields = fastpath.compiled.ConnectionFields  # type: ignore[misc]
     RequestMemoryFields = fastpath.compiled.RequestMemoryFields  # type: ignore[misc]

@@ -138,10 +138,7 @@ def complete_appends(list group):
     cdef Append append
     for append in group:
         try:
-            if type(append.done) is AppendCallback:
-                (<AppendCallback> append.done).over(append.base_offset, None)
-            else:
-                append.done(append.base_offset, None)
+            append.done(append.base_offset, None)
         except Exception as failure:
             report_failure("an append's done callback failed", failure)
 

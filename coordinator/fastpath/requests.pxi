@@ -53,7 +53,7 @@ cdef class _Request:
     # What is not stored: place -> PartitionResult.
     cdef dict refused
 
-    cdef int put(self, int place, object result, double now_s) except -1:
+    cdef int put(self, int place, object result) except -1:
         if result is not None and result.error_code:
             if self.refused is None:
                 self.refused = {}
@@ -69,7 +69,7 @@ cdef class _Request:
             (<ResponseSlot> self.respond).answer(answer)
         else:
             self.respond(answer)
-        return self.owner.count(error_code, now_s - self.received_s)
+        return self.owner.count(error_code, <double> self.owner.time() - self.received_s)
 
 
 def _with_refusals(answer, version, refused):
@@ -156,11 +156,11 @@ cdef class WriteOperation:
         return self.entry.batch_count + self.more_batches <= batches_max
 
     def answer(self, result):
-        self.request.put(self.place, result, self.request.owner.time())
+        self.request.put(self.place, result)
 
     def refuse(self, error_code, error_message):
         result = write_api.PartitionResult(self.partition, int(error_code), error_message)
-        self.request.put(self.place, result, self.request.owner.time())
+        self.request.put(self.place, result)
 
 
 cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list rows):
@@ -202,16 +202,13 @@ cdef class FastPathWrites:
     """Takes the plain ones among the requests to write.
 
     `runners` are the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
-    first error code, `seconds` how long that took; in a mailbox with `queue_max` operations there is no room.
+    first error code, `seconds` how long that took.
     """
 
     cdef list runners
-    # The status of a shard that takes operations.
-    cdef object active
     cdef object time
     cdef dict requests_done
     cdef Histogram seconds
-    cdef Py_ssize_t queue_max
     # Group as on the wire -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t remembered_bytes
@@ -221,10 +218,8 @@ cdef class FastPathWrites:
     cdef public Py_ssize_t elements_max
     cdef public Py_ssize_t batches_max
 
-    def __init__(self, list runners, time, requests, Histogram seconds, Py_ssize_t queue_max, active=None):
+    def __init__(self, list runners, time, requests, Histogram seconds):
         self.runners = runners
-        self.active = active
-        self.queue_max = queue_max
         self.time = time
         self.requests_done = <dict> requests
         self.seconds = seconds
@@ -255,25 +250,8 @@ cdef class FastPathWrites:
         if type(respond) is ResponseSlot:
             (<ResponseSlot> respond).enter()
         for place in range(len(parts)):
-            self.submit(<WriteOperation> parts[place])
+            (<WriteOperation> parts[place]).runner.submit(parts[place])
         return True
-
-    cdef int submit(self, WriteOperation part) except -1:
-        """Do what `ShardQueue.submit` does."""
-        cdef ShardFields turns = <ShardFields?> part.runner
-        cdef SchedulerFields scheduler
-        if turns.status is not self.active or len(turns._queue) >= self.queue_max:
-            turns.submit(part)
-            return 0
-        turns._queue.append(part)
-        if turns._records_in_flight is None and not turns._batch_scheduled:
-            turns._batch_scheduled = True
-            scheduler = <SchedulerFields?> turns._scheduler
-            if scheduler._run_scheduled:
-                scheduler._scheduled.append(turns)
-            else:
-                scheduler.schedule(turns)
-        return 0
 
     cdef int count(self, int error_code, double seconds) except -1:
         """Do what `metrics.request_done` does."""

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
 
-# Pending appends in the log's own representation, and the next offset of each state partition.
-PendingEntries = tuple[list[Any], list[int]]
+# Pending appends in the log's own representation, the next offset of each state partition, and the function that
+# makes an append of a state partition, its base offset, a timestamp, (key, value) records and an `AppendCallback`.
+NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any], Any]
+PendingEntries = tuple[list[Any], list[int], NewAppend]
 
 
 class LoggedBatch(NamedTuple):
@@ -221,8 +223,8 @@ class GroupCommitLog(StateLog, Protocol):
     def take_pending(self) -> PendingEntries | None:
         """Suspend commits until `flush`, which the caller must call without an await in between.
 
-        Returns the list to which compiled code may add appends, and the next offsets; None if appends are
-        refused.
+        Returns the list to which the caller may add appends with records instead of calling `append`; None if
+        appends are refused.
         """
         ...
 

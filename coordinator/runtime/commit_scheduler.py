@@ -1,54 +1,71 @@
-"""The turns that are due, of all shards: one callback of the event loop carries all of them out.
+# cython: annotation_typing=False
+"""Schedule the commits of all shards: one callback of the event loop processes every shard that has work.
 
-A shard that gets something to do while nothing of it is under way plans a turn.  What arrives for other
-shards until the event loop comes to it is decided in the same go, so that their appends travel together, too.
+A shard that receives an operation while no append of it is in flight is scheduled.  Operations that arrive
+for other shards before the callback runs are decided in the same run, so their appends are written together.
 
-Over a log that takes its time over a commit, a round may also wait for that to be over, and for those who
-will come then (`coordinator.runtime.group_commit`). Then a round is a commit, and a turn has all there is.
+Over a log whose commits take time, a run also waits for the commit in flight and for the operations that are
+expected after it (`coordinator.runtime.group_commit`).  Then one run is one commit.
+
+Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
 from coordinator import fastpath
 from coordinator.clock import Clock
-from coordinator.fastpath.fields import SchedulerFields
 from coordinator.log.base import GroupCommitLog, PendingEntries, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.completion import report_failure
 from coordinator.runtime.group_commit import GroupCommitLinger
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.status import Status
 from coordinator.topics import AllTopics, TopicDirectory
 
 
 class SchedulableQueue(Protocol):
-    """One whose turn it is."""
+    """A queue of operations whose next batch can be scheduled."""
 
     def queued_operations(self) -> int:
-        """Return how many operations wait for the turn."""
+        """Return how many operations are queued."""
         ...
 
-    def process_batch(self) -> None:
-        """Take the turn; what goes wrong in it is an exception."""
+    def process_batch(self, commit: "Commit") -> None:
+        """Decide what is queued and append it; a defect in it is an exception."""
         ...
 
     def batch_failed(self, failure: Exception) -> None:
-        """Recover from a turn that raised this in the middle."""
+        """Recover from a batch that raised this in the middle."""
         ...
 
 
-class CommitScheduler(SchedulerFields):
-    """Plans turns and carries them out, in the order in which they were planned."""
+class Commit:
+    """What the batches of one run share: the time, whether the log takes writes, and where appends go."""
+
+    __slots__ = ("accepts_writes", "gathered", "now_ms", "now_s")
+
+    def __init__(
+        self, now_ms: int, now_s: float, accepts_writes: bool, gathered: PendingEntries | None
+    ) -> None:
+        self.now_ms = now_ms
+        self.now_s = now_s
+        self.accepts_writes = accepts_writes
+        self.gathered = gathered
+
+
+class CommitScheduler:
+    """Processes scheduled queues in the order in which they were scheduled."""
 
     __slots__ = (
         "_clock",
-        "_fast_path",
         "_gathering_log",
         "_linger",
         "_log",
         "_loop",
         "_metrics",
+        "_run_scheduled",
+        "_scheduled",
+        "kernel",
     )
 
     def __init__(
@@ -70,38 +87,32 @@ class CommitScheduler(SchedulerFields):
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._loop.time)
-        # Takes the turns that begin with a fast-path write.
-        self._fast_path = None
+        # Decides runs of fast-path writes, where it was built.
+        self.kernel: Any = None
         if fastpath.compiled is not None:
             topics_to_ask = None if isinstance(topics, AllTopics) else topics
-            self._fast_path = fastpath.compiled.FastPathBatches(
-                Status.ACTIVE,
-                topics_to_ask,
-                limits.request_age_max_s,
-                limits.operations_per_append_max,
-                limits.bytes_per_append_max,
-            )
+            self.kernel = fastpath.compiled.WriteKernel(topics_to_ask, limits.request_age_max_s)
 
     def schedule(self, queue: SchedulableQueue) -> None:
-        """Let this one take its turn soon: on the next turn of the event loop, or when a commit is over."""
+        """Process this queue on the next iteration of the event loop, or when a commit is over."""
         self._scheduled.append(queue)
         if not self._run_scheduled and not self._must_wait_for_commit():
             self._run_scheduled = True
             self._loop.call_soon(self._run)
 
     def _must_wait_for_commit(self) -> bool:
-        """Tell whether a commit is under way whose end the log will tell of."""
+        """Tell whether a commit is in flight whose end the log will report."""
         log = self._gathering_log
         return self._linger is not None and log is not None and log.committing
 
     def _on_commit_finished(self) -> None:
-        assert self._linger is not None, "nobody asked to be told"
-        self._linger.commit_finished(self._waiting())
+        assert self._linger is not None, "commits are reported only where the scheduler lingers"
+        self._linger.commit_finished(self._queued_operations())
         if self._scheduled and not self._run_scheduled and not self._must_wait_for_commit():
             self._run_scheduled = True
             self._run()
 
-    def _waiting(self) -> int:
+    def _queued_operations(self) -> int:
         return sum([queue.queued_operations() for queue in self._scheduled])
 
     def _run(self) -> None:
@@ -109,26 +120,26 @@ class CommitScheduler(SchedulerFields):
             self._run_scheduled = False
             self._process_scheduled()
         elif self._must_wait_for_commit():
-            # One of the log's own has begun.
+            # The log has begun a commit of its own.
             self._run_scheduled = False
         else:
-            self._run_group_commit(self._linger, self._waiting())
+            self._run_group_commit(self._linger, self._queued_operations())
 
-    def _run_group_commit(self, linger: GroupCommitLinger, waiting: int) -> None:
-        """Begin a commit with all who are expected, or wait for them some more."""
-        if linger.should_wait(waiting):
+    def _run_group_commit(self, linger: GroupCommitLinger, queued: int) -> None:
+        """Begin a commit with all operations that are expected, or wait for them."""
+        if linger.should_wait(queued):
             self._loop.call_soon(self._run)
             return
         self._run_scheduled = False
         log = self._gathering_log
-        assert log is not None, "only such a log is gathered for"
+        assert log is not None, "the scheduler lingers only over such a log"
         behind = log.committing
         self._process_scheduled()
         if log.committing:
-            linger.commit_started(waiting, behind=behind)
+            linger.commit_started(queued, behind=behind)
 
     def _process_scheduled(self) -> None:
-        """Take the turns that are due; over a log that gathers, their appends are one commit."""
+        """Process the scheduled queues; over a log that gathers, their appends are one commit."""
         queues, self._scheduled = self._scheduled, []
         log = self._gathering_log
         if log is None:
@@ -141,26 +152,23 @@ class CommitScheduler(SchedulerFields):
             log.flush()
 
     def _process_queues(self, queues: list[SchedulableQueue], gathered: PendingEntries | None) -> None:
-        fast_path = self._fast_path
-        if fast_path is not None:
-            accepts_writes = gathered is not None or self._log.health() is None
-            record_bytes_max = self._log.record_bytes_max
-            fast_path.begin(
-                self._clock.now_ms(), self._loop.time(), accepts_writes, record_bytes_max, gathered
-            )
-            fast_path.process_queues(queues, self._on_batch_failed)
-            self._metrics.write_operations(fast_path.taken)
-            return
+        accepts_writes = gathered is not None or self._log.health() is None
+        commit = Commit(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered)
+        kernel = self.kernel
+        if kernel is not None:
+            kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
         for queue in queues:
             try:
-                queue.process_batch()
+                queue.process_batch(commit)
             except Exception as failure:
                 self._on_batch_failed(queue, failure)
+        if kernel is not None:
+            self._metrics.write_operations(kernel.end())
 
     def _on_batch_failed(self, queue: SchedulableQueue, failure: Exception) -> None:
-        """Let one recover whose turn raised; it is not the fault of the others."""
-        self._loop.call_exception_handler({"message": "a turn failed", "exception": failure})
+        """Let a shard recover whose batch raised; the other shards are not affected."""
+        self._loop.call_exception_handler({"message": "a batch failed", "exception": failure})
         try:
             queue.batch_failed(failure)
         except Exception as second:
-            report_failure("recovering from a turn that failed has failed", second)
+            report_failure("recovering from a batch that failed has failed", second)

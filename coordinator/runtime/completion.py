@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from coordinator.runtime.operations import Operation
-from coordinator.shard import CoordinatorResult
 from protocol.errors import ErrorCode
 
 
@@ -27,12 +26,6 @@ def refuse(operation: Operation, error_code: ErrorCode, message: str) -> None:
         operation.refuse(error_code, message)
     except Exception as failure:
         report_failure("refusing an operation failed", failure)
-
-
-def answer_all(waiting: Iterable[tuple[Operation, CoordinatorResult]]) -> None:
-    """Give operations the answers that were decided."""
-    for operation, result in waiting:
-        answer(operation, result.answer)
 
 
 def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:

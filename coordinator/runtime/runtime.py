@@ -14,6 +14,7 @@ from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import report_failure
+from coordinator.runtime.decider import Decider
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.maintenance import MaintenanceJobs
@@ -65,13 +66,13 @@ class Runtime:
         self._health_sources: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_claim)
         scheduler = CommitScheduler(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
+        decider = Decider(log=log, clock=clock, topics=topics, limits=limits)
         self._runners = [
             ShardRunner(
                 partition,
                 scheduler=scheduler,
                 log=log,
-                clock=clock,
-                topics=topics,
+                decider=decider,
                 metrics=metrics,
                 policy=policy,
                 limits=limits,
@@ -215,8 +216,6 @@ class Runtime:
             self._runners,
             asyncio.get_running_loop().time,
             *self._metrics.request_histogram(write_share_group_state.API_KEY),
-            self.limits.queued_operations_max,
-            Status.ACTIVE,
         )
         return writes
 

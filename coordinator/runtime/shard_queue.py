@@ -1,52 +1,77 @@
-"""Group commit of one shard: decide queued operations in order, append their records together, then answer.
+# cython: annotation_typing=False
+"""The queue of one shard: operations are decided in batches, appended in one go, and only then answered.
 
-Operations queue in a mailbox. A *turn* takes all of them, decides each in order and applies its records at
-once, so that the next operation sees them. One append carries the records of the whole turn. Meanwhile the
-mailbox fills again, so a busy shard makes large appends and an idle one appends at once, without a timer.
+Theory of operation.  Operations wait in a queue.  Processing a *batch* takes all of it, decides each
+operation in order and applies its records at once, so that the next one sees them; then one append carries
+the records of the whole batch.  While it is in flight the queue fills again: a busy shard makes large
+appends and an idle one appends at once, without a timer.  When the append is durable the records settle
+and the answers go out.
 
-A read is answered at once unless its share-partition has a change in flight or the lease is over. Without a
-lease it waits for the next append, or for one that is made to renew the lease: if that is in the log, no
-other process was the owner when the read arrived.
-The compiled module (`coordinator.fastpath`), if present, executes turns that begin with a fast-path write.
+A read is answered at once unless its share-partition has a change in flight (its answer would show
+what is not durable) or the lease is over.  So reads do not wait for the writes of other share-partitions.
+Without a lease a read waits for the next append, or for one that renews the lease: if that append is in the
+log, no other process was the owner when the read arrived.
+
+Consecutive writes that the API decoded into compiled operations are decided by the compiled write kernel, all
+other operations by `Decider`.
+
+Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
 """
 
 import asyncio
-import logging
+from typing import Any
 
-from coordinator import fastpath
-from coordinator.clock import Clock
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.fastpath.fields import ShardFields
+from coordinator.fastpath.commit_batch import CommitBatch
 from coordinator.log.base import AppendCallback, StateLog
 from coordinator.metrics import Metrics
-from coordinator.runtime.commit_batch import CommitBatch, Encoded, is_unit, size_bytes, unit_bytes
-from coordinator.runtime.commit_scheduler import CommitScheduler
-from coordinator.runtime.completion import answer, answer_all, refuse, refuse_all, report_failure
+from coordinator.runtime.commit_scheduler import Commit, CommitScheduler
+from coordinator.runtime.completion import answer, refuse, refuse_all, report_failure
+from coordinator.runtime.decider import Decider, is_unit
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.runtime.operations import Operation
 from coordinator.runtime.status import Status
-from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotPolicy
-from coordinator.topics import TopicDirectory
+from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from protocol.state_records import SharePartitionKey, StateRecord
 
-_logger = logging.getLogger(__name__)
+# Operations whose append is in flight, each with the answer that was decided.
+Awaiting = list[tuple[Operation, Any]]
+
+_ACTIVE = Status.ACTIVE
 
 
-class ShardQueue(ShardFields):
+class ShardQueue:
     """The half of a `ShardRunner` that carries operations out, while the shard is there to do it."""
 
     __slots__ = (
-        "_clock",
-        "_in_flight_seen",
+        "_append_bytes",
+        "_append_callback",
+        "_append_finished",
+        "_append_histograms",
+        "_append_started_s",
+        "_awaiting_append",
+        "_batch",
+        "_batch_scheduled",
+        "_decider",
+        "_in_flight_indexed",
+        "_in_flight_keys",
         "_limits",
         "_log",
         "_loop",
         "_metrics",
+        "_next_log_offset",
+        "_queue",
+        "_queue_max",
+        "_queued_indexed",
         "_queued_keys",
-        "_topics",
-        "_undecided",
+        "_reads_arrived",
+        "_records_in_flight",
+        "_scheduler",
+        "shard",
+        "state_partition",
+        "status",
     )
 
     def __init__(
@@ -55,8 +80,7 @@ class ShardQueue(ShardFields):
         *,
         scheduler: CommitScheduler,
         log: StateLog,
-        clock: Clock,
-        topics: TopicDirectory,
+        decider: Decider,
         metrics: Metrics,
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
@@ -67,69 +91,71 @@ class ShardQueue(ShardFields):
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
         self._log = log
-        self._clock = clock
-        self._topics = topics
+        self._decider = decider
         self._metrics = metrics
+        self._append_histograms = metrics.append_histograms()
         self._limits = limits
+        self._queue_max = limits.queued_operations_max
         self._queue: list[Operation] = []
         self._batch_scheduled = False
-        # The append under way: its records, who waits for it, and the share-partitions it changes.
+        # The append in flight: its records, the operations that wait for it, and what it changes.
         self._records_in_flight: list[StateRecord | None] | None = None
         self._append_started_s = 0.0
         self._append_bytes = 0
-        self._awaiting: list[tuple[Operation, CoordinatorResult]] = []
+        self._awaiting_append: Awaiting = []
         self._in_flight_keys: set[SharePartitionKey] = set()
-        # Share-partitions with an operation in the mailbox: a read of one has to queue behind it.
+        # Share-partitions with a queued operation: a read of one has to queue behind it.
         self._queued_keys: set[SharePartitionKey] = set()
-        # Only reads ask for these two: so many of who waits and of the mailbox have been looked at for them.
-        self._in_flight_seen = self._queued_indexed = 0
-        # What a turn that failed had not come to, or failed at.
-        self._undecided: list[Operation] = []
+        # Prefix lengths already indexed for read checks, of the in-flight append and of the queue.
+        self._in_flight_indexed = self._queued_indexed = 0
+        # The batch that is being decided, until it is appended.
+        self._batch: CommitBatch | None = None
         self._next_log_offset = 0
-        # Is set when the append under way is over; only there when somebody waits for that.
+        # Is set when the append in flight is over; only there when somebody waits for that.
         self._append_finished: asyncio.Event | None = None
         # Whether a read was answered since the lease was renewed last.
-        self._reads_come = False
-        self._callback: AppendCallback = self._on_append_done
-        if fastpath.compiled is not None:
-            self._callback = fastpath.compiled.AppendCallback(
-                self, Status.ACTIVE, self._loop.time, *metrics.append_histograms()
-            )
+        self._reads_arrived = False
+        self._append_callback: AppendCallback = self._on_append_done
 
     # Operations come in.
 
     def submit(self, operation: Operation) -> None:
         """Take an operation; it is answered exactly once, later or within this call."""
+        if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
+            self._park_or_refuse(operation)
+        elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
+            self._queue.append(operation)
+            if self._records_in_flight is None and not self._batch_scheduled:
+                self._schedule_batch()
+
+    def _park_or_refuse(self, operation: Operation) -> None:
+        """Queue an operation for a shard that is loading; refuse it if the shard is closed or full."""
         if self.status is Status.CLOSED:
             refuse(
                 operation,
                 ErrorCode.NOT_COORDINATOR,
                 "This coordinator does not own the share-partition.",
             )
-        elif len(self._queue) >= self._limits.queued_operations_max:
+        elif len(self._queue) >= self._queue_max:
             refuse(
                 operation,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "Too many operations wait for this shard; try again.",
             )
-        elif self.status is not Status.ACTIVE:
+        else:
             self._queue.append(operation)
-        elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
-            self._queue.append(operation)
-            if self._records_in_flight is None:
-                self._schedule_batch()
 
     def _is_leased(self) -> bool:
         """Tell whether reads may be answered from memory; if that cannot be told, they may not."""
-        self._reads_come = True
+        self._reads_arrived = True
         try:
             return self._log.lease_left_s(self.state_partition) > 0
         except Exception as failure:
-            report_failure("looking at the lease failed", failure)
+            report_failure("reading the lease failed", failure)
             return False
 
     def _is_queued(self, key: SharePartitionKey) -> bool:
-        self._queued_keys.update(operation.key for operation in self._queue[self._queued_indexed :])
+        self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
         self._queued_indexed = len(self._queue)
         return key in self._queued_keys
 
@@ -138,102 +164,104 @@ class ShardQueue(ShardFields):
         return key in self._in_flight_keys
 
     def _index_in_flight_keys(self) -> None:
-        """Note what those who wait change: whoever waits has records, or asked for what has."""
-        self._in_flight_keys.update(operation.key for operation, _ in self._awaiting[self._in_flight_seen :])
-        self._in_flight_seen = len(self._awaiting)
+        """Index the keys of operations in flight: each has records, or read a key with a pending write."""
+        self._in_flight_keys.update(
+            [operation.key for operation, _ in self._awaiting_append[self._in_flight_indexed :]]
+        )
+        self._in_flight_indexed = len(self._awaiting_append)
 
     def _clear_queued_keys(self) -> None:
-        """Note that the mailbox is another one now."""
-        self._queued_keys.clear()
-        self._queued_indexed = 0
+        """Note that the queue is another one now."""
+        if self._queued_indexed:
+            self._queued_keys.clear()
+            self._queued_indexed = 0
 
     def _clear_in_flight_keys(self) -> None:
-        """Note that no append is under way."""
+        """Note that no append is in flight."""
         self._in_flight_keys.clear()
-        self._in_flight_seen = 0
+        self._in_flight_indexed = 0
 
     def _answer_read_immediately(self, operation: Operation) -> bool:
-        """Answer a read of a share-partition that nothing under way or waiting changes; else False."""
+        """Answer a read of a share-partition that nothing in flight or queued changes; else False."""
         if self._is_in_flight(operation.key) or self._is_queued(operation.key):
             return False
-        result = self._decide(operation)
+        result = self._decider.decide(self.shard, operation)
         if result is not None:
             if result.records:
                 return False
             answer(operation, result.answer)
         return True
 
-    # Turns.
+    # Batches.
 
     def queued_operations(self) -> int:
-        """Return how many operations wait for the turn."""
+        """Return how many operations are queued."""
         return len(self._queue)
 
-    def process_batch(self) -> None:
-        """Decide what waits, apply it, and append it in one go."""
+    def process_batch(self, commit: Commit) -> None:
+        """Decide what is queued, apply it, and append it in one go."""
         self._batch_scheduled = False
-        if self.status is not Status.ACTIVE or self._records_in_flight is not None or not self._queue:
+        operations = self._queue
+        if self.status is not _ACTIVE or self._records_in_flight is not None or not operations:
             return
-        operations, self._queue = self._queue, []
+        self._queue = []
         self._clear_queued_keys()
         limits = self._limits
-        batch = CommitBatch(self._clock.now_ms(), self._log.health() is None)
-        done = 0
-        try:
-            for operation in operations[: limits.operations_per_append_max]:
-                self._process_operation(batch, operation)
-                done += 1
-                if batch.append_bytes >= limits.bytes_per_append_max:
-                    break
-        except BaseException:
-            self._undecided = operations[done:]
-            raise
-        self._put_back(operations[done:])
-        if batch.records or self._awaiting:
-            self._append(batch)
+        last = min(len(operations), limits.operations_per_append_max)
+        self._batch = batch = CommitBatch(operations, last, limits.bytes_per_append_max, commit.now_ms)
+        kernel = self._scheduler.kernel if commit.accepts_writes else None
+        while True:
+            if kernel is not None:
+                kernel.decide_writes(self.shard, batch, self._awaiting_append)
+            if not batch.has_room():
+                break
+            self._process_operation(batch, operations[batch.done], commit.accepts_writes)
+            batch.done += 1
+        if batch.done < len(operations):
+            # What the append has no room for waits in front of what arrived meanwhile.
+            self._queue[:0] = operations[batch.done :]
+            self._clear_queued_keys()
+        self._batch = None
+        if batch.records or self._awaiting_append:
+            self._append(batch, commit)
         elif self._queue:
             self._schedule_batch()
 
     def batch_failed(self, failure: Exception) -> None:
-        """Recover from a turn that raised this in the middle: a defect of ours.
+        """Recover from a batch that raised this in the middle: a defect of ours.
 
         What it had applied is not on the log, so memory is thrown away; nobody was answered from it.
         """
         self._records_in_flight = None
         self._clear_in_flight_keys()
-        waiting, self._awaiting = self._awaiting, []
-        undecided, self._undecided = self._undecided, []
-        waiting += [(operation, CoordinatorResult((), None)) for operation in undecided]
-        if self.status is Status.ACTIVE:
-            self._recover(LogUnavailable(f"a turn failed: {failure!r}"), waiting)
+        waiting, self._awaiting_append = self._awaiting_append, []
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            waiting += [(operation, None) for operation in batch.operations[batch.done :]]
+        if self.status is _ACTIVE:
+            self._recover(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
         else:
             self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
-
-    def _put_back(self, operations: list[Operation]) -> None:
-        """Queue operations for which an append has no room in front of those that arrived meanwhile."""
-        if operations:
-            self._queue[:0] = operations
-            self._clear_queued_keys()
 
     def _schedule_batch(self) -> None:
         if not self._batch_scheduled:
             self._batch_scheduled = True
             self._scheduler.schedule(self)
 
-    def _process_operation(self, batch: CommitBatch, operation: Operation) -> None:
+    def _process_operation(self, batch: CommitBatch, operation: Operation, accepts_writes: bool) -> None:
         """Decide one operation and apply it; answer it now if there is nothing to wait for."""
-        if operation.writes and not batch.accepts_writes:
+        if operation.writes and not accepts_writes:
             refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
-        result = self._decide(operation, batch.now_ms)
+        result = self._decider.decide(self.shard, operation, batch.now_ms)
         if result is None:
             return
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
             self._metrics.write_operations(1)
-        if result.records and not batch.accepts_writes:
+        if result.records and not accepts_writes:
             refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
-        encoded = self._encode_records(operation, result)
+        encoded = self._decider.encode(operation, result)
         if encoded is None:
             return
         for record in result.records:
@@ -241,86 +269,47 @@ class ShardQueue(ShardFields):
             self._in_flight_keys.add(record.key)
         batch.add(result.records, encoded, is_unit=is_unit(operation, result))
         if result.records or not self._is_leased() or self._is_in_flight(operation.key):
-            self._awaiting.append((operation, result))
+            self._awaiting_append.append((operation, result.answer))
         else:
             answer(operation, result.answer)
 
-    def _decide(self, operation: Operation, now_ms: int | None = None) -> CoordinatorResult | None:
-        """Decide one operation; None if it is dropped or already answered."""
-        if operation.origin is not None and operation.origin.disconnected:
-            return None
-        if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
-            # Its sender has given up by now and may have written something else since.
-            refuse(
-                operation,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                "The request waited too long; try again.",
-            )
-            return None
-        key, now_ms = operation.key, self._clock.now_ms() if now_ms is None else now_ms
-        try:
-            context = RequestContext(now_ms, self._topics.contains(key.topic_id, key.partition))
-            return operation.decide(self.shard, key, operation.unit, context)
-        except Exception:
-            # Deciding changes nothing, so a defect in it harms this one request only.
-            _logger.exception("deciding an operation on %s failed", key)
-            refuse(
-                operation,
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                "The coordinator failed to decide this operation.",
-            )
-            return None
-
-    def _encode_records(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
-        """Encode an operation's records; None if they cannot be stored, and it was refused.
-
-        An append of what is too large would fail, and take the whole shard's memory along.
-        """
-        try:
-            encoded = list(map(encode_record, result.records))
-        except Exception:
-            _logger.exception("records of an operation on %s cannot be encoded", operation.key)
-            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
-            return None
-        largest = (
-            unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
-        )
-        if largest > self._log.record_bytes_max:
-            # Kafka's answer, too.
-            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
-            return None
-        return encoded
-
     # Appends.
 
-    def _append(self, batch: CommitBatch) -> None:
+    def _append(self, batch: CommitBatch, commit: Commit) -> None:
         self._records_in_flight = batch.records
-        self._append_started_s = self._loop.time()
+        self._append_started_s = commit.now_s
         self._append_bytes = batch.append_bytes
-        self._log.append(self.state_partition, batch.encoded, batch.now_ms, self._callback, batch.units)
+        state_partition, gathered, done = self.state_partition, commit.gathered, self._append_callback
+        if gathered is None or not batch.records:
+            self._log.append(state_partition, batch.encoded, batch.now_ms, done, batch.units)
+            return
+        pending, ends, new_append = gathered
+        pending.append(new_append(state_partition, ends[state_partition], batch.now_ms, batch.encoded, done))
 
     def _renew_lease(self) -> None:
         """Renew the lease if that is due, and no append does it anyway."""
-        idle = self.status is Status.ACTIVE and self._records_in_flight is None and not self._queue
-        if idle and self._log.renewal_due(self.state_partition, read=self._reads_come):
-            self._append(CommitBatch(self._clock.now_ms(), accepts_writes=True))
+        idle = self.status is _ACTIVE and self._records_in_flight is None and not self._queue
+        if idle and self._log.renewal_due(self.state_partition, read=self._reads_arrived):
+            self._records_in_flight = []
+            self._append_started_s = self._loop.time()
+            self._append_bytes = 0
+            self._log.append(self.state_partition, [], self._decider.now_ms(), self._append_callback, [])
 
     def _on_append_done(self, base_offset: int, error: LogError | None) -> None:
         """Settle what became durable and answer for it; or throw memory away."""
-        records, waiting = self._records_in_flight, self._awaiting
+        records, waiting = self._records_in_flight, self._awaiting_append
         assert records is not None, "the log answered an append that nobody made"
-        self._records_in_flight, self._awaiting = None, []
+        self._records_in_flight, self._awaiting_append = None, []
         self._clear_in_flight_keys()
         if self._append_finished is not None:
             self._append_finished.set()
             self._append_finished = None
-        seconds = self._loop.time() - self._append_started_s
-        self._metrics.append_done(len(records), self._append_bytes, seconds, error)
+        self._count_append(len(records), error)
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
-        if self.status is not Status.ACTIVE:
+        if self.status is not _ACTIVE:
             if error is None:
-                answer_all(waiting)
+                self._answer_all(waiting)
             else:
                 self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
@@ -329,15 +318,29 @@ class ShardQueue(ShardFields):
             return
         if not self._settle_or_recover(records, base_offset, waiting):
             return
-        answer_all(waiting)
+        self._answer_all(waiting)
         if self._queue:
             self._schedule_batch()
 
+    def _count_append(self, records: int, error: LogError | None) -> None:
+        seconds = self._loop.time() - self._append_started_s
+        if error is not None:
+            self._metrics.append_done(records, self._append_bytes, seconds, error)
+            return
+        record_counts, append_seconds, append_bytes = self._append_histograms
+        append_seconds.add(seconds)
+        record_counts.add(records)
+        append_bytes.add(self._append_bytes)
+
+    def _answer_all(self, waiting: Awaiting) -> None:
+        for operation, decided in waiting:
+            try:
+                operation.answer(decided)
+            except Exception as failure:
+                report_failure("answering an operation failed", failure)
+
     def _settle_or_recover(
-        self,
-        records: list[StateRecord | None],
-        base_offset: int,
-        waiting: list[tuple[Operation, CoordinatorResult]],
+        self, records: list[StateRecord | None], base_offset: int, waiting: Awaiting
     ) -> bool:
         """Settle durable records; False: that failed, and the shard is loaded again from its log."""
         try:
@@ -349,7 +352,7 @@ class ShardQueue(ShardFields):
         return True
 
     def _mark_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
-        self._reads_come = False
+        self._reads_arrived = False
         self._next_log_offset = base_offset + len(records)
         if not records:
             return
@@ -367,14 +370,14 @@ class ShardQueue(ShardFields):
             self._metrics.snapshot_written("job" if by_job else "request")
 
     @staticmethod
-    def _fail_all(waiting: list[tuple[Operation, CoordinatorResult]], code: ErrorCode, message: str) -> None:
-        refuse_all((operation for operation, _ in waiting), code, message)
+    def _fail_all(waiting: Awaiting, error_code: ErrorCode, message: str) -> None:
+        refuse_all([operation for operation, _ in waiting], error_code, message)
 
     def _log_unavailable_message(self) -> str:
         return f"The log takes no writes: {self._log.health()}"
 
     # What the other half does.
 
-    def _recover(self, error: LogError, waiting: list[tuple[Operation, CoordinatorResult]]) -> None:
+    def _recover(self, error: LogError, waiting: Awaiting) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         raise NotImplementedError

@@ -12,18 +12,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from coordinator.clock import Clock
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import refuse_all, report_failure
+from coordinator.runtime.decider import Decider
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.operations import Operation
-from coordinator.runtime.shard_queue import ShardQueue
+from coordinator.runtime.shard_queue import Awaiting, ShardQueue
 from coordinator.runtime.status import Status
-from coordinator.shard import CoordinatorResult, Shard, SnapshotPolicy
-from coordinator.topics import TopicDirectory
+from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
@@ -49,8 +47,7 @@ class ShardRunner(ShardQueue):
         *,
         scheduler: CommitScheduler,
         log: StateLog,
-        clock: Clock,
-        topics: TopicDirectory,
+        decider: Decider,
         metrics: Metrics,
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
@@ -61,8 +58,7 @@ class ShardRunner(ShardQueue):
             state_partition,
             scheduler=scheduler,
             log=log,
-            clock=clock,
-            topics=topics,
+            decider=decider,
             metrics=metrics,
             policy=policy,
             limits=limits,
@@ -77,7 +73,7 @@ class ShardRunner(ShardQueue):
         self._reload = reload
         self._on_fenced = on_fenced
 
-    def _recover(self, error: LogError, waiting: list[tuple[Operation, CoordinatorResult]]) -> None:
+    def _recover(self, error: LogError, waiting: Awaiting) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         if isinstance(error, LogFenced):
             self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
@@ -99,7 +95,7 @@ class ShardRunner(ShardQueue):
         assert self._records_in_flight is None, "a shard is not loaded under its own append"
         self.status = Status.LOADING
         self.failure = None
-        self._reads_come = False
+        self._reads_arrived = False
         self.shard = Shard(self.state_partition, self._policy)
 
     def finish_loading(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
@@ -156,8 +152,8 @@ class ShardRunner(ShardQueue):
         if self.append_overdue:
             # What they change is changing all the same.
             self._index_in_flight_keys()
-            self._in_flight_seen = 0
-            waiting, self._awaiting = self._awaiting, []
+            self._in_flight_indexed = 0
+            waiting, self._awaiting_append = self._awaiting_append, []
             self._fail_all(
                 waiting,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,

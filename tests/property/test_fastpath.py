@@ -15,12 +15,11 @@ import pytest
 
 from coordinator import fastpath
 from coordinator.config import HostPort
+from coordinator.fastpath.commit_batch import unit_bytes
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.runtime.commit_batch import unit_bytes
-from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.server import Api, CoordinatorDirectory
 from coordinator.server.api import CloseConnection
 from coordinator.service import Service
@@ -303,22 +302,26 @@ async def live(seed: int) -> None:
 
 @pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
 def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain: list[int] = []
-    carry_out = CommitScheduler._process_queues
+    decided: list[int] = []
+    make_kernel = compiled.WriteKernel
 
-    def counted(self: CommitScheduler, all_due: Any, gathered: Any) -> None:
-        carry_out(self, all_due, gathered)
-        if self._fast_path is not None:
-            plain.append(self._fast_path.taken)
+    class CountingKernel:
+        def __init__(self, *args: Any) -> None:
+            kernel = make_kernel(*args)
+            self.begin, self.decide_writes, self._kernel_end = kernel.begin, kernel.decide_writes, kernel.end
 
-    monkeypatch.setattr(CommitScheduler, "_process_queues", counted)
+        def end(self) -> int:
+            decided.append(self._kernel_end())
+            return decided[-1]
+
+    monkeypatch.setattr(compiled, "WriteKernel", CountingKernel)
     for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
         try:
             asyncio.run(live(seed))
         except BaseException as error:
             error.add_note(f"tests.property.test_fastpath.live({seed})")
             raise
-    assert sum(plain) > SEEDS_AT_A_TIME * TURNS_A_SEED
+    assert sum(decided) > SEEDS_AT_A_TIME * TURNS_A_SEED
 
 
 def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
     append = ShardRunner._append
 
     def _append(self: Any, *args: Any) -> None:
-        waiting, self._waiting = self._waiting, []
-        for operation, result in waiting:
-            operation.answer(result.answer)
+        waiting, self._awaiting_append = self._awaiting_append, []
+        for operation, answer in waiting:
+            operation.answer(answer)
         append(self, *args)
 
     patch.setattr(ShardRunner, "_append", _append)

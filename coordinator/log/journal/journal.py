@@ -185,7 +185,8 @@ class Journal(UnsharedLog):
     def take_pending(self) -> PendingEntries | None:
         """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
         self._gathering = True
-        return None if self._failure is not None or not self._is_open else (self._pending, self._end_offsets)
+        takes_writes = self._failure is None and self._is_open
+        return (self._pending, self._end_offsets, self._codec.append) if takes_writes else None
 
     def flush(self) -> None:
         """Commit the pending appends; if a commit is in progress, they are part of the next commit."""

@@ -12,7 +12,6 @@ from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.runtime import Runtime
-from coordinator.runtime.completion import answer_all
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.shard_runner import ShardRunner
 from protocol.errors import ErrorCode
@@ -198,8 +197,8 @@ def _offset(batch: bytes) -> int:
 @_mutant
 def releases_under_its_own_append(patch: Patch) -> None:
     async def quiet(self: Any) -> None:
-        waiting, self._waiting = self._waiting, []
-        answer_all(waiting)
+        waiting, self._awaiting_append = self._awaiting_append, []
+        self._answer_all(waiting)
 
     patch.setattr(ShardRunner, "wait_for_append", quiet)
 

@@ -38,7 +38,7 @@ def name(writes: Any, topics: int, partitions: list[int], first: int = 0, group:
 
 
 def fast_path_writes() -> Any:
-    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, compiled.Histogram((1.0,)), 10)
+    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, compiled.Histogram((1.0,)))
     writes.elements_max = 1_000_000
     return writes
 

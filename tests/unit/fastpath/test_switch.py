@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from coordinator import fastpath
 from coordinator.cli.program import app as application
-from coordinator.fastpath import PURE_PYTHON_ENV
+from coordinator.compiled_sources import PURE_PYTHON_ENV
 
 
 @pytest.mark.parametrize(("switch", "off"), [("", False), ("0", False), ("1", True)])
@@ -19,7 +20,9 @@ def test_the_version_says_which_way_plain_writes_go(switch: str, off: bool) -> N
     environment = {**os.environ, PURE_PYTHON_ENV: switch}
     command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]
     said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
-    is_there = find_spec("coordinator.fastpath._compiled") is not None
+    is_there = any(
+        Path(fastpath.__file__).with_name("_compiled" + suffix).exists() for suffix in EXTENSION_SUFFIXES
+    )
     assert said["writes"] == ("compiled" if is_there and not off else "pure Python")
 
 

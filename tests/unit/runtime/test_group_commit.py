@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.log.journal import Journal
-from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.group_commit import LINGER_S, GroupCommitLinger
 from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
 from protocol.errors import ErrorCode
@@ -211,8 +210,7 @@ def test_linger_adds_little_latency_for_random_callers(
         latencies_s.append(one.latency_s / callers / writes)
 
     with_callers(main, DiskFaults(sync_s=0.001), callers)
-    monkeypatch.setattr(CommitScheduler, "_must_wait_for_commit", lambda self: False)
-    monkeypatch.setattr(GroupCommitLinger, "should_wait", lambda self, waiting: False)
+    monkeypatch.setattr(Journal, "set_commit_callback", lambda self, over: False)
     with_callers(main, DiskFaults(sync_s=0.001), callers)
     waiting_s, never_s = latencies_s
     assert waiting_s < never_s * 1.1

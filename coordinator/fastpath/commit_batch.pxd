@@ -1,0 +1,15 @@
+from libc.stdint cimport int64_t
+
+
+cdef class CommitBatch:
+    cdef public list operations
+    cdef public Py_ssize_t last
+    cdef public Py_ssize_t done
+    cdef public int64_t bytes_max
+    cdef public object now_ms
+    cdef public list records
+    cdef public list encoded
+    cdef public list units
+    cdef public Py_ssize_t append_bytes
+
+    cpdef bint has_room(self)

@@ -1,0 +1,247 @@
+# The write kernel: decide, apply and encode consecutive writes of one shard.
+
+
+@cython.final
+cdef class WriteKernel:
+    """Decides writes. `topics` is asked whether it knows a topic, unless it is None.
+
+    A write that was received more than `request_age_max_s` before is left to the Python definition.
+    """
+
+    cdef object topics
+    cdef double request_age_max_s
+    # Of the commit.
+    cdef object now_ms
+    cdef double received_s_min
+    cdef int64_t record_bytes_max
+    # Of the shard.
+    cdef dict states
+    cdef int64_t updates_max
+    cdef int64_t update_bytes_min
+    cdef int64_t live_bytes
+    # Writes that were decided since `begin`.
+    cdef Py_ssize_t decided
+
+    def __init__(self, topics, double request_age_max_s):
+        self.topics = topics
+        self.request_age_max_s = request_age_max_s
+
+    def begin(self, now_ms, double now_s, int64_t record_bytes_max):
+        """Decide writes at this time, for a log that takes no larger records."""
+        self.now_ms = now_ms
+        self.received_s_min = now_s - self.request_age_max_s
+        self.record_bytes_max = record_bytes_max
+        self.decided = 0
+
+    def end(self):
+        """Return how many writes were decided since `begin`, and free what only a large request needed."""
+        give_space_back()
+        return self.decided
+
+    def decide_writes(self, shard, CommitBatch batch, list waiting):
+        """Decide and apply the next operations of a batch while they are writes that are accepted.
+
+        For each there is one more of `waiting`, with the answer None, and at least one more of `batch.records`
+        (None: an update, which needs no settling by itself) and of `batch.encoded`.
+        """
+        cdef WriteOperation part
+        cdef object origin
+        cdef list operations = batch.operations
+        cdef Py_ssize_t begin = batch.done
+        if begin >= batch.last or type(operations[begin]) is not WriteOperation:
+            return
+        policy = shard._policy
+        self.states = shard._states
+        self.updates_max, self.update_bytes_min = policy.updates_max, policy.update_bytes_min
+        self.live_bytes = 0
+        try:
+            while batch.done < batch.last and batch.append_bytes < batch.bytes_max:
+                if type(operations[batch.done]) is not WriteOperation:
+                    break
+                part = <WriteOperation> operations[batch.done]
+                origin = part.request.origin
+                if part.request.received_s < self.received_s_min or (origin is not None and origin.disconnected):
+                    break
+                if not _write(self, batch, part):
+                    break
+                waiting.append((part, None))
+                batch.done += 1
+        finally:
+            if self.live_bytes:
+                shard.live_bytes += self.live_bytes
+            self.decided += batch.done - begin
+
+
+cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) except -1:
+    """Decide a write, apply it and add its records to the batch.
+
+    Or return False, when any of its entries is not accepted: then nothing has happened, and the definition says why.
+    """
+    cdef PyObject *packed = PyDict_GetItemWithError(kernel.states, part.key)
+    cdef _State state
+    cdef _Entry *entries
+    cdef bytes record_key
+    cdef Py_ssize_t place, first = len(batch.records), before_bytes = batch.append_bytes, held_bytes
+    if packed is NULL or part.partition < 0 or not _knows(kernel.topics, part):
+        return False
+    memcpy(&state.numbers, PyBytes_AS_STRING(<object> packed), sizeof(StateNumbers))
+    if state.numbers.unreadable_bytes >= 0:
+        return False
+    state.space = NO_SPACE
+    state.batches = <const uint8_t *> PyBytes_AS_STRING(<object> packed) + sizeof(StateNumbers)
+    held_bytes = state.batches_bytes = PyBytes_GET_SIZE(<object> packed) - sizeof(StateNumbers)
+    record_key = _record_key(part)
+    if not _fold(kernel, batch, part, record_key, &part.entry, &state):
+        return False
+    if part.more is not None:
+        entries = <_Entry *> PyByteArray_AS_STRING(part.more)
+        for place in range(PyByteArray_GET_SIZE(part.more) // <Py_ssize_t> sizeof(_Entry)):
+            if not _fold(kernel, batch, part, record_key, &entries[place], &state):
+                del batch.records[first:], batch.encoded[first:]
+                batch.append_bytes = before_bytes
+                return False
+        if batch.append_bytes - before_bytes + UNIT_RECORD_BYTES * (len(batch.records) - first - 1) > kernel.record_bytes_max:
+            del batch.records[first:], batch.encoded[first:]
+            batch.append_bytes = before_bytes
+            return False
+        batch.units.append((first, len(batch.records)))
+    kernel.live_bytes += state.batches_bytes - held_bytes
+    kernel.states[part.key] = packed_state(&state.numbers, state.batches, state.batches_bytes)
+    return True
+
+
+cdef bint _knows(topics, WriteOperation part) except -1:
+    """Tell whether the cluster has a topic; what fails to tell is asked again by the definition, which refuses."""
+    try:
+        return topics is None or topics.contains(part.key.topic_id, part.partition)
+    except Exception:
+        return False
+
+
+cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcept:
+    """Tell whether an entry is accepted, of numbers that brokers send: `decisions.decide_write` refuses the others."""
+    if entry.leader_epoch < numbers.leader_epoch_max or entry.leader_epoch < 0 or numbers.leader_epoch < 0:
+        return False
+    if entry.state_epoch < numbers.state_epoch or entry.state_epoch < 0:
+        return False
+    if numbers.leader_epoch_max < numbers.leader_epoch or numbers.snapshot_epoch == INT32_MAX:
+        return False
+    return entry.start_offset >= NO_START_OFFSET and numbers.start_offset >= NO_START_OFFSET
+
+
+cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, bytes record_key, const _Entry *entry, _State *state) except -1:
+    """Add the record of one entry to the batch, and move the state by it; False: it is not accepted."""
+    cdef StateNumbers *numbers = &state.numbers
+    cdef const uint8_t *written
+    cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
+    cdef int64_t floor
+    cdef bint is_due
+    cdef bytes value
+    if not _is_accepted(entry, numbers):
+        return False
+    if entry.start_offset > numbers.start_offset:
+        numbers.start_offset = entry.start_offset
+        numbers.complete_count = entry.complete_count
+    elif entry.start_offset == numbers.start_offset:
+        numbers.complete_count = max(entry.complete_count, numbers.complete_count)
+    floor = _floor(numbers.start_offset)
+    written = _normalise(
+        <const uint8_t *> PyBytes_AS_STRING(part.frame) + entry.batches_at, entry.batch_count, floor, &written_bytes
+    )
+    if written_bytes < 0:
+        return False
+    _combine(state, written, written_bytes, floor)
+    is_due = numbers.updates >= kernel.updates_max or numbers.update_bytes > max(
+        kernel.update_bytes_min, OVERHEAD_BYTES + held_bytes
+    )
+    numbers.last_write_ms = kernel.now_ms
+    if is_due:
+        numbers.snapshot_epoch += 1
+        numbers.create_timestamp = numbers.write_timestamp = kernel.now_ms
+        numbers.updates = numbers.update_bytes = 0
+        record = StateRecord(part.key, ShareSnapshotValue(
+            numbers.snapshot_epoch, numbers.state_epoch, numbers.leader_epoch, numbers.start_offset, kernel.now_ms,
+            kernel.now_ms, PyBytes_FromStringAndSize(<const char *> state.batches, state.batches_bytes),
+            numbers.complete_count,
+            numbers.leader_epoch_max if numbers.leader_epoch_max > numbers.leader_epoch else -1
+        ))
+        record_key, value = encode_record(record)
+    else:
+        record = None
+        numbers.updates += 1
+        numbers.update_bytes += OVERHEAD_BYTES + written_bytes
+        value = _update(
+            numbers.snapshot_epoch, numbers.leader_epoch, numbers.start_offset, numbers.complete_count,
+            written, written_bytes
+        )
+    if PyBytes_GET_SIZE(record_key) + PyBytes_GET_SIZE(value) > kernel.record_bytes_max:
+        return False
+    batch.records.append(record)
+    batch.encoded.append((record_key, value))
+    batch.append_bytes += PyBytes_GET_SIZE(record_key) + PyBytes_GET_SIZE(value)
+    return True
+
+
+cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor) except -1:
+    """Lay a run over the batches of a state; what comes of it stands in scratch space, or is what was there."""
+    cdef Py_ssize_t begin_bytes
+    cdef uint8_t *space
+    cdef uint8_t *end
+    cdef const uint8_t *result
+    cdef int other_space = EVEN_SPACE if state.space != EVEN_SPACE else ODD_SPACE
+    if state.space != NO_SPACE and written_bytes and state.batches_bytes:
+        if get64(state.batches + state.batches_bytes - 12) < get64(written):
+            # Behind what earlier entries of the same request left in scratch space: not a copy for each of them.
+            begin_bytes = state.batches - _spaces[state.space]
+            space = _scratch_memory(state.space, begin_bytes + state.batches_bytes + written_bytes)
+            state.batches = space + begin_bytes
+            end = _add_rest(
+                space + begin_bytes, space + begin_bytes + state.batches_bytes, get64(written), get64(written + 8),
+                _delivery_rank(written), written + BATCH_BYTES, written + written_bytes
+            )
+            state.batches_bytes = end - state.batches
+            while state.batches < end and get64(state.batches + 8) < floor:
+                state.batches += BATCH_BYTES
+                state.batches_bytes -= BATCH_BYTES
+            if get64(state.batches) < floor:
+                put64(<uint8_t *> state.batches, floor)
+            return 0
+    result = _scratch_memory(other_space, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES)
+    state.batches_bytes = _merge(state.batches, state.batches_bytes, written, written_bytes, floor, &result)
+    if result != state.batches:
+        state.batches = result
+        state.space = other_space
+    return 0
+
+
+cdef bytes _record_key(WriteOperation part):
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(part.record_key)
+    key = PyBytes_FromStringAndSize(NULL, size + 4)
+    memcpy(PyBytes_AS_STRING(key), PyBytes_AS_STRING(part.record_key), size)
+    put32(<uint8_t *> PyBytes_AS_STRING(key) + size, part.partition)
+    return key
+
+
+cdef bytes _update(
+    int32_t snapshot_epoch, int32_t leader_epoch, int64_t start_offset, int32_t complete_count,
+    const uint8_t *batches, Py_ssize_t batches_bytes
+):
+    """Encode the value of a ShareUpdate, its version included."""
+    cdef uint32_t length = batches_bytes // BATCH_BYTES + 1
+    cdef Py_ssize_t tail_bytes = 1 if complete_count == NO_COMPLETE_COUNT else 7
+    value = PyBytes_FromStringAndSize(NULL, 18 + uvarint_bytes(length) + batches_bytes + tail_bytes)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(value)
+    put16(out, 0)
+    put32(out + 2, snapshot_epoch)
+    put32(out + 6, leader_epoch)
+    put64(out + 10, start_offset)
+    out += 18
+    out += put_uvarint(out, length)
+    memcpy(out, batches, batches_bytes)
+    out += batches_bytes
+    out[0] = 0
+    if tail_bytes > 1:
+        # One tagged field: tag 0, four bytes.
+        out[0], out[1], out[2] = 1, 0, 4
+        put32(out + 3, complete_count)
+    return value

@@ -1,0 +1,51 @@
+"""Modules that are compiled from their own Python source."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from coordinator.compiled_sources import COMPILED_SOURCES, PURE_PYTHON_ENV
+
+ROOT = Path(__file__).parents[3]
+
+
+def source_of(module: str) -> Path:
+    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def test_every_module_that_is_compiled_from_its_source_can_be_switched_off() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extensions = project["tool"]["setuptools"]["ext-modules"]
+    assert {each["name"] for each in extensions if each["sources"][0].endswith(".py")} == COMPILED_SOURCES
+    for module in COMPILED_SOURCES:
+        assert source_of(module).with_suffix(".pxd").is_file()
+
+
+@pytest.mark.parametrize("module", sorted(COMPILED_SOURCES))
+def test_a_compiled_form_is_not_older_than_its_source(module: str) -> None:
+    source = source_of(module)
+    built = [
+        source.with_suffix(suffix) for suffix in EXTENSION_SUFFIXES if source.with_suffix(suffix).exists()
+    ]
+    if not built:
+        pytest.skip("it was not built: is there a C compiler?")
+    assert built[0].stat().st_mtime >= source.stat().st_mtime, "run `make install`"
+
+
+def test_the_switch_imports_the_sources() -> None:
+    program = (
+        "import sys, importlib; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"
+    )
+    imported = subprocess.run(
+        [sys.executable, "-c", program, *sorted(COMPILED_SOURCES)],
+        env={**os.environ, PURE_PYTHON_ENV: "1"},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
+    assert imported == [str(source_of(module)) for module in sorted(COMPILED_SOURCES)]
