@@ -20,6 +20,8 @@ PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
 COMPILED_SOURCES = frozenset(
     {
         "coordinator.fastpath.commit_batch",
+        "coordinator.fastpath.histogram",
+        "coordinator.fastpath.operation_queue",
         "coordinator.runtime.commit_scheduler",
         "coordinator.runtime.shard_queue",
     }

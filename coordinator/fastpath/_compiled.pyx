@@ -11,7 +11,6 @@ but for Commits, which tests/unit/log/test_committer.py does:
     encode_batch           record_batch.encode_batch
     Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    those of coordinator.log.journal
     Commits                what ThreadCommitter does in coordinator.log.journal.committer
-    Histogram              metrics.Histogram
 """
 
 cimport cython
@@ -23,6 +22,8 @@ from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from coordinator.fastpath.commit_batch cimport CommitBatch
+from coordinator.fastpath.histogram cimport Histogram
+from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
 
 import asyncio
 import os
@@ -117,7 +118,6 @@ include "connections.pxi"
 include "write_kernel.pxi"
 include "record_batches.pxi"
 include "journal.pxi"
-include "histogram.pxi"
 
 
 def merge_batches(bytes current, bytes written, int64_t start_offset):

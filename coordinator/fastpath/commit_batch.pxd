@@ -1,6 +1,17 @@
 from libc.stdint cimport int64_t
 
+cimport cython
 
+
+@cython.final
+cdef class Commit:
+    cdef public object now_ms
+    cdef public double now_s
+    cdef public bint accepts_writes
+    cdef public tuple gathered
+
+
+@cython.final
 cdef class CommitBatch:
     cdef public list operations
     cdef public Py_ssize_t last
@@ -13,3 +24,7 @@ cdef class CommitBatch:
     cdef public Py_ssize_t append_bytes
 
     cpdef bint has_room(self)
+
+
+@cython.locals(batch=CommitBatch)
+cpdef CommitBatch new_batch(list operations, Py_ssize_t last, int64_t bytes_max, now_ms)

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False
-"""The records that one commit appends to a shard, while they are collected.
+"""One run of the commit scheduler, and the records that it appends to a shard.
 
 Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
 """
@@ -12,10 +12,26 @@ from protocol.record_batch import RECORD_BYTES_IN_BATCH
 Encoded = tuple[bytes, bytes | None]
 
 
-class CommitBatch:
-    """Operations that are decided together, and the records that they made so far.
+class Commit:
+    """What the batches of one run share: the time, whether the log takes writes, and where appends go.
 
-    `done` operations of the first `last` are decided.  A record that needs no settling by itself is None.
+    `gathered` is the `PendingEntries` of the log, or None.
+    """
+
+    __slots__ = ("accepts_writes", "gathered", "now_ms", "now_s")
+
+    def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any) -> None:
+        self.now_ms = now_ms
+        self.now_s = now_s
+        self.accepts_writes = accepts_writes
+        self.gathered = gathered
+
+
+class CommitBatch:
+    """Operations that are decided together, and the records that they made so far; made by `new_batch`.
+
+    `done` operations of the first `last` are decided.  `units` are records that are stored all or none; each
+    of the others is stored or not by itself.  A record that needs no settling by itself is None.
     """
 
     __slots__ = (
@@ -30,17 +46,15 @@ class CommitBatch:
         "units",
     )
 
-    def __init__(self, operations: list[Any], last: int, bytes_max: int, now_ms: int) -> None:
-        self.operations = operations
-        self.last = last
-        self.bytes_max = bytes_max
-        self.now_ms = now_ms
-        self.done = 0
-        self.records: list[Any] = []
-        self.encoded: list[Encoded] = []
-        # Records that are stored all or none; each of the others is stored or not by itself.
-        self.units: list[tuple[int, int]] = []
-        self.append_bytes = 0
+    operations: list[Any]
+    last: int
+    bytes_max: int
+    now_ms: int
+    done: int
+    records: list[Any]
+    encoded: list[Encoded]
+    units: list[tuple[int, int]]
+    append_bytes: int
 
     def has_room(self) -> bool:
         """Tell whether another operation may be decided."""
@@ -53,6 +67,16 @@ class CommitBatch:
         self.records += records
         self.encoded += encoded
         self.append_bytes += sum(map(size_bytes, encoded))
+
+
+def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> CommitBatch:
+    """Return a batch of the first `last` operations, none of which is decided yet."""
+    batch = CommitBatch.__new__(CommitBatch)
+    batch.operations, batch.last = operations, last
+    batch.bytes_max, batch.now_ms = bytes_max, now_ms
+    batch.done = batch.append_bytes = 0
+    batch.records, batch.encoded, batch.units = [], [], []
+    return batch
 
 
 def size_bytes(encoded: Encoded) -> int:

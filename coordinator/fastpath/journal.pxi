@@ -31,6 +31,13 @@ cdef class Append:
         return 0
 
 
+def new_append(Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done):
+    """Return an `Append`; calling the class takes longer."""
+    cdef Append append = Append.__new__(Append)
+    append.fill(state_partition, base_offset, timestamp_ms, records, done)
+    return append
+
+
 def take_frame_entries(list pending):
     """See `coordinator.log.journal.pending.take_frame_entries`."""
     cdef Append append

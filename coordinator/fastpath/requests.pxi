@@ -4,10 +4,10 @@
 @cython.final
 @cython.no_gc
 cdef class _Partition:
-    """A share-partition as it was named before: its key and its shard."""
+    """A share-partition as it was named before: its key and the queue of its shard."""
 
     cdef object key
-    cdef object runner
+    cdef OperationQueue queue
     cdef int32_t number
     # The number of the request that named it last, and its place there, to notice one that is named twice.
     cdef uint64_t named_by
@@ -89,18 +89,19 @@ def _with_refusals(answer, version, refused):
 
 @cython.final
 @cython.no_gc
-@cython.freelist(1024)
-cdef class WriteOperation:
+cdef class WriteOperation(QueuedOperation):
     """The `Operation` of one share-partition within a fast-path write."""
 
     cdef _Request request
     # That of its result in the answer.
     cdef int place
-    # What decides it: the shard of its key.
-    cdef object runner
+    # The queue of its shard.
+    cdef OperationQueue queue
     cdef readonly object key
     cdef bytes record_key
     cdef bytes frame
+    # The result, if it is not that everything is stored.
+    cdef public object decided
     cdef int32_t partition
     cdef _Entry entry
     # Further entries for the same share-partition, one behind the other; None: there are none.
@@ -110,10 +111,6 @@ cdef class WriteOperation:
     @property
     def decide(self):
         return WRITE_STATE
-
-    @property
-    def writes(self):
-        return True
 
     @property
     def origin(self):
@@ -154,6 +151,9 @@ cdef class WriteOperation:
         memcpy(PyByteArray_AS_STRING(self.more) + size, entry, sizeof(_Entry))
         self.more_batches += entry.batch_count
         return self.entry.batch_count + self.more_batches <= batches_max
+
+    cpdef answer_decided(self):
+        self.request.put(self.place, self.decided)
 
     def answer(self, result):
         self.request.put(self.place, result)
@@ -201,11 +201,11 @@ cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list ro
 cdef class FastPathWrites:
     """Takes the plain ones among the requests to write.
 
-    `runners` are the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
+    `queues` are those of the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
     first error code, `seconds` how long that took.
     """
 
-    cdef list runners
+    cdef list queues
     cdef object time
     cdef dict requests_done
     cdef Histogram seconds
@@ -218,8 +218,8 @@ cdef class FastPathWrites:
     cdef public Py_ssize_t elements_max
     cdef public Py_ssize_t batches_max
 
-    def __init__(self, list runners, time, requests, Histogram seconds):
-        self.runners = runners
+    def __init__(self, list queues, time, requests, Histogram seconds):
+        self.queues = queues
         self.time = time
         self.requests_done = <dict> requests
         self.seconds = seconds
@@ -238,7 +238,7 @@ cdef class FastPathWrites:
         """Do what `take` does, with a frame that begins behind so many bytes."""
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
-        cdef Py_ssize_t place
+        cdef WriteOperation part
         request.answer = self.split(data, skipped, request, parts)
         if request.answer is None:
             return False
@@ -249,8 +249,8 @@ cdef class FastPathWrites:
         request.missing = len(parts)
         if type(respond) is ResponseSlot:
             (<ResponseSlot> respond).enter()
-        for place in range(len(parts)):
-            (<WriteOperation> parts[place]).runner.submit(parts[place])
+        for part in parts:
+            part.queue.submit(part)
         return True
 
     cdef int count(self, int error_code, double seconds) except -1:
@@ -258,7 +258,8 @@ cdef class FastPathWrites:
         key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
         cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
         self.requests_done[key] = 1 if before is NULL else <object> before + 1
-        return self.seconds.count(seconds)
+        self.seconds.add(seconds)
+        return 0
 
     cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
         """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain.
@@ -376,7 +377,8 @@ cdef class FastPathWrites:
             part = WriteOperation.__new__(WriteOperation)
             part.request = request
             part.key = named.key
-            part.runner = named.runner
+            part.queue = named.queue
+            part.writes = True
             part.record_key = topic.record_key
             part.frame = frame
             part.partition = named.number
@@ -414,7 +416,7 @@ cdef class FastPathWrites:
         cdef _Partition made = _Partition.__new__(_Partition)
         made.number = number
         made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
-        made.runner = self.runners[state_partition(made.key, len(self.runners))]
+        made.queue = self.queues[state_partition(made.key, len(self.queues))]
         topic.partitions[partition] = made
         self.remembered_bytes += PARTITION_BYTES
         return made

@@ -2,7 +2,7 @@
 
 
 @cython.final
-cdef class WriteKernel:
+cdef class WriteKernel(WriteDecider):
     """Decides writes. `topics` is asked whether it knows a topic, unless it is None.
 
     A write that was received more than `request_age_max_s` before is left to the Python definition.
@@ -38,10 +38,10 @@ cdef class WriteKernel:
         give_space_back()
         return self.decided
 
-    def decide_writes(self, shard, CommitBatch batch, list waiting):
+    cpdef decide_writes(self, shard, CommitBatch batch, list waiting):
         """Decide and apply the next operations of a batch while they are writes that are accepted.
 
-        For each there is one more of `waiting`, with the answer None, and at least one more of `batch.records`
+        For each there is one more of `waiting`, and at least one more of `batch.records`
         (None: an update, which needs no settling by itself) and of `batch.encoded`.
         """
         cdef WriteOperation part
@@ -64,7 +64,7 @@ cdef class WriteKernel:
                     break
                 if not _write(self, batch, part):
                     break
-                waiting.append((part, None))
+                waiting.append(part)
                 batch.done += 1
         finally:
             if self.live_bytes:

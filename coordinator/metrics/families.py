@@ -7,7 +7,7 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from coordinator.metrics.histogram import Histogram
+from coordinator.fastpath.histogram import Histogram
 
 PREFIX = "share_coordinator_"
 

@@ -24,6 +24,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from coordinator.errors import LogError, LogFenced
+from coordinator.fastpath.histogram import RECORDS, SECONDS, Histogram
 from coordinator.metrics.families import (
     PREFIX,
     ForwarderStats,
@@ -39,7 +40,6 @@ from coordinator.metrics.families import (
     membership_families,
     shard_families,
 )
-from coordinator.metrics.histogram import RECORDS, SECONDS, Histogram, new_histogram
 from coordinator.metrics.signal_families import GroupFigures, signal_families
 from protocol.errors import ErrorCode
 
@@ -65,17 +65,17 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.event_loop_lag_last_seconds = 0.0
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._request_seconds = {api_key: new_histogram(SECONDS) for api_key in API_NAMES}
-        self._other_seconds = new_histogram(SECONDS)
+        self._request_seconds = {api_key: Histogram(SECONDS) for api_key in API_NAMES}
+        self._other_seconds = Histogram(SECONDS)
         self._write_operations = 0
-        self._append_records = new_histogram(RECORDS)
-        self._append_seconds = new_histogram(SECONDS)
+        self._append_records = Histogram(RECORDS)
+        self._append_seconds = Histogram(SECONDS)
         # Only the sum is used.
-        self._append_bytes = new_histogram(())
+        self._append_bytes = Histogram(())
         self._append_failures = 0
         self._fenced = 0
         self._membership: MembershipStats | None = None
-        self._load_seconds = new_histogram(SECONDS)
+        self._load_seconds = Histogram(SECONDS)
         self._snapshots: defaultdict[str, int] = defaultdict(int)
         self._pruned: dict[int, int] = {}
         self._prune_failures: defaultdict[str, int] = defaultdict(int)
@@ -86,9 +86,9 @@ class Metrics:
         self._connections_closed: defaultdict[str, int] = defaultdict(int)
         self._frames_refused: defaultdict[str, int] = defaultdict(int)
         self._http_refused: defaultdict[str, int] = defaultdict(int)
-        self._loop_lag_seconds = new_histogram(SECONDS)
+        self._loop_lag_seconds = Histogram(SECONDS)
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
-        self._forward_seconds = new_histogram(SECONDS)
+        self._forward_seconds = Histogram(SECONDS)
         self._forwarder: ForwarderStats | None = None
         self._runtime: RuntimeStats | None = None
         self._groups: Callable[[], Collection[GroupFigures]] | None = None

@@ -1,8 +1,7 @@
-cdef class Commit:
-    cdef public object now_ms
-    cdef public double now_s
-    cdef public bint accepts_writes
-    cdef public object gathered
+from coordinator.fastpath.commit_batch cimport Commit
+from coordinator.fastpath.operation_queue cimport OperationQueue, WriteDecider
+
+cimport cython
 
 
 cdef class CommitScheduler:
@@ -14,7 +13,12 @@ cdef class CommitScheduler:
     cdef object _metrics
     cdef bint _run_scheduled
     cdef list _scheduled
-    cdef readonly object kernel
+    cdef readonly WriteDecider kernel
 
     cpdef schedule(self, queue)
     cdef bint _must_wait_for_commit(self) except -1
+    @cython.locals(queue=OperationQueue)
+    cdef _queued_operations(self)
+    cdef _process_scheduled(self)
+    @cython.locals(commit=Commit, queue=OperationQueue)
+    cdef _process_queues(self, list queues, gathered)

@@ -11,46 +11,18 @@ Compiled from this source where there is a compiler; see `coordinator.compiled_s
 """
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator import fastpath
 from coordinator.clock import Clock
+from coordinator.fastpath.commit_batch import Commit
+from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import GroupCommitLog, PendingEntries, StateLog
 from coordinator.metrics import Metrics
 from coordinator.runtime.completion import report_failure
 from coordinator.runtime.group_commit import GroupCommitLinger
 from coordinator.runtime.limits import RuntimeLimits
 from coordinator.topics import AllTopics, TopicDirectory
-
-
-class SchedulableQueue(Protocol):
-    """A queue of operations whose next batch can be scheduled."""
-
-    def queued_operations(self) -> int:
-        """Return how many operations are queued."""
-        ...
-
-    def process_batch(self, commit: "Commit") -> None:
-        """Decide what is queued and append it; a defect in it is an exception."""
-        ...
-
-    def batch_failed(self, failure: Exception) -> None:
-        """Recover from a batch that raised this in the middle."""
-        ...
-
-
-class Commit:
-    """What the batches of one run share: the time, whether the log takes writes, and where appends go."""
-
-    __slots__ = ("accepts_writes", "gathered", "now_ms", "now_s")
-
-    def __init__(
-        self, now_ms: int, now_s: float, accepts_writes: bool, gathered: PendingEntries | None
-    ) -> None:
-        self.now_ms = now_ms
-        self.now_s = now_s
-        self.accepts_writes = accepts_writes
-        self.gathered = gathered
 
 
 class CommitScheduler:
@@ -82,7 +54,7 @@ class CommitScheduler:
         self._gathering_log = log if isinstance(log, GroupCommitLog) else None
         self._clock = clock
         self._metrics = metrics
-        self._scheduled: list[SchedulableQueue] = []
+        self._scheduled: list[OperationQueue] = []
         self._run_scheduled = False
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
@@ -93,7 +65,7 @@ class CommitScheduler:
             topics_to_ask = None if isinstance(topics, AllTopics) else topics
             self.kernel = fastpath.compiled.WriteKernel(topics_to_ask, limits.request_age_max_s)
 
-    def schedule(self, queue: SchedulableQueue) -> None:
+    def schedule(self, queue: OperationQueue) -> None:
         """Process this queue on the next iteration of the event loop, or when a commit is over."""
         self._scheduled.append(queue)
         if not self._run_scheduled and not self._must_wait_for_commit():
@@ -151,7 +123,7 @@ class CommitScheduler:
         finally:
             log.flush()
 
-    def _process_queues(self, queues: list[SchedulableQueue], gathered: PendingEntries | None) -> None:
+    def _process_queues(self, queues: list[OperationQueue], gathered: PendingEntries | None) -> None:
         accepts_writes = gathered is not None or self._log.health() is None
         commit = Commit(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered)
         kernel = self.kernel
@@ -165,7 +137,7 @@ class CommitScheduler:
         if kernel is not None:
             self._metrics.write_operations(kernel.end())
 
-    def _on_batch_failed(self, queue: SchedulableQueue, failure: Exception) -> None:
+    def _on_batch_failed(self, queue: OperationQueue, failure: Exception) -> None:
         """Let a shard recover whose batch raised; the other shards are not affected."""
         self._loop.call_exception_handler({"message": "a batch failed", "exception": failure})
         try:

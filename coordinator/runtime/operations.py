@@ -7,6 +7,7 @@ own.  It is decided in order of arrival and answered exactly once, by calling `a
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from coordinator.fastpath.operation_queue import QueuedOperation
 from coordinator.shard import CoordinatorResult, RequestContext, Shard
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey
@@ -41,7 +42,7 @@ class FastPathWrites(Protocol):
         ...
 
 
-class Operation:
+class Operation(QueuedOperation):
     """One unit of work for one share-partition.
 
     `decide` is a method of `Shard`; `writes` says whether it may leave a record of a client's making
@@ -49,7 +50,7 @@ class Operation:
     it a way to answer.
     """
 
-    __slots__ = ("decide", "key", "origin", "received_s", "unit", "writes")
+    __slots__ = ("decide", "decided", "key", "origin", "received_s", "unit")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Operation:
         received_s: float,
     ) -> None:
         self.decide = decide
+        self.decided: Any = None
         self.key = key
         self.unit = unit
         self.writes = writes
@@ -71,6 +73,10 @@ class Operation:
     def answer(self, result: Any) -> None:
         """Give the answer that the shard decided."""
         raise AssertionError("an operation must know how to answer")
+
+    def answer_decided(self) -> None:
+        """Give the answer that was decided before the append."""
+        self.answer(self.decided)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         """Give an error as the answer: nothing of this operation is known to be stored."""

@@ -19,13 +19,14 @@ Compiled from this source where there is a compiler; see `coordinator.compiled_s
 """
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.fastpath.commit_batch import CommitBatch
+from coordinator.fastpath.commit_batch import Commit, CommitBatch, new_batch
+from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import AppendCallback, StateLog
 from coordinator.metrics import Metrics
-from coordinator.runtime.commit_scheduler import Commit, CommitScheduler
+from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import answer, refuse, refuse_all, report_failure
 from coordinator.runtime.decider import Decider, is_unit
 from coordinator.runtime.limits import RuntimeLimits
@@ -36,14 +37,11 @@ from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
-# Operations whose append is in flight, each with the answer that was decided.
-Awaiting = list[tuple[Operation, Any]]
-
 _ACTIVE = Status.ACTIVE
 
 
-class ShardQueue:
-    """The half of a `ShardRunner` that carries operations out, while the shard is there to do it."""
+class ShardQueue(OperationQueue):
+    """Carries out the operations of a shard while it is active; `ShardRunner` loads and closes it."""
 
     __slots__ = (
         "_append_bytes",
@@ -53,6 +51,8 @@ class ShardQueue:
         "_append_started_s",
         "_awaiting_append",
         "_batch",
+        "_batch_bytes_max",
+        "_batch_operations_max",
         "_batch_scheduled",
         "_decider",
         "_in_flight_indexed",
@@ -62,6 +62,7 @@ class ShardQueue:
         "_loop",
         "_metrics",
         "_next_log_offset",
+        "_on_failure",
         "_queue",
         "_queue_max",
         "_queued_indexed",
@@ -84,7 +85,13 @@ class ShardQueue:
         metrics: Metrics,
         policy: SnapshotPolicy,
         limits: RuntimeLimits,
+        on_failure: Callable[[LogError, list[Operation]], None],
     ) -> None:
+        """Make a queue that is closed.
+
+        After a failure that leaves memory and log apart, `on_failure` is called with the operations that
+        waited; it refuses them and lets the shard be loaded again.
+        """
         self.state_partition = state_partition
         self.status = Status.CLOSED
         self.shard = Shard(state_partition, policy)
@@ -95,14 +102,17 @@ class ShardQueue:
         self._metrics = metrics
         self._append_histograms = metrics.append_histograms()
         self._limits = limits
+        self._on_failure = on_failure
         self._queue_max = limits.queued_operations_max
+        self._batch_operations_max = limits.operations_per_append_max
+        self._batch_bytes_max = limits.bytes_per_append_max
         self._queue: list[Operation] = []
         self._batch_scheduled = False
         # The append in flight: its records, the operations that wait for it, and what it changes.
         self._records_in_flight: list[StateRecord | None] | None = None
         self._append_started_s = 0.0
         self._append_bytes = 0
-        self._awaiting_append: Awaiting = []
+        self._awaiting_append: list[Operation] = []
         self._in_flight_keys: set[SharePartitionKey] = set()
         # Share-partitions with a queued operation: a read of one has to queue behind it.
         self._queued_keys: set[SharePartitionKey] = set()
@@ -115,7 +125,7 @@ class ShardQueue:
         self._append_finished: asyncio.Event | None = None
         # Whether a read was answered since the lease was renewed last.
         self._reads_arrived = False
-        self._append_callback: AppendCallback = self._on_append_done
+        self._append_callback: AppendCallback = self.on_append_done
 
     # Operations come in.
 
@@ -166,7 +176,7 @@ class ShardQueue:
     def _index_in_flight_keys(self) -> None:
         """Index the keys of operations in flight: each has records, or read a key with a pending write."""
         self._in_flight_keys.update(
-            [operation.key for operation, _ in self._awaiting_append[self._in_flight_indexed :]]
+            [operation.key for operation in self._awaiting_append[self._in_flight_indexed :]]
         )
         self._in_flight_indexed = len(self._awaiting_append)
 
@@ -206,9 +216,8 @@ class ShardQueue:
             return
         self._queue = []
         self._clear_queued_keys()
-        limits = self._limits
-        last = min(len(operations), limits.operations_per_append_max)
-        self._batch = batch = CommitBatch(operations, last, limits.bytes_per_append_max, commit.now_ms)
+        last = min(len(operations), self._batch_operations_max)
+        self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
             if kernel is not None:
@@ -237,11 +246,11 @@ class ShardQueue:
         waiting, self._awaiting_append = self._awaiting_append, []
         batch, self._batch = self._batch, None
         if batch is not None:
-            waiting += [(operation, None) for operation in batch.operations[batch.done :]]
+            waiting += batch.operations[batch.done :]
         if self.status is _ACTIVE:
-            self._recover(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
+            self._on_failure(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
         else:
-            self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
+            refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
 
     def _schedule_batch(self) -> None:
         if not self._batch_scheduled:
@@ -269,7 +278,8 @@ class ShardQueue:
             self._in_flight_keys.add(record.key)
         batch.add(result.records, encoded, is_unit=is_unit(operation, result))
         if result.records or not self._is_leased() or self._is_in_flight(operation.key):
-            self._awaiting_append.append((operation, result.answer))
+            operation.decided = result.answer
+            self._awaiting_append.append(operation)
         else:
             answer(operation, result.answer)
 
@@ -295,7 +305,7 @@ class ShardQueue:
             self._append_bytes = 0
             self._log.append(self.state_partition, [], self._decider.now_ms(), self._append_callback, [])
 
-    def _on_append_done(self, base_offset: int, error: LogError | None) -> None:
+    def on_append_done(self, base_offset: int, error: LogError | None) -> None:
         """Settle what became durable and answer for it; or throw memory away."""
         records, waiting = self._records_in_flight, self._awaiting_append
         assert records is not None, "the log answered an append that nobody made"
@@ -311,10 +321,10 @@ class ShardQueue:
             if error is None:
                 self._answer_all(waiting)
             else:
-                self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+                refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
         if error is not None:
-            self._recover(error, waiting)
+            self._on_failure(error, waiting)
             return
         if not self._settle_or_recover(records, base_offset, waiting):
             return
@@ -332,22 +342,22 @@ class ShardQueue:
         record_counts.add(records)
         append_bytes.add(self._append_bytes)
 
-    def _answer_all(self, waiting: Awaiting) -> None:
-        for operation, decided in waiting:
+    def _answer_all(self, waiting: list[Operation]) -> None:
+        for operation in waiting:
             try:
-                operation.answer(decided)
+                operation.answer_decided()
             except Exception as failure:
                 report_failure("answering an operation failed", failure)
 
     def _settle_or_recover(
-        self, records: list[StateRecord | None], base_offset: int, waiting: Awaiting
+        self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
     ) -> bool:
         """Settle durable records; False: that failed, and the shard is loaded again from its log."""
         try:
             self._mark_durable(records, base_offset)
         except Exception as failure:
             report_failure("settling the records of an append failed", failure)
-            self._recover(LogOutcomeUnknown(f"settling failed: {failure!r}"), waiting)
+            self._on_failure(LogOutcomeUnknown(f"settling failed: {failure!r}"), waiting)
             return False
         return True
 
@@ -356,10 +366,9 @@ class ShardQueue:
         self._next_log_offset = base_offset + len(records)
         if not records:
             return
-        if records.count(None) < len(records):
-            for log_offset, record in enumerate(records, base_offset):
-                if record is not None:
-                    self._mark_record_durable(record, log_offset)
+        for log_offset, record in enumerate(records, base_offset):
+            if record is not None:
+                self._mark_record_durable(record, log_offset)
         self.shard.mark_updates_durable(self._next_log_offset)
 
     def _mark_record_durable(self, record: StateRecord, log_offset: int) -> None:
@@ -369,15 +378,5 @@ class ShardQueue:
             by_job = record.value.create_timestamp != record.value.write_timestamp
             self._metrics.snapshot_written("job" if by_job else "request")
 
-    @staticmethod
-    def _fail_all(waiting: Awaiting, error_code: ErrorCode, message: str) -> None:
-        refuse_all([operation for operation, _ in waiting], error_code, message)
-
     def _log_unavailable_message(self) -> str:
         return f"The log takes no writes: {self._log.health()}"
-
-    # What the other half does.
-
-    def _recover(self, error: LogError, waiting: Awaiting) -> None:
-        """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
-        raise NotImplementedError

@@ -19,7 +19,8 @@ from coordinator.runtime.commit_scheduler import CommitScheduler
 from coordinator.runtime.completion import refuse_all, report_failure
 from coordinator.runtime.decider import Decider
 from coordinator.runtime.limits import RuntimeLimits
-from coordinator.runtime.shard_queue import Awaiting, ShardQueue
+from coordinator.runtime.operations import Operation
+from coordinator.runtime.shard_queue import ShardQueue
 from coordinator.runtime.status import Status
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
@@ -62,6 +63,7 @@ class ShardRunner(ShardQueue):
             metrics=metrics,
             policy=policy,
             limits=limits,
+            on_failure=self._recover,
         )
         # Whether it should be ours: loading goes on only as long as it should.
         self.elected = False
@@ -73,17 +75,17 @@ class ShardRunner(ShardQueue):
         self._reload = reload
         self._on_fenced = on_fenced
 
-    def _recover(self, error: LogError, waiting: Awaiting) -> None:
+    def _recover(self, error: LogError, waiting: list[Operation]) -> None:
         """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
         if isinstance(error, LogFenced):
-            self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
+            refuse_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
             self.handle_fenced(error)
             return
         _logger.warning("Shard %d is loaded again: %s", self.state_partition, error)
         if isinstance(error, LogUnavailable):
-            self._fail_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         else:
-            self._fail_all(waiting, ErrorCode.NOT_COORDINATOR, f"The outcome is unknown: {error}")
+            refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The outcome is unknown: {error}")
         self._reload(self)
 
     # Loading and closing.
@@ -154,7 +156,7 @@ class ShardRunner(ShardQueue):
             self._index_in_flight_keys()
             self._in_flight_indexed = 0
             waiting, self._awaiting_append = self._awaiting_append, []
-            self._fail_all(
+            refuse_all(
                 waiting,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "The log did not confirm in time; the write may still be stored.",

@@ -16,6 +16,7 @@ import pytest
 from coordinator import fastpath
 from coordinator.config import HostPort
 from coordinator.fastpath.commit_batch import unit_bytes
+from coordinator.fastpath.operation_queue import WriteDecider
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
@@ -305,13 +306,16 @@ def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     decided: list[int] = []
     make_kernel = compiled.WriteKernel
 
-    class CountingKernel:
+    class CountingKernel(WriteDecider):
         def __init__(self, *args: Any) -> None:
-            kernel = make_kernel(*args)
-            self.begin, self.decide_writes, self._kernel_end = kernel.begin, kernel.decide_writes, kernel.end
+            self._kernel = make_kernel(*args)
+            self.begin = self._kernel.begin
+
+        def decide_writes(self, *args: Any) -> None:
+            self._kernel.decide_writes(*args)
 
         def end(self) -> int:
-            decided.append(self._kernel_end())
+            decided.append(self._kernel.end())
             return decided[-1]
 
     monkeypatch.setattr(compiled, "WriteKernel", CountingKernel)

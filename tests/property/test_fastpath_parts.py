@@ -1,7 +1,6 @@
 """Parts of the compiled module compared with their Python equivalents: batches, records, journal,
 histograms."""
 
-import math
 from time import process_time
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, advance_end_offsets, take_frame_entries
-from coordinator.metrics.histogram import SECONDS, Histogram
 from coordinator.shard import combine
 from coordinator.shard.batches import merge_batches
 from protocol import record_batch
@@ -147,15 +145,6 @@ def test_compiled_advance_end_offsets_is_equal() -> None:
     advance_end_offsets(group, *noted[0])
     compiled.advance_end_offsets(compiled_group, *noted[1])
     assert noted[0] == noted[1] == ([7, 6], {0: 6, 1: 5})
-
-
-@given(st.lists(st.sampled_from([-1.0, 0.0, 0.0001, 0.00011, 0.3, 9.9, 10.0, 10.1, math.inf])))
-def test_compiled_histogram_is_equal(values: list[float]) -> None:
-    one, other = compiled.Histogram(SECONDS), Histogram(SECONDS)
-    for value in values:
-        one.add(value)
-        other.add(value)
-    assert one.cumulative() == other.cumulative()
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32 - 1))

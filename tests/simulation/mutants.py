@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.runtime.completion import refuse_all
 from coordinator.runtime.shard_runner import ShardRunner
 from coordinator.server.connection import Connection
 from coordinator.shard import checks, decisions, state
 from coordinator.shard.machine import CoordinatorResult, Shard
 from coordinator.shard.pruning_offsets import PruningOffsets
+from protocol.errors import ErrorCode
 from protocol.state_batches import pack, unpack
 from protocol.state_records import StateRecord
 from tests.simulation.log import FaultyLog, LogStorage
@@ -34,8 +36,8 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
 
     def _append(self: Any, *args: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
-        for operation, answer in waiting:
-            operation.answer(answer)
+        for operation in waiting:
+            operation.answer_decided()
         append(self, *args)
 
     patch.setattr(ShardRunner, "_append", _append)
@@ -73,7 +75,7 @@ def writes_nothing(patch: Patch) -> None:
 @_mutant
 def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
     def _recover(self: Any, error: Any, waiting: Any) -> None:
-        self._fail_all(waiting, 15, str(error))
+        refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         self._next_log_offset = self._log.end_offset(self.state_partition)
         if self._queue:
             self._schedule_batch()
@@ -83,15 +85,15 @@ def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
 
 @_mutant
 def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
-    appended = ShardRunner._on_append_done
+    appended = ShardRunner.on_append_done
 
-    def _on_append_done(self: Any, base_offset: int, error: Any) -> None:
+    def on_append_done(self: Any, base_offset: int, error: Any) -> None:
         if error is not None and self._log.health() is None:
             self._next_log_offset = base_offset
             error = None
         appended(self, base_offset, error)
 
-    patch.setattr(ShardRunner, "_on_append_done", _on_append_done)
+    patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
 @_mutant
@@ -203,9 +205,9 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
 @_mutant
 def answers_in_any_order(patch: Patch) -> None:
     def response_ready(self: Any, place: Any) -> None:
-        if not self.disconnected and place in self._places:
-            self._places.remove(place)
-            self._places.appendleft(place)
+        if not self.disconnected and place in self._response_slots:
+            self._response_slots.remove(place)
+            self._response_slots.appendleft(place)
             self._flush()
 
     patch.setattr(Connection, "response_ready", response_ready)
@@ -224,14 +226,14 @@ def answers_twice(patch: Patch) -> None:
 
 @_mutant
 def forgets_to_go_on_after_an_append(patch: Patch) -> None:
-    appended = ShardRunner._on_append_done
+    appended = ShardRunner.on_append_done
 
-    def _on_append_done(self: Any, base_offset: int, error: Any) -> None:
+    def on_append_done(self: Any, base_offset: int, error: Any) -> None:
         self._batch_scheduled = True
         appended(self, base_offset, error)
         self._batch_scheduled = False
 
-    patch.setattr(ShardRunner, "_on_append_done", _on_append_done)
+    patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
 @_mutant
@@ -250,7 +252,7 @@ def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
     lost = Connection.connection_lost
 
     def connection_lost(self: Any, exc: Any) -> None:
-        self._places.clear()
+        self._response_slots.clear()
         lost(self, exc)
 
     patch.setattr(Connection, "connection_lost", connection_lost)

@@ -89,7 +89,7 @@ def append_codec() -> AppendCodec:
             Append, take_frame_entries, layout.encode_frame, advance_end_offsets, complete_appends
         )
     return AppendCodec(
-        compiled.Append,
+        compiled.new_append,
         compiled.take_frame_entries,
         compiled.encode_frame,
         compiled.advance_end_offsets,

@@ -12,6 +12,7 @@ from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.runtime import Runtime
+from coordinator.runtime.completion import refuse_all
 from coordinator.runtime.loader import Loader
 from coordinator.runtime.shard_runner import ShardRunner
 from protocol.errors import ErrorCode
@@ -103,7 +104,7 @@ def takes_no_answer_for_failure(patch: Patch) -> None:
 
     def _recover(self: Any, error: Any, waiting: Any) -> None:
         if isinstance(error, LogOutcomeUnknown) and "in time" in str(error):
-            self._fail_all(waiting, 15, str(error))
+            refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
             ownership = self._log._ownerships.get(self.state_partition)
             ownership.lost = None
             self._load_without_a_claim()

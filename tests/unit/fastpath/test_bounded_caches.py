@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.fastpath.histogram import Histogram
 from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -38,7 +39,7 @@ def name(writes: Any, topics: int, partitions: list[int], first: int = 0, group:
 
 
 def fast_path_writes() -> Any:
-    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, compiled.Histogram((1.0,)))
+    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, Histogram((1.0,)))
     writes.elements_max = 1_000_000
     return writes
 

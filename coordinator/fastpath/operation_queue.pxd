@@ -1,0 +1,19 @@
+from coordinator.fastpath.commit_batch cimport Commit, CommitBatch
+
+
+cdef class QueuedOperation:
+    cdef public bint writes
+
+    cpdef answer_decided(self)
+
+
+cdef class WriteDecider:
+    cpdef decide_writes(self, shard, CommitBatch batch, list waiting)
+
+
+cdef class OperationQueue:
+    cpdef submit(self, QueuedOperation operation)
+    cpdef Py_ssize_t queued_operations(self) except -1
+    cpdef process_batch(self, Commit commit)
+    cpdef batch_failed(self, failure)
+    cpdef on_append_done(self, base_offset, error)

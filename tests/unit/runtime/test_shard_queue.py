@@ -1,0 +1,54 @@
+"""The queue of a shard by itself: its owner decides what follows a failure."""
+
+import asyncio
+
+import pytest
+
+from coordinator.clock import SystemClock
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.metrics import Metrics
+from coordinator.runtime import Operation, RuntimeLimits
+from coordinator.runtime.commit_scheduler import CommitScheduler
+from coordinator.runtime.decider import Decider
+from coordinator.runtime.shard_queue import ShardQueue
+from coordinator.runtime.status import Status
+from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.topics import AllTopics
+from tests.builders import KEY, initialize
+from tests.simulation.loop import run
+from tests.unit.runtime.blocking_log import BlockingLog
+
+
+@pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
+def test_failed_append_is_handed_to_the_owner_with_its_operations(error: LogError) -> None:
+    failures: list[tuple[LogError, list[Operation]]] = []
+
+    async def scenario() -> None:
+        log, limits, metrics, topics = BlockingLog(1), RuntimeLimits(), Metrics(), AllTopics()
+        await log.open()
+        log.blocking = True
+        queue = ShardQueue(
+            0,
+            scheduler=CommitScheduler(
+                log=log, clock=SystemClock(), topics=topics, metrics=metrics, limits=limits
+            ),
+            log=log,
+            decider=Decider(log=log, clock=SystemClock(), topics=topics, limits=limits),
+            metrics=metrics,
+            policy=SnapshotPolicy(),
+            limits=limits,
+            on_failure=lambda *failure: failures.append(failure),
+        )
+        queue.status = Status.ACTIVE
+        loop = asyncio.get_running_loop()
+        operation = Operation(
+            Shard.initialize_state, KEY, [initialize(1)], writes=True, origin=None, received_s=loop.time()
+        )
+        queue.submit(operation)
+        while not log.held:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        log.fail(error)
+        await asyncio.sleep(0)
+        assert failures == [(error, [operation])]
+
+    run(scenario())
