@@ -1,4 +1,4 @@
-"""Where log tests run: the real disk under asyncio's own loop, or the simulated one on virtual time."""
+"""Environments of log tests: a real disk on asyncio's own event loop, or a simulated disk on virtual time."""
 
 import asyncio
 import gc
@@ -21,18 +21,21 @@ Records = list[tuple[bytes, bytes | None]]
 
 
 class LogEnvironment:
-    """Storage that outlives logs, and the loop that they run on."""
+    """Storage that outlives logs, and the event loop that the logs run on."""
 
     new_loop: Callable[[], asyncio.AbstractEventLoop] = staticmethod(asyncio.new_event_loop)
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
-        """Run to the end; raise what failed in a callback, or in a task that nobody waited for."""
+        """Run a coroutine to its end. Raise the first exception of a callback or of a task that was never
+        awaited.
+        """
         failures: list[BaseException] = []
 
         def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             failures.append(context.get("exception") or RuntimeError(str(context)))
 
-        # That a task failed is told when it goes.  Only what is made from here on is looked through for that.
+        # asyncio reports the failure of a task when the task is collected. Freeze older objects: only new
+        # ones are scanned.
         gc.freeze()
         try:
             with asyncio.Runner(loop_factory=self.new_loop) as runner:
@@ -50,7 +53,7 @@ class LogEnvironment:
         raise NotImplementedError
 
     def journal(self, sync: str = "always", segment_bytes: int = SEGMENT_BYTES) -> Journal:
-        """Return a journal of this storage, not open yet."""
+        """Return a journal on this storage. The journal is not open."""
         assert sync in ("always", "os")
         return Journal(
             Path("unused"),
@@ -86,11 +89,11 @@ class SimulatedEnvironment(LogEnvironment):
 async def append(
     log: StateLog, state_partition: int, records: Records, timestamp_ms: int = 1
 ) -> tuple[int, LogError | None]:
-    """Append and wait: the base offset and the error that `done` was called with."""
+    """Append and wait. Return the base offset and the error that `done` received."""
     told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
 
     def done(base_offset: int, error: LogError | None) -> None:
-        # Whoever is cancelled does not wait any more.
+        # A cancelled caller no longer waits.
         if not told.cancelled():
             told.set_result((base_offset, error))
 
@@ -100,14 +103,14 @@ async def append(
 
 
 async def append_durably(log: StateLog, state_partition: int, records: Records) -> int:
-    """Append and wait; it must succeed.  Return the base offset."""
+    """Append, and fail if the append fails. Return the base offset."""
     base_offset, error = await append(log, state_partition, records)
     assert error is None
     return base_offset
 
 
 async def prune(log: StateLog, state_partition: int, before_offset: int) -> None:
-    """Prune, with the renewal of the lease that the runtime makes for that."""
+    """Prune, and renew the lease if pruning requires a renewal, as the runtime does."""
     log.prune(state_partition, before_offset)
     if log.renewal_due(state_partition, read=False):
         assert (await append(log, state_partition, []))[1] is None
@@ -116,7 +119,7 @@ async def prune(log: StateLog, state_partition: int, before_offset: int) -> None
 async def read_all(
     log: StateLog, state_partitions: range = range(STATE_PARTITIONS)
 ) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
-    """Return (log offset, key, value) of all that the log has, by state partition."""
+    """Return (log offset, key, value) of every record in the log, by state partition."""
     found: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {}
     async for chunk in log.read(state_partitions):
         for state_partition, batch_bytes in chunk:

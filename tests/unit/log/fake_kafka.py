@@ -1,7 +1,7 @@
-"""A Kafka cluster in memory, as far as the log in a topic needs one, with what can go wrong on the way.
+"""A Kafka cluster in memory with the APIs that the log in a topic uses, and with faults.
 
-It goes by a broker's rules for what the log relies on: offsets, producer epochs and sequences, leaders, log
-start offsets.  Compared with the real one by the contract suite, which runs on both.
+The rules are those of a broker for offsets, producer epochs and sequences, leaders, and log start offsets.
+The contract suite runs on this cluster and on a real one.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from protocol.record_batch import next_offset_at
 _PRODUCER = Struct(">qhii")
 _PRODUCER_AT = 43
 _TRAVEL_S = 0.001
-# How many batches of a producer a broker knows again.
+# The number of batches per producer that a broker recognises as duplicates.
 _RECENT_BATCHES = 5
 _SEQUENCES = 1 << 31
 
 
 class FakeProducer(NamedTuple):
-    """What a leader knows of a producer: its epoch, where its last batches went, and what must follow."""
+    """A producer at a leader: its epoch, base offsets of recent batches, and next expected sequence."""
 
     epoch: int
     recent: dict[int, int]
@@ -54,9 +54,9 @@ class FakePartition:
         return next_offset_at(self.batches[-1], 0) if self.batches else self.start
 
     def append(self, batch: bytes) -> ProduceResult:
-        """Append as a leader does: ProducerAppendInfo and ProducerStateEntry of Kafka.
+        """Append as a leader does (Kafka's ProducerAppendInfo and ProducerStateEntry).
 
-        Of a producer that it does not know (any more) it takes every sequence: KIP-360.
+        If the producer is unknown or forgotten, the leader accepts any sequence (KIP-360).
         """
         producer_id, epoch, sequence, count = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
         if producer_id >= 0:
@@ -82,7 +82,7 @@ class FakePartition:
 
 
 class FakeKafka:
-    """The brokers. Faults are set by tests."""
+    """The brokers. Tests set the faults."""
 
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = nodes
@@ -90,26 +90,26 @@ class FakeKafka:
         self.configs: dict[str, dict[str, str]] = {}
         self.leaders: dict[int, int] = {}
         self.topic_ids: dict[str, bytes] = {}
-        # Brokers from Kafka 4.1 on take Produce by topic id; others look the topic up by its name.
+        # Brokers from Kafka 4.1 on accept Produce by topic id. Older brokers look up the topic by name.
         self.knows_topic_ids = True
         self._leader_epochs: dict[tuple[bytes, int], tuple[int, int]] = {}
-        # What brokers that are cut off from the controller go on to report.
+        # The metadata that each broker without a connection to the controller continues to report.
         self._stale: dict[int, list[TopicMetadata]] = {}
         self.transactional_ids: dict[str, tuple[int, int]] = {}
         self.deletes_records = True
         self.transactional = True
         self.down: set[int] = set()
-        # How many of the next produce requests are lost on their way there, or their answers on the way back.
+        # The number of produce requests, and of produce responses, that are lost next.
         self.requests_lost = 0
         self.answers_lost = 0
-        # Error codes for the next batches, instead of appending them.
+        # Error codes for the next batches. These batches are not appended.
         self.produce_errors: list[int] = []
-        # Error codes of fetches, by partition, as long as they stand here.
+        # Error codes of fetches by partition, until the test removes them.
         self.fetch_errors: dict[int, int] = {}
         self.requests: list[tuple[str, int]] = []
 
     def cluster(self, topic: str) -> "FakeCluster":
-        """Return what one process sees of it."""
+        """Return the cluster as one process sees it."""
         return FakeCluster(self, topic)
 
     def leader(self, partition: int) -> int:
@@ -128,7 +128,7 @@ class FakeKafka:
         self.create(topic, partitions)
 
     def cut_off_from_controller(self, node: int) -> None:
-        """Let a broker report for ever what it knows now."""
+        """Freeze the metadata that a broker reports at its current value."""
         self._stale[node] = self.metadata(node)
 
     def metadata(self, node: int) -> list[TopicMetadata]:
@@ -221,7 +221,7 @@ class FakeCluster:
         return self.fake.leader(partition) == node
 
     def _is_other_topic(self) -> bool:
-        """Tell whether a broker looks for the topic by an id that it does not have any more."""
+        """Return whether a broker fails to find the topic because the pinned topic id no longer exists."""
         pinned_id = self._metadata.topic.pinned_id
         return self.fake.knows_topic_ids and pinned_id not in (None, self.fake.topic_id(self.topic))
 
@@ -290,7 +290,7 @@ class FakeCluster:
             elif not log.start <= position <= log.end:
                 answers[partition] = FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, log.start, b"")
             else:
-                # A broker cuts where its limit is: here in the middle of the fifth batch.
+                # A broker cuts the data at its size limit: here in the middle of the fifth batch.
                 data = [batch for batch in log.batches if next_offset_at(batch, 0) > position][:5]
                 if len(data) == 5:
                     data[4] = data[4][: len(data[4]) // 2]

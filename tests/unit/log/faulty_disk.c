@@ -1,11 +1,11 @@
-/* A library to preload (LD_PRELOAD): records what a process does to the files of one folder, and fails calls on request.
+/* Preloaded library (LD_PRELOAD): records the calls of a process for the files of one folder, and makes calls fail.
  *
  * FAULTY_DISK_FOLDER  the folder
- * FAULTY_DISK_TRACE   the file for the record: the process writes and syncs as usual, and each call is an event in it
+ * FAULTY_DISK_TRACE   the trace file: each call is executed as usual, and recorded as an event in this file
  * FAULTY_DISK_FAULTS  calls that fail, "CALL NUMBER ERRNO [CALL NUMBER ERRNO ...]": the call with that number (from 1)
  *                     of write, sync, allocate or remove fails; a write that fails has written half of its data
  *
- * An event is a head (struct event), a path in the folder, and for a write its data.  Integers are of this machine. */
+ * An event is a header (struct event), a path in the folder, and the data of a write. Integers are native-endian. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -89,7 +89,7 @@ static void record(char kind, const char *name, uint64_t position, const void *d
     put(data, size);
 }
 
-/* Counts a call; returns the error that it is to fail with, or 0. */
+/* Counts a call. Returns the errno with which it must fail, or 0. */
 static int fault_of(int call) {
     int number = ++counts[call];
     for (int i = 0; i < fault_count; i++)
@@ -100,7 +100,7 @@ static int fault_of(int call) {
     return 0;
 }
 
-/* For the process: notes what it was told, between the events. */
+/* Called by the process: records a note between the events. */
 void faulty_disk_note(const char *text) {
     pthread_once(&once, prepare);
     pthread_mutex_lock(&lock);
@@ -207,7 +207,7 @@ int unlink(const char *path) {
     return result;
 }
 
-/* Syncs that the kernel carries out by itself: one at a time (coordinator/fastpath). */
+/* Intercepts syncs by kernel AIO, one at a time (coordinator/fastpath). */
 long syscall(long number, ...) {
     static long (*real_syscall)(long, ...);
     if (!real_syscall) real_syscall = dlsym(RTLD_NEXT, "syscall");

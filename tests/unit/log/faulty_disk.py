@@ -1,7 +1,7 @@
-"""The real journal on real files, with each call to the disk recorded, and calls that fail (`faulty_disk.c`).
+"""Run the real journal on real files, record each disk call, and make disk calls fail (`faulty_disk.c`).
 
-From the record follows what a crash at any point may leave: a process that was killed leaves all that it
-wrote; a machine that lost its power leaves any of the sectors, names and removals that were not synced.
+The record determines what a crash at any point may leave. After a kill, all written bytes remain. After a
+power failure, any subset of unsynced sectors, file names and removals remains.
 """
 
 import os
@@ -27,7 +27,7 @@ RUN_S = 120
 
 
 class Event(NamedTuple):
-    """A call of the process, or a note: `kind` as `faulty_disk.c` lists it."""
+    """A call of the process, or a note. `faulty_disk.c` lists the values of `kind`."""
 
     kind: str
     name: str
@@ -36,7 +36,7 @@ class Event(NamedTuple):
 
 
 def library(folder: Path) -> Path:
-    """Compile the library, or skip the test where that cannot be done."""
+    """Compile the library. Skip the test without Linux or a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("needs Linux and a C compiler")
@@ -49,7 +49,7 @@ def library(folder: Path) -> Path:
 def run(
     built: Path, folder: Path, sync: str, commits: int, *, faults: str = "", pure: bool = False
 ) -> list[Event]:
-    """Run the driver to its end, and return what it did."""
+    """Run the driver to its end. Return the recorded events."""
     folder.mkdir()
     journal, trace = folder / "journal", folder / "trace"
     environment = {
@@ -71,7 +71,7 @@ def run(
 
 
 def events(trace: bytes) -> Iterator[Event]:
-    """Read a record."""
+    """Yield the events of a trace."""
     at = 0
     while at < len(trace):
         kind, _, path_bytes, data_bytes, position = HEAD.unpack_from(trace, at)
@@ -82,16 +82,16 @@ def events(trace: bytes) -> Iterator[Event]:
 
 
 class DiskImage:
-    """What the system and the disk hold after some events."""
+    """The contents of the page cache and of the disk after a sequence of events."""
 
     def __init__(self) -> None:
         self.files: dict[str, SimFile] = {}
-        # Files whose names, or whose removals, are not durable yet.
+        # Files whose creation, or whose removal, is not durable yet.
         self._new: set[str] = set()
         self._removed: dict[str, SimFile] = {}
 
     def apply(self, event: Event, rng: Random) -> None:
-        """Follow one event."""
+        """Apply one event."""
         file = self.files.get(event.name)
         if event.kind == "C":
             if file is None or event.position:
@@ -111,7 +111,9 @@ class DiskImage:
             self._removed.clear()
 
     def after(self, crash: str, rng: Random) -> SimStorage:
-        """Return the storage that a crash leaves: "kill", or power that "loses", "keeps" or "draws"."""
+        """Return the storage after a crash. `crash` is "kill", or what a power failure does to unsynced data:
+        "loses" it, "keeps" it or "draws".
+        """
         chance = {"loses": 0.0, "keeps": 1.0, "draws": rng.random()}.get(crash, 1.0)
         storage = SimStorage(rng)
         shown = {**self.files}
@@ -135,17 +137,17 @@ class DiskImage:
 
 
 class Promises:
-    """What the process was told until now, and so must be found."""
+    """The acknowledgements that the process received, and therefore the records that must be found."""
 
     def __init__(self) -> None:
         self.done: list[dict[int, int]] = [{} for _ in range(STATE_PARTITIONS)]
-        # The end offset of the state partition when it was pruned, and where it starts then.
+        # Per prune: the end offset of the state partition at that time, and its new start offset.
         self.prunes: list[list[tuple[int, int]]] = [[(0, 0)] for _ in range(STATE_PARTITIONS)]
         self.asked: list[set[int]] = [set() for _ in range(STATE_PARTITIONS)]
         self.failed = 0
 
     def note(self, text: str) -> None:
-        """Follow a note of the driver."""
+        """Process a note of the driver."""
         what, *numbers = text.split()
         values = list(map(int, numbers))
         if what == "append":
@@ -160,9 +162,10 @@ class Promises:
     def check(
         self, found: dict[int, list[tuple[int, bytes | None, bytes | None]]], *, may_lose: bool
     ) -> None:
-        """Compare with what a journal holds after a crash.
+        """Compare with the contents of a journal after a crash.
 
-        If it may lose the last records, it must still have what was pruned for their sake.
+        With `may_lose`, the last records may be lost. Then the records that were pruned because of them must
+        still exist.
         """
         for partition in range(STATE_PARTITIONS):
             records = {offset: content for offset, _, content in found.get(partition, [])}

@@ -13,7 +13,7 @@ from coordinator.log.journal import Journal
 from tests.unit.log.environments import SEGMENT_BYTES, STATE_PARTITIONS, append
 from tests.unit.log.journals import value
 
-# Records of a state partition that are kept when it is pruned, and how often one is.
+# The distance of the new start offset from the newest record, and the number of appends per prune.
 KEPT = 1
 PRUNE_EACH = 3
 IDLE_EACH = 20
@@ -22,7 +22,7 @@ RETRY_S = 0.3
 
 
 def note(text: str) -> None:
-    """Note something in the trace."""
+    """Write a note to the trace."""
     ctypes.CDLL(None).faulty_disk_note(text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Journals with known contents, and what is made of them later."""
+"""Create journals with known contents, damage them, and open them again."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ def value(number: int, size: int = 200) -> bytes:
 
 
 async def fill(journal: Journal, count: int, first: int = 0) -> None:
-    """Append so many records to state partition 0, one commit each."""
+    """Append `count` records to state partition 0, one commit each."""
     for number in range(first, first + count):
         assert await append_durably(journal, 0, [(b"key", value(number))]) == number
 
@@ -36,7 +36,7 @@ async def values(journal: Journal) -> list[bytes | None]:
 
 
 def filled_and_closed(world: LogEnvironment, count: int) -> None:
-    """Leave a journal with so many commits; its process ended in order."""
+    """Create a journal with `count` commits. Its process closes it."""
 
     async def main() -> None:
         journal = await opened(world)
@@ -47,7 +47,9 @@ def filled_and_closed(world: LogEnvironment, count: int) -> None:
 
 
 async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None]]:
-    """Append to every state partition, close at once, and return what the appends were told."""
+    """Append to every state partition and close at once. Return the types of the errors that the appends
+    received.
+    """
     records = [(b"key", value(0))]
     waiting = [
         asyncio.ensure_future(append(journal, partition, records)) for partition in range(STATE_PARTITIONS)
@@ -58,7 +60,7 @@ async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None
 
 
 def filled(world: SimulatedEnvironment, count: int, end: str) -> None:
-    """Leave a journal with so many commits; its process was closed or killed."""
+    """Create a journal with `count` commits. Its process is closed or killed."""
 
     async def main() -> None:
         journal = world.journal()
@@ -73,14 +75,14 @@ def filled(world: SimulatedEnvironment, count: int, end: str) -> None:
 
 
 async def opened(world: LogEnvironment, sync: str = "always") -> Journal:
-    """Open the journal of a world."""
+    """Open the journal of an environment."""
     journal = world.journal(sync)
     await journal.open()
     return journal
 
 
 def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -> list[int]:
-    """Kill the process, and return the log offsets of state partition 0 that the next one finds."""
+    """Kill the process. Return the log offsets of state partition 0 that the next process finds."""
     world.storage.kill()
 
     async def main() -> list[int]:
@@ -94,7 +96,7 @@ def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -
 
 
 def reopened(world: LogEnvironment) -> list[bytes | None]:
-    """Open, read, append one more, and close."""
+    """Open, read, append one more record, and close. Return the values that were read."""
 
     async def main() -> list[bytes | None]:
         journal = world.journal()
@@ -110,7 +112,7 @@ def reopened(world: LogEnvironment) -> list[bytes | None]:
 
 
 def damage(world: SimulatedEnvironment) -> LogDamaged:
-    """Open a journal that must be refused."""
+    """Open a damaged journal. Return the error, and check that the files are unchanged."""
 
     async def main() -> None:
         journal = world.journal()
@@ -126,13 +128,13 @@ def damage(world: SimulatedEnvironment) -> LogDamaged:
 
 
 def last_used(world: SimulatedEnvironment) -> tuple[str, bytes]:
-    """Return the last segment that is in use, and its bytes without the zeros behind."""
+    """Return the name of the last segment in use, and its bytes without trailing zeros."""
     name = used_segments(world)[-1]
     return name, bytes(world.storage.files[name].shown).rstrip(b"\0")
 
 
 def used_segments(world: SimulatedEnvironment) -> list[str]:
-    """Return the names of the segments that are in use, oldest first."""
+    """Return the names of the segments in use, oldest first."""
     files = world.storage.files
     return [name for name in sorted(files) if segment_number(name) is not None and any(files[name].shown)]
 
@@ -142,7 +144,7 @@ def expected(count: int) -> list[bytes]:
 
 
 def entry(number: int, size: int = 200) -> bytes:
-    """Return an entry of a frame as the journal would write it."""
+    """Return an entry of a frame in the journal's encoding."""
     batch = encode_batch(number, 1, [(b"key", value(number, size))])
     return layout.encode_entry_head(0, len(batch)) + batch
 

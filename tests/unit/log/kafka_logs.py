@@ -1,4 +1,4 @@
-"""Several processes with their logs in one topic, on a Kafka in memory, as tests use them."""
+"""Several processes with their logs in one topic of a Kafka in memory."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,7 +16,7 @@ ONE = [(b"key", b"value")]
 
 
 class KafkaLogs:
-    """A Kafka and the logs of several processes in one topic of it."""
+    """A Kafka in memory, and the logs of several processes in one of its topics."""
 
     def __init__(self) -> None:
         self.kafka = FakeKafka()
@@ -51,18 +51,18 @@ class KafkaLogs:
         return self.kafka.topics[TOPIC][number]
 
     def write(self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None) -> None:
-        """Append as somebody whom the brokers do not stop: without a producer id."""
+        """Append without a producer id, so that the brokers do not fence the writer."""
         headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
         self.partition(number).append(encode_batch(0, 1, records, headers))
 
 
 def loop_time() -> float:
-    """Return the time of the running loop: a clock that goes as fast as the test's."""
+    """Return the time of the running loop as a monotonic clock. Virtual time advances this clock."""
     return asyncio.get_running_loop().time()
 
 
 async def served(log: KafkaLog, *state_partitions: int) -> None:
-    """Wait until no earlier owner answers reads any more."""
+    """Wait until no earlier owner can answer reads."""
     await asyncio.sleep(max((log.served_in_s(partition) for partition in state_partitions), default=0.0))
 
 

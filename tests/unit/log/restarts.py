@@ -1,11 +1,15 @@
-"""Lives of a journal on a simulated disk, drawn from a seed, and what must be true after each death.
+"""Restart a journal on a simulated disk with random faults, and check its contents after each restart.
 
-Writers append without end, some records are pruned, faults are drawn; then the process closes the journal,
-dies, or the power goes.  The next life must find every append whose `done` reported no error, at the same log
-offset; of those that were under way or of unknown outcome it may find some, once; of those that were refused,
-nothing.  What a life has found or appended stays.  Only with sync mode `os` may a power failure lose the last
-of what was acknowledged; and then what was pruned for the sake of lost records must be there again, because
-who prunes has written anew what is still needed.
+A seed determines the run. Writers append, some records are pruned, and faults are injected. Then the process
+closes the journal, is killed, or loses power.
+
+The next process must find every acknowledged append at the same log offset. It may find an append in flight
+or of unknown outcome, at most once. It must not find a refused append. Records that one process found or
+appended must remain in all later processes.
+
+A power failure may lose the last acknowledged records only with sync mode `os`. Then the records that were
+pruned because of the lost records must exist again. The caller prunes only after it has written the needed
+state again.
 """
 
 import asyncio
@@ -21,14 +25,14 @@ RestartResult = dict[int, list[tuple[int, bytes | None, bytes | None]]]
 
 
 class Expected:
-    """What the log of one state partition must hold."""
+    """The records that the log of one state partition must hold."""
 
     def __init__(self) -> None:
         self.start_offset = 0
-        # The end offset when it was pruned, and where to.
+        # Per prune: the end offset at that time, and the new start offset.
         self.prunes: list[tuple[int, int]] = []
         self.values: list[bytes] = []
-        # Appends that may be found behind them: under way at a death, or of unknown outcome.
+        # Appends that may follow the values: in flight at a crash, or of unknown outcome.
         self.maybe: list[list[bytes]] = []
 
     @property
@@ -36,14 +40,14 @@ class Expected:
         return len(self.values)
 
     def cut(self, end_offset: int) -> None:
-        """Forget what a power failure has lost."""
+        """Forget the records that a power failure has lost."""
         del self.values[end_offset:]
         self.prunes = [(end, start) for end, start in self.prunes if end <= end_offset]
         self.start_offset = max((start for _, start in self.prunes), default=0)
 
 
 class RestartTest:
-    """One run of several lives over the same storage."""
+    """One run of several processes, one after another, on the same storage."""
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class RestartTest:
         self._power_failed = False
 
     def run(self, lives: int) -> None:
-        """Live so many times, and look at what is left once more."""
+        """Run `lives` processes, and check the final contents."""
         for _ in range(lives):
             self.world.run(self._one_process())
         self.world.storage.faults = DiskFaults()
@@ -97,14 +101,14 @@ class RestartTest:
         for writer in writers:
             writer.cancel()
         for end in await asyncio.gather(*writers, return_exceptions=True):
-            # One that failed was over before.
+            # The writer failed before it was cancelled.
             if not isinstance(end, asyncio.CancelledError):
                 raise end
         if death == "close":
             await journal.close()
 
     async def _open(self) -> Journal:
-        """Open with the faults that are drawn; where that does not succeed, with a disk that works."""
+        """Open the journal with random faults. After two failures, open it with a working disk."""
         storage = self.world.storage
         storage.faults = self.faults
         for _ in range(2):
@@ -113,7 +117,7 @@ class RestartTest:
             patience_s = self.rng.choice((0.003, 0.03, 60.0))
             await asyncio.wait({opening}, timeout=patience_s)
             if not opening.done():
-                # It dies while it starts.
+                # The process is killed during the start.
                 storage.kill()
                 opening.cancel()
                 await asyncio.wait({opening})
@@ -147,7 +151,8 @@ class RestartTest:
             journal.append(partition, [(b"key", value) for value in values], 1, done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
-                # Whoever holds state reads it again: what is in doubt is not shown.
+                # After an unknown outcome, the caller reads the state again. The records in doubt must not
+                # appear.
                 found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
                 self._check_partition(partition, found, [])
             if error is not None:
@@ -159,7 +164,7 @@ class RestartTest:
             await asyncio.sleep(rng.expovariate(1 / 0.002) if rng.random() < 0.5 else 0)
 
     def _value(self) -> bytes:
-        # No zeros, so that a sector of it never looks like one that was not written.
+        # Values have no zeros, so that each written sector differs from an unwritten one.
         self.appended += 1
         size = self.rng.choice((3, 30, 300, 2000)) if self.rng.random() < 0.98 else 20_000
         return b"%d:" % self.appended + bytes([self.rng.randrange(1, 256)]) * size
@@ -170,7 +175,7 @@ class RestartTest:
         assert base_offset == expected.end_offset
         expected.maybe.remove(values)
         if error is None:
-            # What was in doubt before it is gone for good.
+            # Earlier appends of unknown outcome can no longer appear.
             expected.maybe.clear()
             expected.values += values
             self.acknowledged += 1
@@ -198,7 +203,7 @@ class RestartTest:
     def _check_partition(
         self, partition: int, shown: list[tuple[int, bytes | None, bytes | None]], maybe: list[list[bytes]]
     ) -> list[bytes]:
-        """Compare a state partition; return what is there beyond what must be."""
+        """Check the records of a state partition. Return the values beyond those that must exist."""
         expected = self.expected[partition]
         first_offset = shown[0][0] if shown else expected.end_offset
         assert first_offset <= expected.start_offset or not shown, f"records are missing in {partition}"

@@ -1,4 +1,4 @@
-"""Both ways to write with a sync: the kernel's own, and a thread."""
+"""Both committers that write and sync: by kernel AIO, and by a thread."""
 
 import asyncio
 import errno
@@ -45,21 +45,21 @@ async def commit(committer: Committer, descriptor: int, position: int, data: byt
     return await over
 
 
-def test_what_is_committed_is_in_the_file(committer: Committer, path: Path) -> None:
+def test_committed_data_is_in_the_file(committer: Committer, path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR)
 
     async def main() -> None:
         assert await commit(committer, descriptor, 3, b"one") is None
         assert await commit(committer, descriptor, 10, b"another") is None
 
-    # An event loop of its own each time, as tools have it.
+    # Use a new event loop for each run, as command-line tools do.
     asyncio.run(main())
     asyncio.run(main())
     os.close(descriptor)
     assert path.read_bytes() == bytes(3) + b"one" + bytes(4) + b"another" + bytes(3)
 
 
-def test_a_write_that_fails_says_why_and_the_next_one_goes_on(committer: Committer, path: Path) -> None:
+def test_failed_write_reports_its_errno_and_the_next_write_succeeds(committer: Committer, path: Path) -> None:
     read_only, descriptor = os.open(path, os.O_RDONLY), os.open(path, os.O_RDWR)
 
     async def main() -> None:
@@ -74,7 +74,7 @@ def test_a_write_that_fails_says_why_and_the_next_one_goes_on(committer: Committ
     assert path.read_bytes() == b"yes" + bytes(17)
 
 
-def test_a_write_is_over_once_and_the_next_one_tells_of_itself(committer: Committer, path: Path) -> None:
+def test_each_write_calls_its_own_callback_once(committer: Committer, path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR)
     told = []
 
@@ -95,8 +95,8 @@ def test_a_write_is_over_once_and_the_next_one_tells_of_itself(committer: Commit
     assert told == [(turn, None) for turn in range(200)]
 
 
-def test_a_sync_that_fails_says_why_and_the_next_one_goes_on(committer: Committer, path: Path) -> None:
-    """What is written to it is taken, but it cannot be synced."""
+def test_failed_sync_reports_its_errno_and_the_next_write_succeeds(committer: Committer, path: Path) -> None:
+    """/dev/null accepts writes, but cannot be synced."""
     nowhere, descriptor = os.open("/dev/null", os.O_RDWR), os.open(path, os.O_RDWR)
 
     async def main() -> None:
@@ -112,13 +112,13 @@ def test_a_sync_that_fails_says_why_and_the_next_one_goes_on(committer: Committe
 
 
 def open_files_and_aio_contexts() -> tuple[set[str], int]:
-    """Return the open files, and how many queues for syncs there are."""
+    """Return the open file descriptors, and the number of kernel AIO contexts."""
     return set(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("/[aio]")
 
 
 @pytest.mark.slow
 @kernel_only
-def test_what_it_has_of_the_system_is_given_back() -> None:
+def test_close_and_collection_release_descriptors_and_aio_contexts() -> None:
     files, queues = open_files_and_aio_contexts()
     committer: KernelCommitter | None = KernelCommitter()
     assert open_files_and_aio_contexts()[0] > files
@@ -134,8 +134,8 @@ def test_what_it_has_of_the_system_is_given_back() -> None:
 
 
 @kernel_only
-def test_a_thread_syncs_where_the_kernel_does_not(path: Path) -> None:
-    """No eventfd can be made here, as on a system that has none."""
+def test_thread_syncs_if_kernel_aio_is_unavailable(path: Path) -> None:
+    """The limit on open files prevents an eventfd, as on a system without eventfd."""
     committer = new_committer()
     assert isinstance(committer, KernelCommitter)
     committer.close()
@@ -153,7 +153,7 @@ def test_a_thread_syncs_where_the_kernel_does_not(path: Path) -> None:
     assert path.read_bytes()[:6] == b"thread"
 
 
-def test_a_folder_is_let_go_of_if_no_thread_can_be_started(
+def test_folder_lock_is_released_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_: object) -> None:

@@ -1,7 +1,7 @@
-"""What every log promises: one suite for memory, the journal on both disks, and a topic of both Kafkas.
+"""The contract of every log: in memory, the journal on both disks, and a topic of both Kafkas.
 
-In a topic each opening is an ownership, whose claim takes an offset: `LogUnderTest.claims` says how many
-there are in each state partition, so how far offsets are from those of a log of one process.
+In a topic, each opening claims the state partitions, and each claim takes one offset. `LogUnderTest.claims`
+is the number of claims per state partition. Offsets exceed those of a log of one process by this number.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _topics = count()
 
 
 class LogUnderTest:
-    """A log of one kind: `log` is what the next process gets."""
+    """A log of one kind. `log` returns a log for the next process."""
 
     def __init__(self, kind: str, folder: Path, bootstrap: str | None) -> None:
         self._memory = MemoryLog(STATE_PARTITIONS) if kind == "memory" else None
@@ -72,7 +72,7 @@ class LogUnderTest:
         return Brokers(self._bootstrap, self._topic)
 
     async def opened(self) -> StateLog:
-        """Open the log as a coordinator does: own everything, where that is needed, and read it."""
+        """Open the log as a coordinator does: claim all state partitions if needed, and read the log."""
         log = self.log()
         await log.open()
         self._openings += 1
@@ -84,7 +84,7 @@ class LogUnderTest:
 
     @property
     def claims(self) -> int:
-        """How many records of each state partition are not the caller's."""
+        """The number of claim records in each state partition."""
         return self._openings if self._shared else 0
 
     def run(self, main: Any) -> None:
@@ -117,7 +117,7 @@ async def opened(place: LogUnderTest) -> StateLog:
     return await place.opened()
 
 
-def test_a_new_log_is_empty_and_well(place: LogUnderTest) -> None:
+def test_new_log_is_empty_and_healthy(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         assert await read_all(log) == {}
@@ -134,7 +134,7 @@ def test_a_new_log_is_empty_and_well(place: LogUnderTest) -> None:
     place.run(main())
 
 
-def test_offsets_are_dense_and_belong_to_a_state_partition(place: LogUnderTest) -> None:
+def test_offsets_are_consecutive_within_each_state_partition(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         at = place.claims
@@ -157,7 +157,7 @@ def test_offsets_are_dense_and_belong_to_a_state_partition(place: LogUnderTest) 
     place.run(main())
 
 
-def test_appends_to_several_state_partitions_are_under_way_at_once(place: LogUnderTest) -> None:
+def test_appends_to_several_state_partitions_run_concurrently(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(20):
@@ -175,7 +175,7 @@ def test_appends_to_several_state_partitions_are_under_way_at_once(place: LogUnd
     place.run(main())
 
 
-def test_done_may_append_at_once(place: LogUnderTest) -> None:
+def test_done_callback_may_append(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         finished = asyncio.get_running_loop().create_future()
@@ -197,7 +197,7 @@ def test_done_may_append_at_once(place: LogUnderTest) -> None:
     place.run(main())
 
 
-def test_an_append_without_records_changes_nothing_that_is_read(place: LogUnderTest) -> None:
+def test_append_without_records_changes_no_records(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         end = await append_durably(log, 1, one()) + 1
@@ -213,7 +213,7 @@ def test_an_append_without_records_changes_nothing_that_is_read(place: LogUnderT
     place.run(main())
 
 
-def test_a_done_that_raises_harms_nobody_else(place: LogUnderTest) -> None:
+def test_exception_in_done_does_not_affect_other_appends(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         loop = asyncio.get_running_loop()
@@ -232,7 +232,7 @@ def test_a_done_that_raises_harms_nobody_else(place: LogUnderTest) -> None:
     place.run(main())
 
 
-def test_reading_gives_only_what_was_asked_for(place: LogUnderTest) -> None:
+def test_read_returns_only_the_requested_state_partitions(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for partition in range(STATE_PARTITIONS):
@@ -244,7 +244,7 @@ def test_reading_gives_only_what_was_asked_for(place: LogUnderTest) -> None:
     place.run(main())
 
 
-def test_reading_ends_where_the_log_ended_when_it_began(place: LogUnderTest) -> None:
+def test_read_ends_at_the_end_offset_of_its_start(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(100):
@@ -260,7 +260,7 @@ def test_reading_ends_where_the_log_ended_when_it_began(place: LogUnderTest) -> 
     place.run(main())
 
 
-def test_a_large_log_comes_in_chunks_and_in_order(place: LogUnderTest) -> None:
+def test_large_log_is_read_in_ordered_chunks(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(60):
@@ -279,7 +279,7 @@ def test_a_large_log_comes_in_chunks_and_in_order(place: LogUnderTest) -> None:
     place.run(main())
 
 
-def test_an_append_may_be_larger_than_any_unit_of_storage(place: LogUnderTest) -> None:
+def test_append_may_exceed_a_segment_or_batch(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         records: Records = [(b"k%d" % index, bytes(1000)) for index in range(300)]
@@ -294,7 +294,7 @@ def test_an_append_may_be_larger_than_any_unit_of_storage(place: LogUnderTest) -
     place.run(main())
 
 
-def test_what_was_appended_is_there_after_opening_again(place: LogUnderTest) -> None:
+def test_appended_records_exist_after_a_reopen(place: LogUnderTest) -> None:
     async def main() -> None:
         expected: dict[int, list[tuple[int, bytes | None, bytes | None]]] = {0: [], 4: []}
         for turn in range(4):
@@ -312,7 +312,7 @@ def test_what_was_appended_is_there_after_opening_again(place: LogUnderTest) -> 
     place.run(main())
 
 
-def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: LogUnderTest) -> None:
+def test_close_completes_pending_appends_and_refuses_later_ones(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         told: list[tuple[int, LogError | None]] = []
@@ -332,7 +332,7 @@ def test_close_finishes_what_is_under_way_and_refuses_what_comes_after(place: Lo
     place.run(main())
 
 
-def test_pruning_moves_the_start_and_keeps_what_is_above(place: LogUnderTest) -> None:
+def test_prune_advances_the_start_offset_and_keeps_later_records(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for turn in range(40):
@@ -353,7 +353,7 @@ def test_pruning_moves_the_start_and_keeps_what_is_above(place: LogUnderTest) ->
     place.run(main())
 
 
-def test_pruned_storage_is_freed_and_offsets_go_on(place: LogUnderTest) -> None:
+def test_pruning_frees_storage_and_offsets_continue(place: LogUnderTest) -> None:
     async def main() -> None:
         log = await opened(place)
         for partition in (0, 1):
@@ -363,7 +363,7 @@ def test_pruned_storage_is_freed_and_offsets_go_on(place: LogUnderTest) -> None:
         at = place.claims
         await prune(log, 0, at + 60)
         await prune(log, 1, at + 55)
-        # What is freed is freed at leisure: at the latest when the log goes on.
+        # Storage is freed in the background, at the latest with the next appends.
         for _ in range(3):
             await append_durably(log, 2, one())
         await log.close()

@@ -1,4 +1,4 @@
-"""What a disk promises, of the real one and of the simulated one."""
+"""The contract of a disk, for the real and the simulated one."""
 
 import asyncio
 import errno
@@ -22,7 +22,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogEnviron
         yield RealDiskEnvironment(tmp_path / "made" / "by lock")
 
 
-def test_a_prepared_file_holds_zeros(world: LogEnvironment) -> None:
+def test_prepared_file_contains_zeros(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("b", 5000)
@@ -35,7 +35,7 @@ def test_a_prepared_file_holds_zeros(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_preparing_a_file_again_empties_it(world: LogEnvironment) -> None:
+def test_second_prepare_overwrites_the_file_with_zeros(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -50,7 +50,7 @@ def test_preparing_a_file_again_empties_it(world: LogEnvironment) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_what_is_written_is_read(world: LogEnvironment, sync: bool) -> None:
+def test_written_data_can_be_read(world: LogEnvironment, sync: bool) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(world: LogEnvironment, sync: bool) -> None:
     world.run(main())
 
 
-def test_what_is_put_is_read_at_once_or_not_at_all(world: LogEnvironment) -> None:
+def test_put_is_visible_at_once_if_it_returns_true(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -76,7 +76,7 @@ def test_what_is_put_is_read_at_once_or_not_at_all(world: LogEnvironment) -> Non
     world.run(main())
 
 
-def test_reads_end_with_the_file(world: LogEnvironment) -> None:
+def test_read_ends_at_the_end_of_the_file(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 100)
@@ -87,7 +87,7 @@ def test_reads_end_with_the_file(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_another_process_sees_what_was_written(world: LogEnvironment) -> None:
+def test_another_process_reads_written_data(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -101,7 +101,7 @@ def test_another_process_sees_what_was_written(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_a_second_process_is_kept_out(world: LogEnvironment) -> None:
+def test_second_process_cannot_lock_the_folder(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         other = world.disk()
@@ -116,7 +116,7 @@ def test_a_second_process_is_kept_out(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_removing(world: LogEnvironment) -> None:
+def test_removed_file_does_not_exist_and_remove_may_be_repeated(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -131,7 +131,7 @@ def test_removing(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_errors_are_told_and_raised(world: LogEnvironment) -> None:
+def test_missing_file_is_reported_or_raised(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         for sync in (True, False):
@@ -149,7 +149,7 @@ def test_errors_are_told_and_raised(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def test_sync_succeeds(world: LogEnvironment) -> None:
+def test_sync_of_an_existing_file_succeeds(world: LogEnvironment) -> None:
     async def main() -> None:
         disk = locked(world)
         await disk.prepare("a", 4096)
@@ -165,8 +165,8 @@ def locked(world: LogEnvironment) -> Disk:
     return disk
 
 
-def test_nobody_else_reads_the_files_of_a_journal(tmp_path: Path) -> None:
-    """Group ids and offsets were readable by every user of the machine."""
+def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
+    """Regression test: every user of the machine could read group ids and offsets."""
     before = os.umask(0o022)
 
     async def main() -> None:

@@ -1,4 +1,6 @@
-"""What a real disk syncs, and when: no test can have the machine lose power, so the calls are noted."""
+"""Check which files and folders a real disk syncs, and when. Tests cannot cut the power, so calls are
+recorded.
+"""
 
 import asyncio
 import os
@@ -13,7 +15,7 @@ from coordinator.log.journal.disk import RealDisk, write_durably
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
-    """Tell whether a file or a folder was synced since this was asked of it last."""
+    """Return a function that returns whether a path was synced since the last call for this path."""
     inodes: list[int] = []
 
     def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
@@ -35,11 +37,11 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
     return was_synced
 
 
-def test_files_and_their_names_are_durable_when_the_disk_says_so(
+def test_files_and_folder_entries_are_synced_before_success(
     tmp_path: Path, synced: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        # The compiled module has the kernel sync, which nobody here could note.
+        # The compiled module syncs in the kernel, where the test cannot record calls.
         monkeypatch.setattr(fastpath, "compiled", None)
         folder = tmp_path / "made" / "by lock"
         disk = RealDisk(folder)

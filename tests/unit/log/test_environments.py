@@ -1,4 +1,4 @@
-"""What fails in a world behind the back of a test fails the test."""
+"""A log environment raises exceptions of callbacks and of tasks that are never awaited."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ def fail() -> None:
     raise AssertionError("noticed")
 
 
-def test_what_fails_in_a_callback_is_raised(world: LogEnvironment) -> None:
+def test_exception_in_a_callback_is_raised(world: LogEnvironment) -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_soon(fail)
         await asyncio.sleep(0)
@@ -27,7 +27,7 @@ def test_what_fails_in_a_callback_is_raised(world: LogEnvironment) -> None:
         world.run(main())
 
 
-def test_what_fails_in_a_task_that_nobody_waits_for_is_raised(world: LogEnvironment) -> None:
+def test_exception_in_a_task_that_is_never_awaited_is_raised(world: LogEnvironment) -> None:
     class Holder:
         task: Any
 
@@ -35,7 +35,8 @@ def test_what_fails_in_a_task_that_nobody_waits_for_is_raised(world: LogEnvironm
             fail()
 
     async def main() -> None:
-        # The holder has the task, the task its failure, and that the holder.
+        # A reference cycle: the holder refers to the task, the task to its exception, and the exception to
+        # the holder.
         holder = Holder()
         holder.task = asyncio.ensure_future(holder.run())
         await asyncio.sleep(0)
@@ -44,7 +45,7 @@ def test_what_fails_in_a_task_that_nobody_waits_for_is_raised(world: LogEnvironm
         world.run(main())
 
 
-def test_what_fails_as_it_is_cancelled_at_the_end_is_raised(world: LogEnvironment) -> None:
+def test_exception_during_cancellation_is_raised(world: LogEnvironment) -> None:
     waiting: list[asyncio.Task[None]] = []
 
     async def wait_and_fail() -> None:

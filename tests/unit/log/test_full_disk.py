@@ -1,4 +1,4 @@
-"""A file system that is really full: a small one of its own, where we may mount one."""
+"""The journal on a file system that is really full: a small tmpfs, if the test may mount one."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ RECORD = [(b"key", bytes(10_000))]
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB, gone at the end."""
+    """Mount a file system of 1 MiB, and unmount it after the test."""
     mounted = sys.platform == "linux" and os.geteuid() == 0
     if mounted:
         command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
@@ -46,7 +46,7 @@ def journal(folder: Path, sync: str) -> Journal:
 
 
 async def write_until_full(log: Journal) -> int:
-    """Append until it is refused; return the end offset."""
+    """Append until an append is refused. Return the end offset."""
     while True:
         base_offset, error = await append(log, 0, RECORD)
         if error is not None:
@@ -68,7 +68,7 @@ async def healthy(log: Journal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_a_full_disk_is_said_and_survived(small: Path, sync: str) -> None:
+def test_full_disk_is_reported_and_writes_resume_when_space_is_free(small: Path, sync: str) -> None:
     async def main() -> None:
         log = journal(small / "journal", sync)
         await log.open()
@@ -80,7 +80,7 @@ def test_a_full_disk_is_said_and_survived(small: Path, sync: str) -> None:
         ballast.unlink()
         await healthy(log)
         assert await append_durably(log, 0, RECORD) == count
-        # Full again, with nobody but the journal to make room.
+        # Fill the disk again. This time only pruning by the journal frees space.
         count = await write_until_full(log)
         log.prune(0, count - 1)
         await healthy(log)
@@ -90,14 +90,14 @@ def test_a_full_disk_is_said_and_survived(small: Path, sync: str) -> None:
     asyncio.run(main())
 
 
-def test_a_start_on_a_full_disk_shows_what_is_there(small: Path) -> None:
+def test_journal_on_a_full_disk_can_be_opened_and_read(small: Path) -> None:
     async def main() -> None:
         folder = small / "journal"
         log = journal(folder, "always")
         await log.open()
         count = await write_until_full(log)
         await log.close()
-        # Not even the process id can be left behind.
+        # The disk has no space even for the process id in the lock file.
         with pytest.raises(OSError, match="No space"):
             fill_to_the_last_byte(small / "ballast")
         (folder / "lock").unlink()

@@ -1,4 +1,4 @@
-"""A journal seen from outside: whole, torn, damaged, or written to that very moment."""
+"""Inspect and dump a journal that is complete, torn, damaged, or open in another process."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ def records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Records:
 
 
 def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironment:
-    """Leave a journal with these appends, each a commit."""
+    """Create a journal with these appends, one commit each."""
     world = RealDiskEnvironment(folder)
 
     async def main() -> None:
@@ -68,12 +68,12 @@ def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironme
 
 
 def seen(world: SimulatedEnvironment) -> JournalReport:
-    """Look at a simulated journal."""
+    """Return the report on a simulated journal."""
     report: JournalReport = world.run(inspect_journal(world.disk()))
     return report
 
 
-def test_a_whole_journal(tmp_path: Path) -> None:
+def test_verify_reports_segments_and_offsets_of_a_complete_journal(tmp_path: Path) -> None:
     journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)), (0, [(b"key", bytes(9_000))]))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     report = verify(tmp_path)
@@ -94,14 +94,14 @@ def test_a_whole_journal(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_folder_without_a_journal(tmp_path: Path) -> None:
+def test_verify_of_a_folder_without_a_journal_reports_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not ours")
     report = verify(tmp_path)
     assert (report.segments, report.unused_files, report.damage) == ([], [], None)
     assert list(dump(tmp_path)) == []
 
 
-def test_a_torn_tail_is_no_damage() -> None:
+def test_torn_tail_is_not_reported_as_damage() -> None:
     world = SimulatedEnvironment()
     filled(world, 5, "killed")
     name, data = last_used(world)
@@ -114,8 +114,8 @@ def test_a_torn_tail_is_no_damage() -> None:
 
 
 @pytest.mark.parametrize("position", [FIRST_POSITION + 700, 0])
-def test_damage_is_reported_as_the_next_start_would_find_it(position: int) -> None:
-    """In a commit, and in the header of a segment: what stands before it is looked at all the same."""
+def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
+    """Damage a commit, and the header of a segment. The report includes the data before the damage."""
     world = SimulatedEnvironment()
     filled(world, 70, "closed")
     assert len(world.storage.files) > 3
@@ -130,7 +130,7 @@ def test_damage_is_reported_as_the_next_start_would_find_it(position: int) -> No
     assert report.end_offsets[0] == report.segments[0].records + in_second
 
 
-def test_a_dump_gives_what_is_before_the_damage_and_then_says_where_it_is(tmp_path: Path) -> None:
+def test_dump_yields_records_before_the_damage_and_then_raises(tmp_path: Path) -> None:
     journal_on(tmp_path, *((0, records(SNAPSHOT)) for _ in range(10)))
     whole = list(dump(tmp_path))
     path = tmp_path / segment_name(1)
@@ -145,14 +145,14 @@ def test_a_dump_gives_what_is_before_the_damage_and_then_says_where_it_is(tmp_pa
     assert whole[5].position < caught.value.position < whole[6].position
 
 
-def test_what_was_given_up_is_not_dumped(tmp_path: Path) -> None:
+def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> JournalReport:
         journal = world.journal()
         await journal.open()
         await append_durably(journal, 0, records(SNAPSHOT))
-        # The write succeeds, the sync does not: the bytes are there, and again in the next segment.
+        # The write succeeds and the sync fails. The bytes exist in this segment and again in the next one.
         world.storage.next_faults = ["sync"]
         await append_durably(journal, 0, records(UPDATE))
         world.storage.kill()
@@ -162,7 +162,7 @@ def test_what_was_given_up_is_not_dumped(tmp_path: Path) -> None:
     assert [(segment.commits, segment.records) for segment in report.segments] == [(1, 1), (1, 1)]
 
 
-def test_a_dump_can_be_of_some_state_partitions(tmp_path: Path) -> None:
+def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
     journal_on(tmp_path, *((turn % 3, records(UPDATE)) for turn in range(9)))
     dumped = list(dump(tmp_path, state_partitions={1, 2}))
     assert [(each.commit, each.state_partition) for each in dumped] == [
@@ -179,7 +179,7 @@ def test_a_dump_can_be_of_some_state_partitions(tmp_path: Path) -> None:
     ]
 
 
-def test_a_journal_may_be_looked_at_while_it_is_written_to(tmp_path: Path) -> None:
+def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
     async def main() -> None:
@@ -205,7 +205,7 @@ def test_a_journal_may_be_looked_at_while_it_is_written_to(tmp_path: Path) -> No
 
 
 class _LosingDisk(RealDisk):
-    """A disk from which a segment was removed whenever it is looked at, so many times."""
+    """A disk on which the first `removals` size requests fail, as if a segment had just been removed."""
 
     def __init__(self, folder: Path, removals: int) -> None:
         super().__init__(folder)
@@ -218,7 +218,7 @@ class _LosingDisk(RealDisk):
         return super().size(name)
 
 
-def test_segments_that_are_removed_meanwhile_are_no_reason_to_give_up(tmp_path: Path) -> None:
+def test_verify_retries_if_segments_are_removed_meanwhile(tmp_path: Path) -> None:
     journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)))
     report = asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX - 1)))
     assert report == verify(tmp_path)
@@ -226,7 +226,7 @@ def test_segments_that_are_removed_meanwhile_are_no_reason_to_give_up(tmp_path: 
         asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX)))
 
 
-def test_a_dump_reads_as_that_of_kafka(tmp_path: Path) -> None:
+def test_dump_has_the_line_format_of_kafka(tmp_path: Path) -> None:
     journal_on(tmp_path, (1, records(SNAPSHOT, UPDATE)), (1, records(None)))
     first, second = dump(tmp_path)
     crc = first.batch.crc
@@ -251,7 +251,7 @@ def test_a_dump_reads_as_that_of_kafka(tmp_path: Path) -> None:
     )
 
 
-def test_a_dump_as_objects(tmp_path: Path) -> None:
+def test_dump_as_objects_has_decoded_keys_and_values(tmp_path: Path) -> None:
     journal_on(tmp_path, (1, records(UPDATE, None)))
     (dumped,) = dump(tmp_path)
     update, tombstone = record_objects(dumped)
@@ -285,7 +285,7 @@ def test_a_dump_as_objects(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_records_that_cannot_be_told_are_said_to_be_so(
+def test_dump_marks_records_that_cannot_be_decoded(
     tmp_path: Path, key: bytes, value: bytes, text: str, error: str
 ) -> None:
     journal_on(tmp_path, (0, [(key, value)]))

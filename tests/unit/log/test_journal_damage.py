@@ -1,4 +1,4 @@
-"""Damage to what was durable: it is refused, named, and never taken for a torn tail."""
+"""Damage to durable data: the journal refuses to open and names the place. It never assumes a torn tail."""
 
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from tests.unit.log.journals import (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["closed", "killed"])
-def test_a_flipped_bit_is_noticed_or_harmless_wherever_it_is(end: str) -> None:
+def test_flipped_bit_is_detected_or_harmless_at_any_position(end: str) -> None:
     noticed = 0
     pristine = SimulatedEnvironment()
     filled(pristine, 60, end)
@@ -44,8 +44,8 @@ def test_a_flipped_bit_is_noticed_or_harmless_wherever_it_is(end: str) -> None:
     assert noticed > 125
 
 
-def test_a_flipped_bit_in_the_last_commit_is_noticed() -> None:
-    """Nothing follows it, but it was written as a whole, so it may have been answered."""
+def test_flipped_bit_in_the_last_commit_is_detected() -> None:
+    """No commit follows, but the last commit is complete, so it may have been acknowledged."""
     pristine = SimulatedEnvironment()
     filled(pristine, 10, "killed")
     name, data = last_used(pristine)
@@ -57,7 +57,7 @@ def test_a_flipped_bit_in_the_last_commit_is_noticed() -> None:
         assert "commit 10 is not valid, though it was written as a whole" in str(damage(world))
 
 
-def test_a_lost_sector_is_noticed_if_something_was_written_later() -> None:
+def test_lost_sector_is_detected_if_later_data_was_written() -> None:
     for end, lost_frames in (("killed", 9), ("closed", 10)):
         pristine = SimulatedEnvironment()
         filled(pristine, 10, end)
@@ -72,7 +72,7 @@ def test_a_lost_sector_is_noticed_if_something_was_written_later() -> None:
             assert "was durable before" in error.found
 
 
-def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> None:
+def test_damage_error_has_file_position_and_advice(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path / "journal")
     filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
@@ -86,7 +86,7 @@ def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> No
     assert error.file == str(path)
     assert FIRST_POSITION < error.position < position
     assert "backup" in error.advice
-    # The way out that the advice names, for who accepts the loss.
+    # Apply the advice for an operator who accepts the loss.
     give_up(path, error.position)
     (world.folder / segment_name(2)).unlink(missing_ok=True)
     assert reopened(world) == expected(5)
@@ -94,7 +94,7 @@ def test_damage_names_the_file_the_position_and_what_to_do(tmp_path: Path) -> No
 
 
 def give_up(path: Path, position: int) -> None:
-    """Do what the advice says: cut the file, let zeros follow, and remove what names the commits after it."""
+    """Apply the advice: cut the file, extend it with zeros, and remove the later recovery point."""
     with path.open("r+b") as file:
         file.truncate(position)
         file.truncate(position + (1 << 20))
@@ -103,8 +103,10 @@ def give_up(path: Path, position: int) -> None:
 
 @pytest.mark.parametrize("end", ["closed", "killed"])
 @pytest.mark.parametrize("has_spare", [True, False])
-def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: str, has_spare: bool) -> None:
-    """As by a copy that broke off; also where the next file, made ahead, was not copied at all."""
+def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare: bool) -> None:
+    """An interrupted copy leaves such a file. The next file, which was prepared ahead, may not be copied at
+    all.
+    """
     pristine = SimulatedEnvironment()
     filled(pristine, 30, end)
     name, data = last_used(pristine)
@@ -123,13 +125,13 @@ def test_a_last_file_that_was_cut_short_is_noticed_if_anything_is_missing(end: s
             assert f"the file ends at byte {size}, and it was longer once" in error.found
             assert "copy the journal's folder again" in error.advice
         else:
-            # Not even its header is there.
+            # The file does not even contain its header.
             assert has_spare
             assert size < FIRST_POSITION
 
 
-def test_a_last_file_with_a_torn_tail_that_was_cut_short_is_noticed() -> None:
-    """The head of the torn frame tells how far the file went."""
+def test_truncated_last_file_with_a_torn_tail_is_detected() -> None:
+    """The header of the torn frame contains the length of the frame."""
     pristine = SimulatedEnvironment()
     filled(pristine, 10, "killed")
     name, data = last_used(pristine)
@@ -144,8 +146,8 @@ def test_a_last_file_with_a_torn_tail_that_was_cut_short_is_noticed() -> None:
     assert reopened(pristine) == expected(10)
 
 
-def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
-    """Nothing is missing; such a file is also what giving up leaves."""
+def test_last_file_may_lack_unused_bytes_at_its_end() -> None:
+    """No data is missing. The advised repair leaves such a file, too."""
     world = SimulatedEnvironment()
     filled(world, 10, "killed")
     name, data = last_used(world)
@@ -154,7 +156,7 @@ def test_a_file_whose_end_was_never_used_may_lack_some_of_it() -> None:
     assert reopened(world) == [*expected(10), b"one more"]
 
 
-def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
+def test_data_missing_from_a_copy_can_be_abandoned(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path / "journal")
     filled_and_closed(world, 10)
     path = world.folder / segment_name(1)
@@ -169,6 +171,6 @@ def test_what_a_copy_lacks_can_be_given_up(tmp_path: Path) -> None:
 
 
 def cut_short(world: SimulatedEnvironment, name: str, size: int) -> None:
-    """Take the end of a file away."""
+    """Cut a file to `size` bytes."""
     file = world.storage.files[name]
     del file.shown[size:], file.durable[size:]

@@ -1,4 +1,4 @@
-"""What is raised on the way to the disk, for want of memory or by a defect, counts as a disk that fails."""
+"""Exceptions other than OSError on the way to the disk are treated as disk errors."""
 
 import asyncio
 import logging
@@ -27,7 +27,9 @@ LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
 
 
 class RaisingDisk(SimDisk):
-    """Raises what no disk has, once for each operation that is due to; "tell": a write tells of it."""
+    """A disk that raises RuntimeError once for each operation in `due`. With "tell", a write reports
+    MemoryError.
+    """
 
     def __init__(self, world: "RaisingEnvironment") -> None:
         super().__init__(world.storage)
@@ -64,7 +66,7 @@ class RaisingDisk(SimDisk):
 
 
 class RaisingEnvironment(SimulatedEnvironment):
-    """Its disks raise what is due."""
+    """An environment whose disks raise for the operations in `due`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,13 +85,13 @@ def sync(request: pytest.FixtureRequest) -> str:
 async def in_use(world: SimulatedEnvironment, sync: str) -> Journal:
     journal = await opened(world, sync)
     await append_durably(journal, 0, ONE)
-    # The spare file is there.
+    # Wait until the spare file exists.
     await asyncio.sleep(0.1)
     return journal
 
 
 def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was logged with a traceback."""
+    """Return the log messages that have a traceback."""
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
 
@@ -106,7 +108,7 @@ def raising_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("what", ["write", "tell", "encode"])
-def test_a_commit_that_raises_once_is_written_elsewhere_and_nobody_notices(
+def test_commit_that_raises_once_is_retried_in_another_segment(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
@@ -131,7 +133,7 @@ def test_a_commit_that_raises_once_is_written_elsewhere_and_nobody_notices(
 
 
 @pytest.mark.parametrize("due", [["write", "write"], ["tell", "tell"], ["write", "prepare"]])
-def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(due: list[str], sync: str) -> None:
+def test_commit_that_raises_twice_has_an_unknown_outcome(due: list[str], sync: str) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
@@ -152,7 +154,7 @@ def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(due: list
 
 
 @pytest.mark.parametrize("what", ["prepare", "write", "tell"])
-def test_a_new_segment_that_raises_is_tried_again(
+def test_failed_creation_of_a_segment_is_retried(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
@@ -161,13 +163,13 @@ def test_a_new_segment_that_raises_is_tried_again(
         journal = await in_use(world, sync)
         files = len(world.storage.files)
         world.due.append(what)
-        # It does not fit into the one that there is.
+        # The append does not fit into the current segment.
         _, error = await append(journal, 0, LARGE)
         assert type(error) is LogUnavailable
         assert "no new segment can be made: " in str(error)
         assert "Error(" in str(error)
         assert journal.health() == str(error)
-        # That of which nobody knows whether its header is there has gone.
+        # The file whose header may or may not have been written was removed.
         assert len(world.storage.files) == files - (what != "prepare")
         await asyncio.sleep(1.1)
         assert journal.health() is None
@@ -181,7 +183,7 @@ def test_a_new_segment_that_raises_is_tried_again(
 
 
 @pytest.mark.parametrize("what", ["prepare", "write"])
-def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) -> None:
+def test_close_completes_all_appends_although_the_disk_raises(what: str, sync: str) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
@@ -201,7 +203,7 @@ def test_closing_answers_everybody_though_the_disk_raises(what: str, sync: str) 
         ("replace", "always", "the journal's recovery point cannot be written"),
     ],
 )
-def test_a_failure_while_closing_is_logged_and_the_folder_is_unlocked(
+def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
     what: str, sync: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
@@ -219,7 +221,7 @@ def test_a_failure_while_closing_is_logged_and_the_folder_is_unlocked(
 
 
 @pytest.mark.parametrize(("what", "sync"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
-def test_what_raises_in_the_background_is_said_and_tried_again(
+def test_exception_in_a_background_operation_is_logged_and_retried(
     what: str, sync: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
@@ -235,7 +237,7 @@ def test_what_raises_in_the_background_is_said_and_tried_again(
         assert await append_durably(journal, 0, ONE) == 201
         await asyncio.sleep(0.1)
         assert journal._segments.retired_are_durable() or what != "sync"
-        # The current segment, its spare, and one that is about to go.
+        # The current segment, its spare file, and one segment that is about to be removed.
         assert len(world.storage.files) <= 3
         await journal.close()
 
@@ -245,9 +247,7 @@ def test_what_raises_in_the_background_is_said_and_tried_again(
     assert offsets_after_reopening(world, sync)[-1] == 201
 
 
-def test_an_error_of_the_disk_is_logged_without_a_traceback(
-    sync: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_disk_error_is_logged_without_a_traceback(sync: str, caplog: pytest.LogCaptureFixture) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
@@ -263,7 +263,7 @@ def test_an_error_of_the_disk_is_logged_without_a_traceback(
     assert tracebacks(caplog) == []
 
 
-def test_a_thread_that_writes_survives_what_is_no_fault_of_the_disk(
+def test_committer_thread_survives_errors_other_than_oserror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -282,7 +282,9 @@ def test_a_thread_that_writes_survives_what_is_no_fault_of_the_disk(
     committer.close()
 
 
-def test_no_thread_is_started_once_a_disk_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_is_started_after_the_disk_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_thread(_: object) -> None:
         raise RuntimeError("can't start new thread")
 

@@ -1,4 +1,4 @@
-"""A disk that refuses: what appends are told, what the journal says of itself, how it goes on by itself."""
+"""Disk errors: the results of appends, the health of the journal, and its recovery without a restart."""
 
 import asyncio
 import resource
@@ -23,7 +23,7 @@ ONE = [(b"key", b"value" * 40)]
 
 
 @pytest.mark.parametrize("fault", ["write", "sync"])
-def test_a_commit_that_fails_once_is_written_elsewhere_and_nobody_notices(fault: str) -> None:
+def test_commit_that_fails_once_is_retried_in_another_segment(fault: str) -> None:
     for seed in range(10):
         world = SimulatedEnvironment(seed)
 
@@ -42,14 +42,14 @@ def test_a_commit_that_fails_once_is_written_elsewhere_and_nobody_notices(fault:
 
 
 @pytest.mark.parametrize("faults", [["sync", "sync"], ["write", "write"], ["sync", "prepare"]])
-def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(faults: list[str]) -> None:
+def test_commit_that_fails_twice_has_an_unknown_outcome(faults: list[str]) -> None:
     for seed in range(10):
         world = SimulatedEnvironment(seed)
 
         async def main(world: SimulatedEnvironment = world) -> None:
             journal = await opened(world)
             await append_durably(journal, 0, ONE)
-            # Without the spare file, which is made ahead.
+            # Wait until the spare file exists, so that a test can remove it.
             await asyncio.sleep(0.1)
             if "prepare" in faults:
                 journal._segments._spare = None
@@ -59,10 +59,10 @@ def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(faults: l
             health = journal.health()
             assert health is not None
             assert "takes no writes" in health
-            # Reading goes on, and shows what is known to be there.
+            # The journal can still be read, and returns only acknowledged records.
             assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0]
             assert journal.end_offset(0) == 1
-            # It is refused at once, not tried, until the journal has tried by itself.
+            # Appends are refused at once until the journal's own retry succeeds.
             _, error = await append(journal, 0, ONE)
             assert type(error) is LogUnavailable
             await asyncio.sleep(2.5)
@@ -73,7 +73,7 @@ def test_a_commit_that_cannot_be_written_at_all_has_an_unknown_outcome(faults: l
         assert offsets_after_reopening(world) == [0, 1]
 
 
-def test_a_spare_file_that_cannot_be_made_larger_is_gone() -> None:
+def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
     world = SimulatedEnvironment()
     large = [(b"key", bytes(3 * SEGMENT_BYTES))]
 
@@ -93,7 +93,7 @@ def test_a_spare_file_that_cannot_be_made_larger_is_gone() -> None:
     assert offsets_after_reopening(world) == [0, 1]
 
 
-def test_nothing_is_written_behind_the_end_that_a_header_names_which_may_be_there() -> None:
+def test_nothing_is_written_after_the_end_in_a_possible_next_header() -> None:
     large = [(b"key", bytes(3 * SEGMENT_BYTES))]
     for seed in range(60):
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.001, sync_s=0.005))
@@ -106,7 +106,7 @@ def test_nothing_is_written_behind_the_end_that_a_header_names_which_may_be_ther
             world.storage.next_faults = ["sync", "remove"]
             _, error = await append(journal, 0, large)
             assert type(error) is LogUnavailable
-            # The first segment may go, if a frame behind the second one's last says so.
+            # The first segment may be removed if a frame after the last one of the second segment permits it.
             journal.prune(0, 1)
             await asyncio.sleep(world.storage.rng.random() * 0.05)
             world.storage.cut_power()
@@ -115,7 +115,7 @@ def test_nothing_is_written_behind_the_end_that_a_header_names_which_may_be_ther
         assert offsets_after_reopening(world)[-1] == 1
 
 
-def test_an_unknown_outcome_may_be_found_after_a_restart_but_only_once() -> None:
+def test_append_of_unknown_outcome_appears_at_most_once_after_a_restart() -> None:
     found_lengths = set()
     for seed in range(30):
         world = SimulatedEnvironment(seed)
@@ -136,7 +136,7 @@ def test_an_unknown_outcome_may_be_found_after_a_restart_but_only_once() -> None
     assert 1 in found_lengths
 
 
-def test_those_that_only_waited_were_never_written() -> None:
+def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(sync_s=0.01))
 
     async def main() -> None:
@@ -145,7 +145,8 @@ def test_those_that_only_waited_were_never_written() -> None:
         world.storage.next_faults = ["sync", "sync"]
         first = asyncio.ensure_future(append(journal, 0, ONE))
         await asyncio.sleep(0.001)
-        # The first is being committed.  When that fails, the second sync to fail is that of a new header.
+        # The first append is being committed. After its failure, the second failing sync is that of a new
+        # header.
         second = asyncio.ensure_future(append(journal, 1, ONE))
         _, first_error = await first
         _, second_error = await second
@@ -156,7 +157,7 @@ def test_those_that_only_waited_were_never_written() -> None:
     assert offsets_after_reopening(world) in ([0], [0, 1])
 
 
-def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
+def test_full_disk_refuses_appends_and_accepts_them_when_space_is_free() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
 
     async def main() -> None:
@@ -167,7 +168,7 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
             if error is not None:
                 break
             count += 1
-        # Nothing of it was written: it will not show up, and needs no reading again.
+        # The append was not written at all. It cannot appear later, so no new read is needed.
         assert (base_offset, type(error)) == (count, LogUnavailable)
         assert "No space left on device" in str(error)
         assert "No space left on device" in str(journal.health())
@@ -185,7 +186,7 @@ def test_a_full_disk_refuses_and_takes_again_when_there_is_room() -> None:
     world.run(main())
 
 
-def test_pruning_makes_room_on_a_full_disk() -> None:
+def test_pruning_frees_space_on_a_full_disk() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
 
     async def main() -> None:
@@ -202,7 +203,7 @@ def test_pruning_makes_room_on_a_full_disk() -> None:
     world.run(main())
 
 
-def test_a_journal_on_a_full_disk_opens_for_reading() -> None:
+def test_journal_on_a_full_disk_opens_for_reading() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=2 * SEGMENT_BYTES))
 
     async def fill() -> int:
@@ -228,13 +229,13 @@ def test_a_journal_on_a_full_disk_opens_for_reading() -> None:
     world.run(look())
 
 
-def test_a_disk_that_fails_commits_for_long_does_not_fill_up_with_segments() -> None:
+def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await opened(world)
         await append_durably(journal, 0, ONE)
-        # New files can be made; but whatever is committed fails.
+        # Files can be created, but every commit fails.
         failing = DiskFaults(sync_fails_rate=0.0)
         world.storage.faults = failing
         for _ in range(60):
@@ -252,7 +253,7 @@ def test_a_disk_that_fails_commits_for_long_does_not_fill_up_with_segments() -> 
     world.run(main())
 
 
-def test_an_empty_folder_on_a_full_disk_cannot_be_opened() -> None:
+def test_empty_folder_on_a_full_disk_cannot_be_opened() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=100))
 
     async def main() -> None:
@@ -265,7 +266,7 @@ def test_an_empty_folder_on_a_full_disk_cannot_be_opened() -> None:
     world.run(main())
 
 
-def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_unusable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     world = RealDiskEnvironment(tmp_path / "file")
 
@@ -278,7 +279,7 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     world.run(main())
 
 
-def test_a_read_error_is_said_and_passes(tmp_path: Path) -> None:
+def test_read_error_is_reported_and_a_later_read_succeeds(tmp_path: Path) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -293,7 +294,7 @@ def test_a_read_error_is_said_and_passes(tmp_path: Path) -> None:
     world.run(main())
 
 
-def test_closing_in_trouble_answers_everybody() -> None:
+def test_close_completes_all_appends_although_syncs_fail() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -304,8 +305,8 @@ def test_closing_in_trouble_answers_everybody() -> None:
     world.run(main())
 
 
-def test_the_kernel_refusing_to_grow_files_is_survived(tmp_path: Path) -> None:
-    """The real disk, with the one real fault that needs no rights: a limit on the size of files."""
+def test_journal_recovers_after_the_file_size_limit_is_raised(tmp_path: Path) -> None:
+    """Use the real disk, and the only real fault that needs no privileges: a limit on file sizes."""
     world = RealDiskEnvironment(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = 1 << 20

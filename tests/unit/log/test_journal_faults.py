@@ -1,4 +1,4 @@
-"""The journal over a disk that fails: what was acknowledged outlives every death, and nothing else counts."""
+"""The journal on a faulty disk: acknowledged records survive every crash, and no other records appear."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FAULTS = {
     "no new files": DiskFaults(prepare_fails_rate=0.9, remove_fails_rate=0.5, **SLOW),
     "a small disk": DiskFaults(capacity_bytes=60_000, **SLOW),
 }
-# Where little succeeds a life must be longer for anything to happen.
+# If many operations fail, a process must run longer to acknowledge enough records.
 LIFE_S = {"slow": 1.0, "failing often": 5.0, "no new files": 3.0, "a small disk": 3.0}
 
 
@@ -26,8 +26,8 @@ LIFE_S = {"slow": 1.0, "failing often": 5.0, "no new files": 3.0, "a small disk"
 def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:
     acknowledged = 0
     faults = FAULTS[name]
-    # With sync mode `os` nobody waits for a sync: when one failed and then the power does, records may be
-    # missing in the middle of the log, and that is refused as the damage that it is.
+    # With sync mode `os`, no append waits for a sync. If a sync fails before a power failure, records may be
+    # missing in the middle of the log. The journal refuses this as damage.
     lossy = sync == "os" and faults.sync_fails_rate > 0
     deaths = ("close", "kill") if lossy else ("close", "kill", "power")
     for seed in range(8):
@@ -46,9 +46,9 @@ def test_acknowledged_records_outlive_every_death(name: str, sync: str) -> None:
 @pytest.mark.parametrize(
     "name", ["shows_what_is_in_doubt", "takes_a_failed_commit_for_done", "does_not_settle_what_is_in_doubt"]
 )
-def test_a_journal_that_is_broken_on_purpose_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_journal_defect_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     JOURNAL_MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError) as noticed:
         test_acknowledged_records_outlive_every_death("failing often", "always")
-    # Some life noticed it, not the count of them all.
+    # A run detected the defect, and not the total number of acknowledged records.
     assert noticed.value.__notes__

@@ -1,6 +1,6 @@
-"""The bytes of the journal's files: those that a release wrote are written again, and can be read.
+"""Golden files of the journal format: the current code writes the same bytes, and reads the files.
 
-To record a new format, make its folder and run `python -m tests.unit.log.test_journal_golden`.
+To record a new format, create its folder and run `python -m tests.unit.log.test_journal_golden`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.unit.log.journals import value
 GOLDEN = Path(__file__).parents[2] / "golden" / "journal-1"
 STATE_PARTITIONS = 3
 SEGMENT_BYTES = 4096
-# Enough for two segments, the second with a commit of several appends.
+# Enough records for two segments. The second segment has a commit of several appends.
 SIZES = (0, 1, 300, 511, 512, 513, 900, 40)
 
 
@@ -26,7 +26,7 @@ def new_journal(folder: Path) -> Journal:
 
 
 async def write(folder: Path) -> None:
-    """Write what the golden files hold: prunes move the oldest segment that is needed."""
+    """Write the contents of the golden files."""
     journal = new_journal(folder)
     await journal.open()
     for number, size in enumerate(SIZES):
@@ -39,17 +39,17 @@ async def write(folder: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the files without the zeros at their ends, and without those that hold nothing else."""
+    """Return the files without trailing zeros. Omit files that contain only zeros."""
     files = {path.name: path.read_bytes().rstrip(b"\0") for path in sorted(folder.iterdir())}
     return {name: data for name, data in files.items() if data and name != LOCK_NAME}
 
 
-def test_the_bytes_are_those_of_the_release_that_made_the_format(tmp_path: Path) -> None:
+def test_journal_writes_the_bytes_of_the_golden_files(tmp_path: Path) -> None:
     asyncio.run(write(tmp_path / "journal"))
     assert contents(tmp_path / "journal") == contents(GOLDEN)
 
 
-def test_files_of_that_release_are_read_and_continued(tmp_path: Path) -> None:
+def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
     folder = tmp_path / "journal"
     folder.mkdir()
     for name, data in contents(GOLDEN).items():

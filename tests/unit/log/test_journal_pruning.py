@@ -1,4 +1,4 @@
-"""The journal gets rid of what is not needed, and of nothing else: pruning, whole segments, compaction."""
+"""The journal removes only what is not needed: pruning, whole segments, compaction."""
 
 import asyncio
 from typing import Any
@@ -33,27 +33,27 @@ def make_records(size: int = 900) -> Records:
 
 
 def segments_of(world: SimulatedEnvironment) -> list[str]:
-    """Return the files with something in them."""
+    """Return the names of the segments in use."""
     return used_segments(world)
 
 
 async def fill_segments(
     world: SimulatedEnvironment, journal: Journal, count: int, state_partition: int = 0
 ) -> int:
-    """Append until so many segments are in use; return the end offset."""
+    """Append until `count` segments are in use. Return the end offset."""
     while len(segments_of(world)) < count:
         await append_durably(journal, state_partition, make_records())
     return journal.end_offset(state_partition)
 
 
 async def settled(journal: Journal) -> None:
-    """Let a commit go by, and what runs in the background."""
+    """Make one commit, and wait for background work."""
     await append_durably(journal, STATE_PARTITIONS - 1, make_records(1))
     await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_a_segment_goes_when_nothing_in_it_is_needed_and_not_before(sync: str) -> None:
+def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -78,7 +78,7 @@ def test_a_segment_goes_when_nothing_in_it_is_needed_and_not_before(sync: str) -
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
-def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
+def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> dict[int, int]:
@@ -109,8 +109,8 @@ def test_offsets_go_on_when_all_records_were_pruned(end: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_segment_may_end_at_any_place() -> None:
-    """Records of every size around the room that is left, and of more than a segment."""
+def test_segment_may_end_at_any_position() -> None:
+    """Use records of every size near the space that is left, and larger than a segment."""
 
     async def main(world: SimulatedEnvironment, size: int) -> None:
         journal = await opened(world)
@@ -127,8 +127,8 @@ def test_a_segment_may_end_at_any_place() -> None:
         world.run(main(world, size))
 
 
-def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
-    """A record is written anew and the old one pruned; a new segment begins; the power goes."""
+def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> None:
+    """Write a record again, prune the old one, begin a new segment, and cut the power."""
     lost_the_new_one = 0
     for seed in range(60):
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
@@ -140,7 +140,7 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
             await asyncio.sleep(1)
             written_anew = await append_durably(journal, 0, [(b"key", b"new")])
             journal.prune(1, journal.end_offset(1))
-            # Needs a new segment, in the same commit that would tell what may go.
+            # This append needs a new segment, in the same commit that would permit the removal.
             journal.append(2, make_records(SEGMENT_BYTES - 1500), 1, lambda base_offset, error: None)
             journal.prune(0, written_anew)
             await asyncio.sleep(world.storage.rng.uniform(0, 0.05))
@@ -161,7 +161,7 @@ def test_in_mode_os_nothing_goes_before_what_replaced_it_is_durable() -> None:
     assert lost_the_new_one > 10
 
 
-def test_a_reader_keeps_the_segments_that_were_there_when_it_began() -> None:
+def test_reader_keeps_the_segments_of_its_start() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -183,7 +183,7 @@ def test_a_reader_keeps_the_segments_that_were_there_when_it_began() -> None:
 
 
 class Driven:
-    """A runtime over a journal, with a few share-partitions that are written to again and again."""
+    """A runtime on a journal, with a few share-partitions that are written repeatedly."""
 
     GROUPS = 4
     PARTITIONS = 5
@@ -204,11 +204,11 @@ class Driven:
         self.service = Service(self.runtime)
 
     def now_ms(self) -> int:
-        """Be the clock, too."""
+        """Return the time of the loop: this object is also the clock of the runtime."""
         return int(asyncio.get_running_loop().time() * 1000)
 
     async def ask(self, rpc: Rpc, request: Any) -> list[Any]:
-        """Carry out a request for one topic, and return the results of its partitions."""
+        """Send a request for one topic. Return the results of its partitions."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.service.handle(rpc, request, None, done.set_result)
         results: list[Any] = (await done).results[0].partitions
@@ -252,7 +252,7 @@ class Driven:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() -> None:
+def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
     turns = 100_000 // ((Driven.GROUPS - 1) * Driven.PARTITIONS)
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     segment_bytes = 64 << 10
@@ -262,7 +262,8 @@ def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() 
         driven = Driven(journal)
         await driven.runtime.start()
         await driven.initialize()
-        # Written once and never again: it must not be lost, nor keep the journal from getting smaller.
+        # This group is written only at the start. Its state must survive, and must not prevent the removal of
+        # segments.
         await driven.write(0, 3)
         writers = [asyncio.ensure_future(driven.write(group, turns)) for group in range(1, driven.GROUPS)]
         largest_bytes = written_bytes = 0
@@ -273,7 +274,7 @@ def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() 
         assert written_bytes > 50 * segment_bytes
         assert largest_bytes < 20 * segment_bytes
         await asyncio.sleep(1)
-        # Four that are wanted, the one that is written to, and the spare one.
+        # Four segments that are needed, the current segment, and the spare one.
         assert journal.size_bytes() <= 6 * segment_bytes
         states = await driven.states()
         await driven.runtime.stop()
@@ -296,7 +297,7 @@ def test_a_hundred_thousand_updates_leave_a_small_journal_that_is_soon_loaded() 
     assert world.run(look()) == states
 
 
-def test_compaction_ends_when_the_names_of_groups_are_most_of_what_there_is() -> None:
+def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     groups = 600
 
@@ -313,7 +314,7 @@ def test_compaction_ends_when_the_names_of_groups_are_most_of_what_there_is() ->
         await asyncio.sleep(1)
         ends = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS))
         await asyncio.sleep(10)
-        # Written anew once at most, however often it is looked at.
+        # Compaction writes each state again at most once.
         assert ends <= 2 * groups
         assert sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS)) == ends
         await driven.runtime.stop()

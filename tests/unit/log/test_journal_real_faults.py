@@ -1,8 +1,8 @@
-"""The real journal on real files: every crash point of a run, and calls of the disk that fail.
+"""The real journal on real files: a crash at every point of a run, and disk calls that fail.
 
-The process writes to a real folder while a preloaded library records each call.  After every single call,
-all that a kill or a loss of power may leave is opened again: segments that begin, end and go are among the
-points.
+The process writes to a real folder, and a preloaded library records each call. After every call, the test
+opens all that a kill or a power failure may leave. The calls include the creation, end and removal of
+segments.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def survives(image: DiskImage, promises: Promises, crash: str, seed: int, sync: str) -> None:
-    """Open what a crash leaves, and compare it with what was promised."""
+    """Open the storage after a crash, and compare it with the acknowledgements."""
     world = SimulatedEnvironment()
     world.storage = image.after(crash, Random(seed))
 
@@ -40,7 +40,7 @@ def survives(image: DiskImage, promises: Promises, crash: str, seed: int, sync: 
 
 
 def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
-    """Crash after each event; return how often each kind of event was the last one."""
+    """Crash after each event. Return the number of crashes after each kind of event."""
     image, promises, rng = DiskImage(), Promises(), Random(1)
     kinds: Counter[str] = Counter()
     for number, event in enumerate(events):
@@ -63,10 +63,10 @@ def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pure", [False, True], ids=["kernel", "thread"])
-def test_what_was_acknowledged_survives_a_crash_at_any_point(built: Path, tmp_path: Path, pure: bool) -> None:
+def test_acknowledged_records_survive_a_crash_at_any_point(built: Path, tmp_path: Path, pure: bool) -> None:
     events = run(built, tmp_path / "run", "always", COMMITS, pure=pure)
     kinds = crash_everywhere(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
-    # Segments began and went.
+    # Segments were created and removed.
     assert kinds["C"] > 4
     assert kinds["U"] > 2
     assert kinds["S"] > COMMITS
@@ -74,7 +74,7 @@ def test_what_was_acknowledged_survives_a_crash_at_any_point(built: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_mode_os_loses_only_the_last_commits_and_only_with_the_power(built: Path, tmp_path: Path) -> None:
+def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(built: Path, tmp_path: Path) -> None:
     events = run(built, tmp_path / "run", "os", COMMITS)
     kinds = crash_everywhere(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
     assert kinds["U"] >= 2
@@ -102,7 +102,7 @@ def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: st
         ("remove", EIO, ("1", "1 2")),
     ],
 )
-def test_a_call_that_fails_costs_no_acknowledged_record(
+def test_failed_disk_call_loses_no_acknowledged_record(
     built: Path, tmp_path: Path, call: str, error: int, plans: tuple[str, ...]
 ) -> None:
     """One call of a kind fails, or several in a row."""
@@ -115,8 +115,8 @@ def test_a_call_that_fails_costs_no_acknowledged_record(
 
 
 @pytest.mark.slow
-def test_a_start_on_a_disk_that_fails_is_refused_or_complete(built: Path, tmp_path: Path) -> None:
-    """A torn sector in the last commit, left by the machine, is cut off or refused, and never served."""
+def test_start_with_a_zeroed_sector_is_refused_or_complete(built: Path, tmp_path: Path) -> None:
+    """Zero a random sector of the used area: opening fails or returns all acknowledged records."""
     events = run(built, tmp_path / "run", "always", COMMITS)
     image, promises, refused = DiskImage(), Promises(), 0
     for event in events:

@@ -1,4 +1,4 @@
-"""What the journal makes of what an earlier process left: torn tails, files missing or too many."""
+"""Recovery of a journal after a crash: torn tails, and missing or additional files."""
 
 import asyncio
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.simulation.disk import DiskFaults
 from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append, append_durably
 from tests.unit.log.journals import damage, entry, expected, fill, filled, last_used, reopened, value, values
 
-# Tails.
+# Torn tails.
 
 
-def test_a_write_that_broke_off_is_cut_wherever_it_did() -> None:
+def test_partial_write_is_cut_off_at_any_length() -> None:
     for cut_at in range(1, 400, 13):
         world = SimulatedEnvironment()
         filled(world, 10, "killed")
@@ -31,7 +31,7 @@ def test_a_write_that_broke_off_is_cut_wherever_it_did() -> None:
         assert reopened(world) == [*expected(10), b"one more"]
 
 
-def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
+def test_write_with_missing_sectors_is_cut_off() -> None:
     for seed in range(20):
         world = SimulatedEnvironment(seed)
         filled(world, 10, "killed")
@@ -49,7 +49,7 @@ def test_a_write_that_lacks_sectors_is_cut_whichever_they_are() -> None:
         assert reopened(world) == [*expected(10), b"one more"]
 
 
-def test_a_header_that_broke_off_is_no_segment() -> None:
+def test_partial_header_is_not_a_segment() -> None:
     world = SimulatedEnvironment()
     filled(world, 10, "killed")
     header = layout.encode_header(layout.SegmentHeader(2, "always", 9999, 11, 10, 1, (10, 0, 0, 0, 0)))
@@ -60,8 +60,8 @@ def test_a_header_that_broke_off_is_no_segment() -> None:
         filled(world, 10, "killed")
 
 
-def test_what_is_found_is_durable_before_it_is_served() -> None:
-    """A process that was killed before its sync leaves a commit that only the system's memory has."""
+def test_recovered_commit_is_durable_before_it_is_served() -> None:
+    """A process that is killed before its sync leaves a commit that is only in the page cache."""
     world = SimulatedEnvironment()
 
     async def leave_unsynced() -> None:
@@ -85,8 +85,8 @@ def test_what_is_found_is_durable_before_it_is_served() -> None:
     assert reopened(world) == expected(4)
 
 
-def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
-    """After a failed sync the system shows bytes that it never writes again by itself."""
+def test_data_of_a_failed_sync_is_written_again() -> None:
+    """After a failed sync, the page cache contains bytes that the kernel does not write again."""
     for seed in range(10):
         world = SimulatedEnvironment(seed)
 
@@ -117,7 +117,7 @@ def test_what_a_failed_sync_left_in_memory_is_written_again() -> None:
 
 
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
-def test_a_missing_file_is_noticed(place: int, missing: int) -> None:
+def test_missing_file_is_detected(place: int, missing: int) -> None:
     world = SimulatedEnvironment()
     filled(world, 60, "closed")
     del world.storage.files[sorted(world.storage.files)[place]]
@@ -126,7 +126,7 @@ def test_a_missing_file_is_noticed(place: int, missing: int) -> None:
     assert error.found.startswith("the file is missing")
 
 
-def test_a_file_under_another_name_is_noticed() -> None:
+def test_renamed_file_is_detected() -> None:
     world = SimulatedEnvironment()
     filled(world, 60, "closed")
     files = world.storage.files
@@ -134,7 +134,7 @@ def test_a_file_under_another_name_is_noticed() -> None:
     assert "its header has segment number" in damage(world).found
 
 
-def test_a_segment_that_lost_its_header_is_noticed() -> None:
+def test_segment_without_a_valid_header_is_detected() -> None:
     for number in (1, 2, 3):
         world = SimulatedEnvironment()
         filled(world, 60, "killed")
@@ -142,7 +142,7 @@ def test_a_segment_that_lost_its_header_is_noticed() -> None:
         assert "its header is not valid, but commits follow it" in damage(world).found
 
 
-def test_a_format_to_come_is_not_touched() -> None:
+def test_newer_journal_format_is_refused_and_not_changed() -> None:
     world = SimulatedEnvironment()
     filled(world, 3, "closed")
     world.storage.files[segment_name(1)].shown[9] = 7
@@ -151,7 +151,7 @@ def test_a_format_to_come_is_not_touched() -> None:
     assert "release" in error.advice
 
 
-def test_files_that_were_only_prepared_are_of_no_account() -> None:
+def test_prepared_unused_file_is_ignored() -> None:
     world = SimulatedEnvironment()
     filled(world, 3, "killed")
 
@@ -165,7 +165,7 @@ def test_files_that_were_only_prepared_are_of_no_account() -> None:
     assert reopened(world) == expected(3)
 
 
-def test_strange_files_are_left_alone(tmp_path: Path) -> None:
+def test_unrelated_file_is_not_changed(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     assert reopened(world) == []
@@ -173,7 +173,7 @@ def test_strange_files_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_dropping_that_was_interrupted_goes_on() -> None:
+def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     world = SimulatedEnvironment()
 
     async def drop_with_faults() -> None:
@@ -200,7 +200,7 @@ def test_dropping_that_was_interrupted_goes_on() -> None:
     assert segment_name(1) not in world.storage.files
 
 
-# The rest.
+# Configuration, locking and sync modes.
 
 
 def test_another_number_of_state_partitions_is_refused() -> None:
@@ -219,7 +219,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
     assert reopened(world) == expected(3)
 
 
-def test_a_second_process_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
+def test_second_process_is_refused(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
     async def main() -> None:
@@ -234,7 +234,7 @@ def test_a_second_process_is_refused_and_told_who_is_there(tmp_path: Path) -> No
     world.run(main())
 
 
-def test_closing_properly_adds_nothing_when_nothing_was_appended() -> None:
+def test_close_writes_nothing_if_nothing_was_appended() -> None:
     world = SimulatedEnvironment()
     filled(world, 3, "closed")
     before = last_used(world)
@@ -249,7 +249,7 @@ def test_closing_properly_adds_nothing_when_nothing_was_appended() -> None:
     assert last_used(world) == before
 
 
-def test_sync_mode_os_may_lose_the_last_commits_and_goes_on() -> None:
+def test_sync_mode_os_may_lose_the_last_commits_and_continues() -> None:
     lost = 0
     for seed in range(30):
         world = SimulatedEnvironment(seed, DiskFaults())

@@ -28,7 +28,7 @@ from tests.unit.log.journals import (
 
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Collect the commits of the recovery points that are written."""
+    """Collect the commit numbers of the recovery points that are written."""
     commits: list[int] = []
     replace = SimDisk.replace
 
@@ -43,7 +43,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def filled_then_idle(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
-    """Leave a journal whose appends were acknowledged a while before the process died."""
+    """Create a journal whose last append was acknowledged some time before the crash."""
 
     async def main() -> None:
         journal = world.journal()
@@ -59,7 +59,7 @@ def filled_then_idle(world: SimulatedEnvironment, count: int, end: str = "killed
 
 
 @pytest.mark.parametrize("end", ["killed", "power failed"])
-def test_a_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
+def test_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
     world = SimulatedEnvironment()
     filled_then_idle(world, 3, end)
     name, data = last_used(world)
@@ -72,8 +72,8 @@ def test_a_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> 
     assert "it was durable before" in error.found
 
 
-def test_no_acknowledged_commit_can_be_zeroed_unnoticed() -> None:
-    """Every stretch of sectors of the used area, of one sector up to all of them."""
+def test_zeroed_acknowledged_commits_are_always_detected() -> None:
+    """Zero every range of consecutive sectors of the used area."""
     pristine = SimulatedEnvironment()
     filled_then_idle(pristine, 8)
     name, data = last_used(pristine)
@@ -87,7 +87,7 @@ def test_no_acknowledged_commit_can_be_zeroed_unnoticed() -> None:
             assert "was durable" in damage(world).found
 
 
-def test_the_loss_of_the_last_segments_is_damage() -> None:
+def test_loss_of_the_last_segments_is_damage() -> None:
     pristine = SimulatedEnvironment()
     filled_then_idle(pristine, 60)
     segments = used_segments(pristine)
@@ -103,7 +103,7 @@ def test_the_loss_of_the_last_segments_is_damage() -> None:
         assert "the file is missing" in error.found
 
 
-def test_a_busy_journal_writes_no_recovery_point_and_an_idle_one_writes_one(replaced: list[int]) -> None:
+def test_recovery_point_is_written_only_when_the_journal_is_idle(replaced: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -121,12 +121,12 @@ def test_a_busy_journal_writes_no_recovery_point_and_an_idle_one_writes_one(repl
     assert replaced == [500]
 
 
-def test_closing_at_once_records_the_last_commit(replaced: list[int]) -> None:
+def test_close_records_the_last_commit(replaced: list[int]) -> None:
     filled(SimulatedEnvironment(), 3, "closed")
     assert replaced == [3]
 
 
-def test_commits_that_are_found_after_a_kill_are_recorded_when_the_journal_opens(replaced: list[int]) -> None:
+def test_open_records_commits_that_are_found_after_a_kill(replaced: list[int]) -> None:
     world = SimulatedEnvironment()
     filled(world, 3, "killed")
     assert replaced == []
@@ -139,7 +139,7 @@ def test_commits_that_are_found_after_a_kill_are_recorded_when_the_journal_opens
     world.run(main())
 
 
-def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
+def test_mode_os_records_only_synced_commits(replaced: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -149,7 +149,7 @@ def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
         assert replaced == []
         await fill(journal, 30, first=10)
         await asyncio.sleep(2 * IDLE_S)
-        # The commits in the segments that are full.
+        # The recovery point covers only the commits in full segments.
         assert len(replaced) == 1
         assert 10 < replaced[0] < 40
         await journal.close()
@@ -158,7 +158,7 @@ def test_mode_os_records_only_what_was_synced(replaced: list[int]) -> None:
     assert replaced[-1] == 40
 
 
-def test_a_recovery_point_that_cannot_be_written_is_logged_once_and_written_later(
+def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
     replaced: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = SimulatedEnvironment()
@@ -183,7 +183,7 @@ def test_a_recovery_point_that_cannot_be_written_is_logged_once_and_written_late
     assert "it was durable before" in damage(world).found
 
 
-def test_a_damaged_recovery_point_is_reported_ignored_and_written_again(
+def test_damaged_recovery_point_is_reported_ignored_and_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = SimulatedEnvironment()
@@ -197,8 +197,8 @@ def test_a_damaged_recovery_point_is_reported_ignored_and_written_again(
 
 
 @pytest.mark.slow
-def test_random_damage_to_what_an_idle_journal_acknowledged_is_never_served() -> None:
-    """Any sectors of any files are zeroed, or any file is removed: the journal is refused or complete."""
+def test_damaged_journal_is_refused_or_read_completely() -> None:
+    """Zero random sectors or remove random files of an idle journal: opening fails or returns all records."""
     refused = 0
     for seed in range(300):
         rng = Random(seed)

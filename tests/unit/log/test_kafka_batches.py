@@ -1,4 +1,4 @@
-"""Appends larger than a batch of the topic may be; on a Kafka in memory that refuses those as brokers do."""
+"""Appends that exceed max.message.bytes of the topic, on a Kafka in memory that refuses larger batches."""
 
 import asyncio
 
@@ -13,13 +13,13 @@ from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, values
 
 BATCH_BYTES_MAX = 2_000
-# One batch takes three of them.
+# A batch can hold three of these records.
 MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
 BATCHES = 7
 
 
 def narrow() -> KafkaLogs:
-    """Make coordinators with a topic that somebody else made, for small batches."""
+    """Return logs in a topic that already exists and accepts small batches only."""
     all_of_them = KafkaLogs()
     all_of_them.kafka.topics[TOPIC] = [FakePartition() for _ in range(STATE_PARTITIONS)]
     configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
@@ -28,14 +28,14 @@ def narrow() -> KafkaLogs:
 
 
 async def under_way(all_of_them: KafkaLogs, log: KafkaLog) -> asyncio.Future[tuple[int, LogError | None]]:
-    """Begin to append more than a batch takes, and return when some of it has landed."""
+    """Start an append of several batches. Return after the first of these batches is in the log."""
     appending = asyncio.ensure_future(append(log, 0, MANY))
     while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return appending
 
 
-def test_what_does_not_fit_into_a_batch_goes_in_several() -> None:
+def test_append_larger_than_a_batch_is_split_into_several() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
@@ -51,7 +51,7 @@ def test_what_does_not_fit_into_a_batch_goes_in_several() -> None:
     run(main())
 
 
-def test_the_largest_record_that_the_log_says_it_takes_it_takes() -> None:
+def test_record_of_record_bytes_max_is_accepted() -> None:
     async def main() -> None:
         log = await narrow().owner(0)
         largest = bytes(log.record_bytes_max - len(b"key"))
@@ -63,7 +63,7 @@ def test_the_largest_record_that_the_log_says_it_takes_it_takes() -> None:
     run(main())
 
 
-def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_again() -> None:
+def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
@@ -82,7 +82,7 @@ def test_what_fails_on_the_way_is_not_success_and_what_came_before_it_is_read_ag
     run(main())
 
 
-def test_who_is_deposed_between_two_batches_is_fenced() -> None:
+def test_owner_deposed_between_two_batches_is_fenced() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
@@ -94,7 +94,7 @@ def test_who_is_deposed_between_two_batches_is_fenced() -> None:
     run(main())
 
 
-def test_a_record_that_is_larger_than_a_batch_was_not_written() -> None:
+def test_record_larger_than_a_batch_is_not_written() -> None:
     async def main() -> None:
         log = await narrow().owner(0)
         _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
@@ -104,7 +104,7 @@ def test_a_record_that_is_larger_than_a_batch_was_not_written() -> None:
     run(main())
 
 
-def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
+def test_split_records_fills_batches_and_loses_nothing() -> None:
     for bytes_max in (1, 700, BATCH_BYTES_MAX, 1 << 20):
         parts = list(split_records(MANY, (), bytes_max))
         assert [record for part in parts for record in part] == MANY
@@ -113,7 +113,7 @@ def test_portions_are_as_large_as_they_may_be_and_lose_nothing() -> None:
     assert [len(part) for part in split_records([(b"k", None), *ONE], (), 1 << 20)] == [2]
 
 
-def test_no_unit_is_divided() -> None:
+def test_split_records_does_not_divide_a_unit() -> None:
     units = [(1, 4), (5, 7), (7, 10), (19, 20)]
     parts = list(split_records(MANY, units, BATCH_BYTES_MAX))
     assert [record for part in parts for record in part] == MANY
@@ -122,7 +122,7 @@ def test_no_unit_is_divided() -> None:
     assert [len(part) for part in parts] == [1, 3, 3, 3, 3, 3, 3, 1]
 
 
-def test_a_unit_whose_batch_fails_is_not_stored_in_part() -> None:
+def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
@@ -141,7 +141,7 @@ def test_a_unit_whose_batch_fails_is_not_stored_in_part() -> None:
     run(main())
 
 
-def test_a_topic_says_how_large_a_batch_may_be() -> None:
+def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
     fake = FakeKafka()
     topic_config = TopicConfig(TOPIC, 1)
     assert asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1)) == (16 << 20, 16 << 20)
@@ -149,13 +149,13 @@ def test_a_topic_says_how_large_a_batch_may_be() -> None:
         fake.configs[TOPIC]["max.message.bytes"] = str(bytes_max)
         found = asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1))
         assert found == (wanted_max, bytes_max)
-    # One that is not shown may take more than brokers do unless they are told otherwise.
+    # If the configs are hidden, the topic may accept more than the default limit of brokers.
     found = asyncio.run(ensure_topic(HiddenConfigs(fake, TOPIC), topic_config, timeout_s=1))
     assert found == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 
 
 class HiddenConfigs(FakeCluster):
-    """A cluster that does not let us see configs."""
+    """A cluster that does not return topic configs."""
 
     async def topic_configs(self) -> None:
         return None

@@ -1,4 +1,4 @@
-"""The log in a topic where brokers, networks and other owners misbehave; on a Kafka in memory."""
+"""The log in a topic with faulty brokers, faulty networks and concurrent owners, on a Kafka in memory."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
 
 
-def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then_on() -> None:
+def test_deposed_owner_can_neither_append_nor_renew() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         first = await all_of_them.owner(0)
@@ -28,7 +28,7 @@ def test_the_next_owner_deposes_the_last_whose_appends_and_proofs_fail_from_then
     run(main())
 
 
-def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
+def test_record_of_an_unfenced_deposed_owner_does_not_count() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
@@ -39,7 +39,8 @@ def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
         assert isinstance(error, LogFenced)
         assert all_of_them.partition(0).end == 4
         assert await values(second) == [b"first"]
-        # Its record stands where the next one of the new owner belongs, who has to look and begin anew.
+        # The zombie's record takes the offset that the new owner expects next. The new owner must claim and
+        # read again.
         _, error = await append(second, 0, [(b"k", b"second")])
         assert isinstance(error, LogOutcomeUnknown)
         assert await second.own(0) == 3
@@ -50,7 +51,7 @@ def test_a_deposed_owner_whom_no_broker_stops_is_not_believed() -> None:
     run(main())
 
 
-def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
+def test_owner_that_detected_its_replacement_sends_nothing() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
@@ -66,7 +67,7 @@ def test_who_has_heard_that_it_was_deposed_sends_nothing_more() -> None:
     run(main())
 
 
-def test_a_late_claim_of_an_owner_before_deposes_nobody() -> None:
+def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -79,7 +80,7 @@ def test_a_late_claim_of_an_owner_before_deposes_nobody() -> None:
     run(main())
 
 
-def test_nothing_is_claimed_by_who_may_not_any_more() -> None:
+def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         owner = await all_of_them.owner(0)
@@ -92,7 +93,7 @@ def test_nothing_is_claimed_by_who_may_not_any_more() -> None:
     run(main())
 
 
-def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
+def test_append_before_the_claim_was_read_is_refused() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner()
@@ -105,7 +106,7 @@ def test_an_append_before_the_claim_was_seen_accepted_is_refused() -> None:
     run(main())
 
 
-def test_of_claims_made_at_once_the_one_that_brokers_accept_last_counts() -> None:
+def test_last_accepted_of_concurrent_claims_counts() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         logs = [all_of_them.log() for _ in range(5)]
@@ -120,14 +121,14 @@ def test_of_claims_made_at_once_the_one_that_brokers_accept_last_counts() -> Non
     run(main())
 
 
-def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
+def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
         log = await all_of_them.owner(0)
         for _ in range(4):
             await log.own(0)
-        # The log ends in a record of owner epoch 2, so the next owner claims 3, which 5 outranks.
+        # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
         all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
         late = all_of_them.log()
         await late.open()
@@ -144,7 +145,7 @@ def test_a_claim_misled_by_a_zombies_last_record_is_made_again() -> None:
     run(main())
 
 
-def test_who_is_deposed_while_it_loads_may_not_append() -> None:
+def test_owner_deposed_while_loading_cannot_append() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         first = all_of_them.log()
@@ -160,7 +161,7 @@ def test_who_is_deposed_while_it_loads_may_not_append() -> None:
 
 
 @pytest.mark.parametrize("lost", ["requests", "answers"])
-def test_a_batch_goes_again_until_it_is_there_once(lost: str) -> None:
+def test_batch_is_sent_again_until_it_is_stored_once(lost: str) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -172,7 +173,7 @@ def test_a_batch_goes_again_until_it_is_there_once(lost: str) -> None:
     run(main())
 
 
-def test_when_time_is_over_the_log_says_that_the_batch_is_there() -> None:
+def test_append_succeeds_at_its_deadline_if_the_batch_is_in_the_log() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -184,7 +185,7 @@ def test_when_time_is_over_the_log_says_that_the_batch_is_there() -> None:
     run(main())
 
 
-def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_counts_behind_a_claim() -> None:
+def test_late_batch_after_the_deadline_does_not_count_after_a_claim() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -204,7 +205,7 @@ def test_a_batch_that_is_not_there_when_time_is_over_may_still_come_and_never_co
 
 
 @pytest.mark.parametrize("claims", [True, False])
-def test_what_somebody_else_wrote_where_a_batch_should_be_is_not_taken_for_it(claims: bool) -> None:
+def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims: bool) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -216,7 +217,7 @@ def test_what_somebody_else_wrote_where_a_batch_should_be_is_not_taken_for_it(cl
     run(main())
 
 
-def test_what_brokers_refuse_for_good_was_not_written() -> None:
+def test_batch_refused_by_the_broker_was_not_written() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -228,7 +229,7 @@ def test_what_brokers_refuse_for_good_was_not_written() -> None:
     run(main())
 
 
-def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
+def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -241,7 +242,7 @@ def test_too_few_replicas_for_too_long_means_that_nothing_was_written() -> None:
     run(main())
 
 
-def test_appends_and_reads_follow_a_leader_that_moves() -> None:
+def test_appends_and_reads_follow_a_new_leader() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -254,7 +255,7 @@ def test_appends_and_reads_follow_a_leader_that_moves() -> None:
     run(main())
 
 
-def test_a_log_that_lost_acknowledged_records_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -268,7 +269,7 @@ def test_a_log_that_lost_acknowledged_records_is_noticed(caplog: pytest.LogCaptu
     run(main())
 
 
-def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
+def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(*range(STATE_PARTITIONS))
@@ -289,7 +290,7 @@ def test_dirty_state_partitions_of_one_broker_travel_together() -> None:
     run(main())
 
 
-def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
+def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log, cluster = all_of_them.log_and_cluster()
@@ -306,7 +307,7 @@ def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
         with pytest.raises(LogUnavailable, match="does not count"):
             await log.release(0)
         assert all_of_them.partition(0).end == 2
-        # Alone, it may.
+        # Without a rival, the owner can release the state partition.
         assert await log.own(0) == 2
         await values(log)
         await served(log, 0)
@@ -316,7 +317,7 @@ def test_who_may_share_its_owner_epoch_with_a_rival_releases_nothing() -> None:
     run(main())
 
 
-def test_kafkas_own_records_are_read_as_they_are_and_taken_over() -> None:
+def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner()
@@ -329,7 +330,7 @@ def test_kafkas_own_records_are_read_as_they_are_and_taken_over() -> None:
     run(main())
 
 
-def test_of_a_mixed_batch_only_what_counts_is_read() -> None:
+def test_read_skips_claims_in_a_mixed_batch() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner()
@@ -340,7 +341,7 @@ def test_of_a_mixed_batch_only_what_counts_is_read() -> None:
     run(main())
 
 
-def test_a_partition_without_leader_is_given_up_in_time_and_does_not_hold_others_back() -> None:
+def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0, 1)

@@ -1,4 +1,4 @@
-"""How far the log in a topic is pruned: what has to stay, and what if it cannot be done."""
+"""Pruning of the log in a topic: the records that must stay, and errors of DeleteRecords."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.unit.log.environments import append, append_durably, prune
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
 
 
-def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
+def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -18,7 +18,7 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
             await append_durably(log, 0, ONE)
         await prune(log, 0, 6)
         await log.close()
-        # The renewal says owner epoch and lease.
+        # The renewal record contains the owner epoch and the lease.
         assert all_of_them.partition(0).start == 6
         late = all_of_them.log()
         await late.open()
@@ -27,7 +27,7 @@ def test_pruning_keeps_a_record_that_tells_the_owner_epoch() -> None:
     run(main())
 
 
-def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> None:
+def test_pruned_log_does_not_begin_with_a_record_that_does_not_count() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
@@ -35,17 +35,17 @@ def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> No
         await append_durably(log, 0, [(b"k", None)])
         second = await all_of_them.owner(0)
         await append_durably(second, 0, [(b"k", None)])
-        # The first one does not know yet, and the broker does not stop it.
+        # The first owner has not detected its replacement, and the broker does not fence it.
         all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
         third = all_of_them.log()
         await third.open()
-        # It misleads who comes next about the owner epoch, too.
+        # The zombie's record also misleads the next owner about the owner epoch.
         await third.own(0)
         with pytest.raises(LogUnavailable, match="does not count"):
             await values(third)
         await third.own(0)
         assert await values(third) == [None, None]
-        # Nothing is left, so that nothing is needed of what lies below the zombie's record.
+        # No state is left, so no record below the zombie's record is needed.
         await served(third, 0)
         await prune(third, 0, 4)
         await third.close()
@@ -55,17 +55,17 @@ def test_a_record_that_does_not_count_is_never_the_first_of_a_pruned_log() -> No
     run(main())
 
 
-def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
+def test_nothing_is_pruned_because_of_records_that_were_lost() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
-        # The newest record says all, so that the older ones are not needed; but then it is lost.
+        # The newest record supersedes the older ones. Then the newest record is lost.
         all_of_them.partition(0).truncate(5)
         log.prune(0, 5)
         assert await values(log) == [b"value"] * 4
-        # The renewal that deleting waits for finds out.
+        # DeleteRecords waits for a renewal, and the renewal detects the loss.
         assert log.renewal_due(0, read=False)
         assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
         await log.close()
@@ -74,7 +74,7 @@ def test_nothing_is_pruned_for_the_sake_of_records_that_were_lost() -> None:
     run(main())
 
 
-def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhile() -> None:
+def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log, cluster = all_of_them.log_and_cluster()
@@ -91,7 +91,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
         await prune(log, 0, 5)
         await asyncio.sleep(0.1)
         cluster.delete_records = delete  # type: ignore[method-assign]
-        # What is left of the log is loaded anew, and then another shard is pruned.
+        # Load the rest of the log again, and then prune another shard.
         all_of_them.partition(0).truncate(4)
         await log.own(0)
         assert await values(log) == [b"value"] * 3
@@ -107,7 +107,7 @@ def test_what_could_not_be_pruned_is_not_pruned_in_a_log_that_went_back_meanwhil
     run(main())
 
 
-def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.deletes_records = False
@@ -123,7 +123,7 @@ def test_a_broker_that_cannot_delete_records_switches_pruning_off(caplog: pytest
     run(main())
 
 
-def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
+def test_failed_login_during_pruning_is_counted_and_the_log_closes() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -141,7 +141,7 @@ def test_who_cannot_log_in_to_prune_is_counted_and_the_log_closes() -> None:
     run(main())
 
 
-def test_a_pruning_that_failed_unforeseen_does_not_keep_the_log_from_closing() -> None:
+def test_unexpected_pruning_error_does_not_prevent_close() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)

@@ -1,4 +1,4 @@
-"""Producer ids for claims, also where the broker that keeps a transactional id does not answer."""
+"""Producer ids for claims, also if the transaction coordinator of a transactional id does not respond."""
 
 import asyncio
 import logging
@@ -16,7 +16,9 @@ TIMEOUT_S = 30.0
 
 
 class FakeTransactionCoordinators:
-    """The part of a `Cluster` that hands out producer ids. `fate` is that of requests with a name."""
+    """The part of a `Cluster` that allocates producer ids. `fate` applies to requests with a transactional
+    id.
+    """
 
     def __init__(self, fate: str) -> None:
         self.fate = fate
@@ -41,7 +43,7 @@ def ids_of(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
 
 
 @pytest.mark.parametrize("fate", ["refuses", "hangs"])
-def test_a_claim_goes_without_a_name_that_nobody_answers_for(
+def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
     fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -50,9 +52,9 @@ def test_a_claim_goes_without_a_name_that_nobody_answers_for(
         began_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(ids.get(4), ids.get(5))
         assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
-        # Kafka is given the time that it needs to have another broker keep the name.
+        # The wait gives Kafka time to move the transactional id to another broker.
         assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
-        # The next claim has a name again.
+        # The next claim uses a transactional id again.
         keepers.fate = "answers"
         assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
         assert keepers.names[-1] == "share-coordinator.state.4"
@@ -65,7 +67,7 @@ def test_a_claim_goes_without_a_name_that_nobody_answers_for(
     ]
 
 
-def test_a_broker_that_answers_is_waited_for() -> None:
+def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
     async def main() -> None:
         keepers = FakeTransactionCoordinators("loads")
         with pytest.raises(LogUnavailable, match="Kafka's error 14"):

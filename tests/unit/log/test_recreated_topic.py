@@ -13,7 +13,7 @@ from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, served, values
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_an_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int) -> None:
+def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int) -> None:
     async def main() -> None:
         logs = KafkaLogs()
         owner = await logs.owner(0)
@@ -21,7 +21,7 @@ def test_an_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: 
         for leader in (2, 3, 1, 2):
             logs.kafka.leaders[0] = leader
             if leader == stale_node:
-                # It leads nothing: the controller has fenced it.
+                # This broker leads no partition, because the controller has fenced it.
                 continue
             await append_durably(owner, 0, ONE)
         assert logs.partition(0).end > 2
@@ -29,7 +29,7 @@ def test_an_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: 
     run(main())
 
 
-def test_a_claim_records_the_topic_id() -> None:
+def test_claim_records_the_topic_id() -> None:
     async def main() -> None:
         logs = KafkaLogs()
         await logs.owner(0)
@@ -46,7 +46,7 @@ def test_a_claim_records_the_topic_id() -> None:
 
 
 async def refused(log: KafkaLog) -> str:
-    """Return why an append is refused for good."""
+    """Append until an append is refused permanently. Return the reason."""
     async with asyncio.timeout(60.0):
         while True:
             _, error = await append(log, 0, ONE)
@@ -61,7 +61,7 @@ def check_reason(reason: str) -> None:
     assert "\n" not in reason
 
 
-def test_a_topic_that_was_created_again_is_refused_and_nothing_is_written_to_it() -> None:
+def test_recreated_topic_is_refused_and_receives_no_records() -> None:
     async def main() -> None:
         logs = KafkaLogs()
         owner = await logs.owner(0)
@@ -82,7 +82,7 @@ def test_a_topic_that_was_created_again_is_refused_and_nothing_is_written_to_it(
     run(main())
 
 
-def test_a_claim_that_is_sent_before_the_new_topic_is_noticed_does_not_land_in_it() -> None:
+def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
     async def main() -> None:
         logs = KafkaLogs()
         owner = await logs.owner(0)
@@ -94,8 +94,10 @@ def test_a_claim_that_is_sent_before_the_new_topic_is_noticed_does_not_land_in_i
     run(main())
 
 
-def test_without_topic_ids_in_requests_the_claim_of_another_owner_tells_of_the_new_topic() -> None:
-    """A broker below Kafka 4.1 looks topics up by name; one stale broker reports the old topic."""
+def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
+    """Requests have no topic ids: a broker below Kafka 4.1 looks up topics by name. One stale broker reports
+    the old topic.
+    """
 
     async def main() -> None:
         logs = KafkaLogs()
@@ -105,7 +107,7 @@ def test_without_topic_ids_in_requests_the_claim_of_another_owner_tells_of_the_n
         await log.own(0)
         logs.kafka.recreate(TOPIC)
         other = await logs.owner(0)
-        # Its claim is where ours was, with the same owner epoch.
+        # The claim of the other owner has the offset and owner epoch of the first claim.
         cluster.recreated_reason = lambda: None  # type: ignore[method-assign]
         with pytest.raises(LogRefused, match="claimed state partition 0 in a topic with the id"):
             await read_all(log, range(1))
@@ -118,7 +120,7 @@ def test_without_topic_ids_in_requests_the_claim_of_another_owner_tells_of_the_n
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_an_owner_that_starts_after_the_topic_was_created_again_is_not_misled(stale_node: int) -> None:
+def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int) -> None:
     async def main() -> None:
         logs = KafkaLogs()
         await logs.owner(0)

@@ -1,4 +1,4 @@
-"""The state topic: what it is made with, and what is said about one that is not as it should be."""
+"""The state topic: how it is created, and the warnings and errors for an unsuitable topic."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ CONFIG = TopicConfig("state", partitions=50)
 DESCRIPTION = TopicDescription(partitions=50, replicas=3, ready=True)
 
 
-def test_a_topic_as_we_make_it_has_nothing_wrong() -> None:
+def test_topic_with_the_wanted_configs_has_no_problems() -> None:
     assert config_problems(CONFIG, DESCRIPTION, wanted_configs(2)) == []
 
 
@@ -39,21 +39,21 @@ def test_a_topic_as_we_make_it_has_nothing_wrong() -> None:
         ("min.insync.replicas", "4", "min.insync.replicas=4 with 3 replicas: nothing can be written"),
     ],
 )
-def test_each_wrong_config_is_one_sentence(name: str, value: str, said: str) -> None:
+def test_each_wrong_config_is_reported_as_one_problem(name: str, value: str, said: str) -> None:
     (found,) = config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), name: value})
     assert said in found
 
 
-def test_too_few_replicas_and_hidden_configs_are_said() -> None:
+def test_too_few_replicas_and_hidden_configs_are_reported() -> None:
     few, hidden = config_problems(CONFIG, DESCRIPTION._replace(replicas=1), None)
     assert "1 replicas, not 3" in few
     assert "cannot be checked" in hidden
-    # Where there is one copy, one copy is all that can be waited for.
+    # With one replica, min.insync.replicas=1 is the highest possible value.
     assert len(config_problems(CONFIG, DESCRIPTION._replace(replicas=1), wanted_configs(1))) == 1
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
-def test_a_compacted_topic_is_refused(policy: str) -> None:
+def test_compacted_topic_is_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="compaction keeps one update of many"):
         config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), "cleanup.policy": policy})
 
@@ -64,7 +64,7 @@ def test_kafkas_internal_topics_are_refused() -> None:
             check_name(name)
 
 
-def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pytest.LogCaptureFixture) -> None:
+def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pytest.LogCaptureFixture) -> None:
     kafka = FakeKafka(nodes=2)
     asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
     assert len(kafka.topics["state"]) == 50
@@ -72,7 +72,7 @@ def test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers(caplog: pyte
     assert "there are 2 brokers" in caplog.text
 
 
-def test_a_topic_is_not_made_with_too_few_replicas_while_brokers_may_still_come() -> None:
+def test_topic_is_not_created_while_more_brokers_may_still_start() -> None:
     kafka = FakeKafka(nodes=1)
     with pytest.raises(LogUnavailable, match="3 replicas, and there are 1 brokers until now"):
         asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1, allow_few_brokers=False))
@@ -83,7 +83,7 @@ def test_a_topic_is_not_made_with_too_few_replicas_while_brokers_may_still_come(
 
 
 class ConcurrentlyCreated(FakeCluster):
-    """A cluster in which somebody else is a little faster."""
+    """A cluster in which another process creates the topic first."""
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         await FakeCluster(self.fake, self.topic).create_topic(partitions, replicas, configs)
@@ -91,7 +91,7 @@ class ConcurrentlyCreated(FakeCluster):
 
 
 @pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (ConcurrentlyCreated, 0)])
-def test_who_made_the_topic_says_so(
+def test_only_the_creator_of_the_topic_logs_its_creation(
     cluster: type[FakeCluster], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -99,14 +99,14 @@ def test_who_made_the_topic_says_so(
     assert caplog.text.count("created topic state") == times
 
 
-def test_a_topic_with_another_number_of_partitions_is_refused() -> None:
+def test_topic_with_another_number_of_partitions_is_refused() -> None:
     kafka = FakeKafka()
     kafka.topics["state"] = [FakePartition()]
     with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
         asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
 
 
-def test_a_topic_that_is_only_read_is_not_made() -> None:
+def test_read_only_use_does_not_create_the_topic() -> None:
     kafka = FakeKafka()
     with pytest.raises(LogUnavailable, match="there is no topic state"):
         asyncio.run(find_topic(kafka.cluster("state"), CONFIG))

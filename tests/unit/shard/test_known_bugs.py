@@ -49,7 +49,7 @@ ELSEWHERE = {
     ),
     "KAFKA-18809, #20013: the topic lacked min.insync.replicas and retention.ms": (
         "log/test_topic.py",
-        "test_a_topic_is_made_with_as_many_replicas_as_there_are_brokers",
+        "test_topic_is_created_with_at_most_one_replica_per_broker",
     ),
     "KAFKA-19281, KAFKA-20710: jobs went on for what was not to be served any more": (
         "runtime/test_requested_maintenance.py",
@@ -61,11 +61,11 @@ ELSEWHERE = {
     ),
     "KAFKA-19716: loading held the whole log in memory": (
         "log/test_contract.py",
-        "test_a_large_log_comes_in_chunks_and_in_order",
+        "test_large_log_is_read_in_ordered_chunks",
     ),
     "KAFKA-19760: a batch became larger than the topic takes": (
         "log/test_kafka_batches.py",
-        "test_what_does_not_fit_into_a_batch_goes_in_several",
+        "test_append_larger_than_a_batch_is_split_into_several",
     ),
     "KAFKA-19927: clients did not try again after a time-out": (
         "client/test_connection.py",
@@ -81,7 +81,7 @@ ELSEWHERE = {
     ),
     "KAFKA-20845: an append of nothing rolled the state back": (
         "log/test_contract.py",
-        "test_an_append_without_records_changes_nothing_that_is_read",
+        "test_append_without_records_changes_no_records",
     ),
     "hazard a: topics that are deleted while a shard loads": (
         "expiry/test_rounds.py",
