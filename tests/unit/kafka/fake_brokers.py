@@ -1,4 +1,4 @@
-"""Brokers that answer ApiVersions and Metadata on sockets of this machine, each with metadata of its own."""
+"""Brokers that answer ApiVersions and Metadata on loopback sockets. Each broker has its own metadata."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,9 +26,9 @@ _HOST = "127.0.0.1"
 
 @dataclass
 class FakeBroker:
-    """A broker: what it reports, and how many metadata requests it has answered.
+    """A broker: the metadata that it reports, and the number of metadata requests that it answered.
 
-    `leaders` has leader and leader epoch of each partition; a broker that is `silent` never answers.
+    `leaders` has the leader and leader epoch of each partition. A `silent` broker never answers.
     """
 
     node: int
@@ -94,7 +94,7 @@ class FakeBroker:
 
 @asynccontextmanager
 async def serving(*brokers: FakeBroker) -> AsyncIterator[str]:
-    """Let brokers serve; yield the bootstrap servers, in this order."""
+    """Start the brokers. Yield their addresses as bootstrap servers, in the given order."""
     async with AsyncExitStack() as stack:
         for broker in brokers:
             server = await asyncio.start_server(broker.serve, _HOST, 0)

@@ -1,4 +1,4 @@
-"""Metadata when brokers disagree: a broker that is cut off from the controller reports old leaders."""
+"""Metadata when brokers disagree: a broker without a connection to the controller reports old leaders."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ DEADLINE_S = 30.0
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds. Raises TimeoutError."""
+    """Wait until a condition is true. Raises TimeoutError."""
     async with asyncio.timeout(DEADLINE_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -23,7 +23,7 @@ def brokers_at(bootstrap: str) -> Brokers:
     return Brokers(bootstrap, TOPIC, request_timeout_s=5.0)
 
 
-def test_a_stale_broker_does_not_hide_the_newest_leader() -> None:
+def test_stale_broker_does_not_hide_the_newest_leader() -> None:
     async def main() -> None:
         stale = FakeBroker(1, OLD)
         async with serving(stale, FakeBroker(2, NEW), FakeBroker(3, NEW)) as bootstrap:
@@ -34,14 +34,14 @@ def test_a_stale_broker_does_not_hide_the_newest_leader() -> None:
                 brokers.refresh_soon()
                 await until(lambda asked=asked: stale.answered > asked)  # type: ignore[misc]
                 await until(lambda: brokers.leader(0) == 2)
-            # Requests that any broker may answer do not go to the stale broker either.
+            # Requests that any broker may answer are not sent to the stale broker first.
             assert brokers._connections.metadata.nodes_best_first()[0] != 1
             await brokers.close()
 
     asyncio.run(main())
 
 
-def test_a_leader_that_moves_is_found_although_the_broker_that_answered_last_is_stale() -> None:
+def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
     async def main() -> None:
         stale, *others = FakeBroker(1, OLD), FakeBroker(2, OLD), FakeBroker(3, OLD)
         async with serving(stale, *others) as bootstrap:
@@ -57,7 +57,7 @@ def test_a_leader_that_moves_is_found_although_the_broker_that_answered_last_is_
     asyncio.run(main())
 
 
-def test_more_stale_brokers_than_are_asked_at_a_time_delay_the_newest_leader_only() -> None:
+def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
     async def main() -> None:
         fleet = [FakeBroker(node, OLD) for node in range(1, 8)]
         fleet[5].leaders = NEW
@@ -75,7 +75,7 @@ def test_more_stale_brokers_than_are_asked_at_a_time_delay_the_newest_leader_onl
     asyncio.run(main())
 
 
-def test_a_silent_broker_does_not_delay_a_refresh() -> None:
+def test_silent_broker_does_not_delay_a_refresh() -> None:
     async def main() -> None:
         silent, *others = FakeBroker(1, OLD), FakeBroker(2, NEW), FakeBroker(3, NEW)
         async with serving(*others, silent) as bootstrap:
@@ -92,7 +92,7 @@ def test_a_silent_broker_does_not_delay_a_refresh() -> None:
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_a_topic_that_most_brokers_know_as_another_one_is_not_used(stale_node: int) -> None:
+def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> None:
     async def main() -> None:
         fleet = [FakeBroker(node, OLD) for node in (1, 2, 3)]
         async with serving(*fleet) as bootstrap:
@@ -116,8 +116,8 @@ def test_a_topic_that_most_brokers_know_as_another_one_is_not_used(stale_node: i
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_a_stale_broker_cannot_declare_a_topic_recreated(stale_node: int) -> None:
-    """A coordinator that starts after the topic was created again hears of the old topic, too."""
+def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> None:
+    """A coordinator that starts after the topic was created again also receives the old topic id."""
 
     async def main() -> None:
         fleet = [FakeBroker(node, [(3, 0)], NEW_TOPIC_ID) for node in (1, 2, 3)]
@@ -137,7 +137,7 @@ def test_a_stale_broker_cannot_declare_a_topic_recreated(stale_node: int) -> Non
     asyncio.run(main())
 
 
-def test_brokers_without_topic_ids_are_asked_in_the_old_version() -> None:
+def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
     async def main() -> None:
         fleet = [FakeBroker(node, NEW, newest_version=5) for node in (1, 2, 3)]
         async with serving(*fleet) as bootstrap:

@@ -1,4 +1,4 @@
-"""Metrics: what is counted comes out under the documented name, and counting costs next to nothing."""
+"""Metrics have the documented names and values, and updating a metric costs little time."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ SIGNALS = GroupSignals(
 
 @dataclass(frozen=True, kw_only=True)
 class FakeShard:
-    """One shard's figures, all different."""
+    """The values of one shard. All values differ."""
 
     state_partition: int
     status: str = "ACTIVE"
@@ -63,7 +63,7 @@ class FakeRuntime:
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """All samples of a scrape as `name{label=value,...}` to value."""
+    """Return all samples of a scrape: `name{label=value,...}` to value."""
     text = asyncio.run(exposition(metrics)).decode()
     return parsed(text)
 
@@ -91,7 +91,7 @@ class FakeForwarder:
 
 
 def used() -> Metrics:
-    """Metrics in which everything has happened once."""
+    """Metrics in which each event has occurred once."""
     metrics = Metrics()
     metrics.attach_signals(lambda: [SIGNALS])
     metrics.attach_membership(FakeMembership())
@@ -119,7 +119,7 @@ def used() -> Metrics:
     return metrics
 
 
-def test_what_is_counted_comes_out() -> None:
+def test_counted_events_appear_in_a_scrape() -> None:
     found = samples(used())
     assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
     assert found["share_coordinator_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
@@ -151,7 +151,7 @@ def test_what_is_counted_comes_out() -> None:
     assert found["share_coordinator_forward_held{}"] == 5
 
 
-def test_shards_are_read_at_scrape_time() -> None:
+def test_shard_values_are_read_at_scrape_time() -> None:
     metrics = Metrics()
     runtime = FakeRuntime()
     metrics.attach(runtime)
@@ -171,7 +171,7 @@ def test_shards_are_read_at_scrape_time() -> None:
     assert found["share_coordinator_shard_redundant_offset{shard=7}"] == 150
 
 
-def test_error_codes_and_unknown_apis_have_names() -> None:
+def test_error_codes_and_unknown_apis_have_label_values() -> None:
     metrics = Metrics()
     metrics.request_done(85, 124, 0.001)
     metrics.request_done(85, 12345, 0.001)
@@ -187,7 +187,7 @@ def test_error_codes_and_unknown_apis_have_names() -> None:
     assert found["share_coordinator_rpc_duration_seconds_count{api=other}"] == 1
 
 
-def test_a_request_without_a_duration_is_counted_and_does_not_change_the_histogram() -> None:
+def test_request_without_a_duration_is_counted_but_not_in_the_histogram() -> None:
     metrics = Metrics()
     metrics.request_done(17, 33)
     metrics.request_done(85, 31)
@@ -201,7 +201,7 @@ def test_a_request_without_a_duration_is_counted_and_does_not_change_the_histogr
     assert found["share_coordinator_rpc_duration_seconds_count{api=WriteShareGroupState}"] == 0
 
 
-def test_rates_can_be_computed_from_the_first_request_on() -> None:
+def test_series_exist_before_the_first_request() -> None:
     found = samples(Metrics())
     assert found["share_coordinator_rpc_requests_total{api=ReadShareGroupState,code=NONE}"] == 0
     assert found["share_coordinator_rpc_duration_seconds_count{api=ReadShareGroupState}"] == 0
@@ -209,7 +209,7 @@ def test_rates_can_be_computed_from_the_first_request_on() -> None:
 
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.0, 0), (1.0, 0), (1.1, 1), (5.0, 1), (5.1, 2)])
-def test_a_bound_belongs_to_the_bucket_below_it(value: float, bucket: int) -> None:
+def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: int) -> None:
     tally = Histogram((1.0, 5.0))
     tally.add(value)
     buckets, total = tally.cumulative()
@@ -218,7 +218,7 @@ def test_a_bound_belongs_to_the_bucket_below_it(value: float, bucket: int) -> No
     assert total == value
 
 
-def test_the_page_lists_exactly_the_families_there_are() -> None:
+def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
     text = asyncio.run(exposition(used(), states(("g", ShareState())), 10)).decode()
@@ -234,11 +234,11 @@ async def states(*pairs: tuple[str, ShareState]) -> AsyncIterator[tuple[SharePar
         yield SharePartitionKey(group_id, TOPIC_ID, number), state
 
 
-def test_share_partitions_are_left_out_unless_wanted() -> None:
+def test_share_partition_series_are_disabled_by_default() -> None:
     assert not any("share_partition_" in name for name in samples(Metrics()))
 
 
-def test_share_partitions_have_series_of_their_own() -> None:
+def test_share_partitions_have_their_own_series() -> None:
     batches = pack([StateBatch(10, 19, 0, 2), StateBatch(20, 20, 4, 5), StateBatch(30, 39, 2, 1)])
     text = asyncio.run(exposition(Metrics(), states(("g", ShareState(start_offset=10, batches=batches))), 10))
     found = parsed(text.decode())
@@ -248,7 +248,7 @@ def test_share_partitions_have_series_of_their_own() -> None:
     assert found["share_coordinator_share_partition_max_delivery_count" + labels] == 5
 
 
-def test_any_group_id_can_be_a_label() -> None:
+def test_any_group_id_is_a_valid_label_value() -> None:
     group = 'a"b\\c\nd:é{}='
     text = asyncio.run(exposition(Metrics(), states((group, ShareState())), 10)).decode()
     (family,) = (
@@ -259,13 +259,13 @@ def test_any_group_id_can_be_a_label() -> None:
     assert family.samples[0].labels["group"] == group
 
 
-def test_the_number_of_share_partitions_is_bounded() -> None:
+def test_number_of_share_partition_series_is_limited() -> None:
     text = asyncio.run(exposition(Metrics(), states(*[("g", ShareState())] * 5), 3)).decode()
     assert text.count("\nshare_coordinator_share_partition_start_offset{") == 3
 
 
-def test_counting_a_request_takes_less_than_some_microseconds() -> None:
-    """The aim is below 1 µs on an idle machine; the bound here only catches a change of kind."""
+def test_counting_a_request_takes_less_than_5_microseconds() -> None:
+    """The target is below 1 µs on an idle machine. The limit here detects only a change of complexity."""
     metrics = Metrics()
     seconds = min(repeat(lambda: metrics.request_done(85, 0, 0.0007), number=2000, repeat=20)) / 2000
     assert seconds < 5e-6
