@@ -1,4 +1,4 @@
-"""A cluster in memory whose groups and topics a test makes and unmakes, and coordinators that ask it."""
+"""A cluster in memory whose groups and topics tests create and delete, and coordinators that use it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -34,7 +34,7 @@ def topic_id(topic: str) -> bytes:
 
 
 class StandingClock:
-    """A clock that a test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.ms = NOW_MS
@@ -47,12 +47,12 @@ class StandingClock:
 
 
 class FakeGroup:
-    """A group as its coordinator knows it; each member is what it subscribes to."""
+    """A share group at its group coordinator. Each member is the set of its subscribed topics."""
 
     def __init__(self, *topics: str) -> None:
         self.members: list[frozenset[str]] = []
         self.group_epoch = 2
-        # What Kafka takes for initialised.
+        # The topics that Kafka considers initialised in this group.
         self.topics = set(topics)
 
     def join(self, *topics: str) -> None:
@@ -70,7 +70,9 @@ class FakeGroup:
 
 
 class FakeCluster:
-    """Groups and topics by name. Kafka has a group's state deleted by the coordinators before it says so."""
+    """Groups and topics by name. Before a deletion succeeds, the share coordinators have deleted the
+    state.
+    """
 
     def __init__(self) -> None:
         self.cluster_id = "cluster"
@@ -78,14 +80,14 @@ class FakeCluster:
         self.topics: set[str] = set()
         self.hidden_topics: set[str] = set()
         self.deaf_groups: set[str] = set()
-        # What deletions from a group are answered with.
+        # The result of deletions from a group.
         self.refusals: dict[str, ChangeResult] = {}
         self.is_down = False
         self.coordinators: list[Replica] = []
         self.deletes_state = True
         self.deletions: list[tuple[str, tuple[str, ...]]] = []
         self.deleted_groups: list[str] = []
-        # What happens right before a look at topics, a description, or a deletion.
+        # A function to call once, before the next resolve, describe, names or delete request.
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
 
     async def _begin(self, what: str) -> None:
@@ -161,7 +163,7 @@ class FakeCluster:
 
 
 class Replica:
-    """A coordinator that has some of the shards, and rounds that a test makes."""
+    """A coordinator that owns some of the shards. The test starts its rounds of expiry."""
 
     def __init__(self, cluster: FakeCluster, clock: StandingClock, runtime: Runtime, **options: Any) -> None:
         self.cluster = cluster
@@ -180,13 +182,13 @@ class Replica:
         )
 
     async def rounds(self, minutes: int) -> None:
-        """Let time pass with a round as often as there would be one."""
+        """Advance the clock by `minutes`, with a round after each interval."""
         for _ in range(minutes // LOOK_MINUTES):
             self.clock.move(LOOK_MINUTES)
             await self.expiry.round()
 
     async def forget(self, group: str, topic: str) -> None:
-        """Delete state, as a broker has it done."""
+        """Delete state, as a request of a broker does."""
         for key in await self.keys():
             if (key.group_id, key.topic_id) == (group, topic_id(topic)):
                 shard = self.runtime._runners[state_partition(key, SHARDS)].shard
@@ -196,11 +198,11 @@ class Replica:
         return sorted([key async for key, _ in self.runtime.share_partitions()])
 
     async def topics(self) -> set[tuple[str, str]]:
-        """Return the groups and topics that there is state of."""
+        """Return the (group, topic) pairs that have state."""
         return {(key.group_id, key.topic_id.decode().rstrip("-")) for key in await self.keys()}
 
     async def statuses(self) -> dict[tuple[str, str | None], tuple[str, str]]:
-        """Return reason and status of what is abandoned."""
+        """Return reason and status of the abandoned state, by group and topic."""
         items = (await self.expiry.forecast()).items
         return {(each.group_id, each.topic): (each.reason, each.status) for each in items}
 
@@ -228,7 +230,7 @@ async def replica(
     await runtime.start(elect_all=False)
     for shard in shards:
         runtime.elect(shard)
-    while runtime.health():  # noqa: ASYNC110 (loading from memory is a matter of turns, not of time)
+    while runtime.health():  # noqa: ASYNC110 (loading from memory needs loop iterations, not time)
         await asyncio.sleep(0)
     one = Replica(cluster, clock, runtime, file=file, **options)
     cluster.coordinators.append(one)
@@ -240,12 +242,12 @@ async def replica(
         await runtime.stop()
 
 
-# Another topic that there is state of, so that the cluster is not doubted.
+# State of another topic. If the cluster knew none of the topics, expiry would assume a different cluster.
 KNOWN = state("other", "known")
 
 
 def a_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
-    """Return a cluster with these, and with a group that has members."""
+    """Return a cluster with these topics and groups, and with another group that has a member."""
     cluster = FakeCluster()
     cluster.topics = {"known", *topics}
     cluster.groups = {"other": FakeGroup("known"), **groups}

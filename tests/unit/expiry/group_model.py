@@ -1,7 +1,8 @@
-"""A share group as it really is, minute by minute, and a watch that looks at it now and then.
+"""A model of a share group on a time scale of minutes, and an observer that describes the group now and
+then.
 
-The model that decisions are held against: it knows when which topic was subscribed to, which the watch can
-only infer from its looks.
+The model is the reference for expiry decisions. It records when each topic was subscribed to, and the
+observer can only infer this.
 """
 
 import msgspec
@@ -22,7 +23,9 @@ def topic_id(topic: str) -> bytes:
 
 
 class World:
-    """Time is in minutes. Topics that have been subscribed to have state until the group is deleted."""
+    """A share group with time in minutes. A topic that was subscribed to has state until the group is
+    deleted.
+    """
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -31,19 +34,19 @@ class World:
         self.group_epoch = 0
         self.exists = True
         self.initialized: dict[str, int] = {}
-        # Times at which a topic was subscribed to, with their ends; no end: still.
+        # Subscriptions as (topic, start, end). The end is None while the subscription lasts.
         self.spells: list[tuple[str, int, int | None]] = []
-        # Times of looks that found the group, and whether it was empty.
+        # Times of observations that found the group, and whether the group was empty.
         self.looks: list[tuple[int, bool]] = []
         self.watch: GroupObservation | None = None
-        # Since when the watch knows the group without interruption, and its epoch has stayed.
+        # The start of the interval in which the group was observed without a change of its epoch.
         self.quiet_since: int | None = None
 
     @property
     def subscribed(self) -> frozenset[str]:
         return frozenset().union(*self.members)
 
-    # What happens.
+    # Changes of the group.
 
     def pass_time(self, minutes: int) -> None:
         self.minute += minutes
@@ -63,13 +66,13 @@ class World:
             self.leave()
 
     def visit(self, topics: frozenset[str], minutes: int) -> None:
-        """Be a member for some minutes."""
+        """Join the group for `minutes`, and leave."""
         self.join(topics)
         self.pass_time(minutes)
         self.leave(len(self.members) - 1)
 
     def delete_group(self) -> None:
-        """Delete the group if it is empty, with all that it has."""
+        """Delete the group and its state, if the group is empty."""
         if not self.members:
             self.exists = False
             self.initialized.clear()
@@ -88,17 +91,17 @@ class World:
             self.spells.append((topic, self.minute, None))
             self.initialized.setdefault(topic, self.minute)
 
-    # What is seen.
+    # Observations.
 
     def restart(self, *, keeps_file: bool) -> None:
-        """Begin with what is in the file, or without."""
+        """Restart the observer, with the observation that is stored in its file or without."""
         if not keeps_file:
             self.watch, self.quiet_since = None, None
         elif self.watch is not None:
             self.watch = msgspec.json.decode(msgspec.json.encode(self.watch), type=GroupObservation)
 
     def look(self, *, answers: bool = True) -> list[AbandonedState]:
-        """Look, and decide."""
+        """Observe the group. Return the abandoned state."""
         if not answers:
             seen = GroupDescription(14)
         elif not self.exists:
@@ -130,10 +133,10 @@ class World:
         )
         return list(find_abandoned_state(held, cluster, self.rules, now_ms))
 
-    # What is true.
+    # The expected result.
 
     def unwanted_minutes(self, topic: str) -> int:
-        """Return for how long nobody has subscribed to a topic, as far as could be noticed."""
+        """Return the minutes since the last subscription to a topic that the observer could detect."""
         ends = [
             self.minute if end is None else end
             for spelled, start, end in self.spells
@@ -142,9 +145,11 @@ class World:
         return self.minute - max(ends, default=0)
 
     def _is_between_looks(self, start: int, end: int) -> bool:
-        """Tell whether a watch that goes on all the time can take a spell for nothing.
+        """Return whether a subscription lies between two observations, so that the observer may ignore
+        it.
 
-        Where the group was empty at both looks it cannot: the group epoch tells.
+        If the group was empty at both observations, the group epoch shows the subscription, so the result is
+        False.
         """
         for (before, was_empty), (after, is_empty) in zip(self.looks, self.looks[1:], strict=False):
             if before <= start and end <= after and after - before <= GAP_MINUTES:

@@ -1,4 +1,4 @@
-"""Coordinators that move, load or hang, and brokers whose metadata is old: what is made of their answers."""
+"""Requests of expiry to group coordinators that move, load or hang, and to brokers with old metadata."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,9 @@ from tests.unit.expiry.fake_cluster import topic_id
 
 
 class Brokers:
-    """Brokers by node id, each a function that answers a request or raises; the coordinator is on `where`."""
+    """Brokers by node id. Each is a function that answers a request or raises. `where` is the
+    coordinator's node.
+    """
 
     def __init__(self, **brokers: Callable[[Any], Any]) -> None:
         self.brokers = {int(name[1:]): answer for name, answer in brokers.items()}
@@ -82,7 +84,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @async_test
-async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
+async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
     brokers = Brokers(_1=describing(ErrorCode.NOT_COORDINATOR), _2=describing())
     groups = asking(brokers)
 
@@ -106,7 +108,7 @@ async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
         (silent, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_a_coordinator_that_loads_or_hangs_for_ever_is_no_group_that_is_not_there(
+def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
     answer: Callable[[Any], Any], code: int
 ) -> None:
     @async_test
@@ -120,7 +122,7 @@ def test_a_coordinator_that_loads_or_hangs_for_ever_is_no_group_that_is_not_ther
 
 
 @async_test
-async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_the_same(
+async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)
@@ -131,7 +133,7 @@ async def test_a_broker_that_hangs_costs_one_request_and_others_are_asked_all_th
 
 
 @async_test
-async def test_a_change_that_may_be_under_way_is_not_asked_for_again() -> None:
+async def test_delete_request_of_unknown_outcome_is_not_sent_again() -> None:
     brokers = Brokers(_1=silent)
     outcome = (await asking(brokers).delete_offsets("g", ["t"]))["t"]
     assert outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -140,7 +142,7 @@ async def test_a_change_that_may_be_under_way_is_not_asked_for_again() -> None:
 
 
 @async_test
-async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
+async def test_groups_above_the_limit_are_described_in_several_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 3)
@@ -153,7 +155,7 @@ async def test_more_groups_than_fit_into_a_request_are_asked_about_in_several(
 
 
 @async_test
-async def test_a_group_that_goes_while_its_offsets_do_is_not_found() -> None:
+async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
     answer = DeleteShareGroupOffsetsResponse(0, 0, None, [])
     outcomes = await asking(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
     assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
@@ -163,7 +165,7 @@ async def test_a_group_that_goes_while_its_offsets_do_is_not_found() -> None:
 
 
 @async_test
-async def test_a_refusal_of_all_is_one_of_each() -> None:
+async def test_error_of_a_whole_request_applies_to_each_topic_and_partition() -> None:
     refusal = DeleteShareGroupOffsetsResponse(0, ErrorCode.NON_EMPTY_GROUP, "The group is not empty.", [])
     groups = asking(Brokers(_1=lambda _: refusal))
     outcome = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
@@ -175,7 +177,7 @@ async def test_a_refusal_of_all_is_one_of_each() -> None:
 def metadata(
     *known: str, unknown: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
 ) -> Callable[[Any], Any]:
-    """A broker that knows some topics, does not know some, and does not show some."""
+    """Return a broker with known topics, unknown topics, and topics without the Describe permission."""
     forbidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topics = [
         *(DescribedTopic(0, topic, topic_id(topic), False, [], 0) for topic in known),
@@ -195,7 +197,7 @@ def presence_by(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
 
 
 @async_test
-async def test_a_topic_is_missing_if_every_broker_says_so() -> None:
+async def test_topic_is_missing_if_every_broker_reports_it_as_unknown() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b", "c")]
     stale = metadata("a", unknown=("b", "c"))
     seen = await presence_by(_1=stale, _2=metadata("a", "b", unknown=("c",))).resolve(wanted)
@@ -208,7 +210,7 @@ async def test_a_topic_is_missing_if_every_broker_says_so() -> None:
 
 
 @async_test
-async def test_further_brokers_are_asked_only_for_topics_that_were_not_found() -> None:
+async def test_other_brokers_receive_only_topics_that_were_not_found() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b")]
     asked: list[tuple[int, list[bytes]]] = []
 
@@ -253,12 +255,12 @@ FAILED_PARTITION = TopicOffsets(
     ids=["has nothing", "moved", "loads", "not authorized", "a partition failed", "silent"],
 )
 @async_test
-async def test_a_group_is_bare_only_if_its_coordinator_says_so(broker: Any, bare: set[str]) -> None:
+async def test_group_has_no_offsets_only_if_its_coordinator_confirms_it(broker: Any, bare: set[str]) -> None:
     assert await asking(Brokers(b1=broker)).groups_without_offsets(["g"]) == bare
 
 
 @async_test
-async def test_brokers_that_were_taken_out_of_the_cluster_are_not_asked_for_ever() -> None:
+async def test_brokers_removed_from_the_cluster_receive_no_more_requests() -> None:
     brokers = Brokers(b1=listing(), b2=silent)
 
     async def refresh() -> None:

@@ -1,4 +1,4 @@
-"""What expiry would remove, asked for in advance."""
+"""The forecast of the state that expiry would delete."""
 
 from coordinator.expiry import Rules, Status
 from tests.unit.admin.admin_server import async_test
@@ -16,7 +16,7 @@ from tests.unit.expiry.fake_cluster import (
 
 
 @async_test
-async def test_without_a_retention_time_nothing_goes_and_everything_can_be_foreseen() -> None:
+async def test_forecast_is_available_while_expiry_is_disabled() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, state("g", "t"), state("g", "gone")]
     async with replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:

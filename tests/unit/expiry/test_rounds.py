@@ -1,4 +1,4 @@
-"""Rounds of expiry against a cluster in memory: who acts, what goes, and how much at a time."""
+"""Rounds of expiry on a cluster in memory: which coordinator acts, what expires, and how much per round."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ GAP = 3 * LOOK_MINUTES
 
 
 @async_test
-async def test_an_empty_group_goes_through_kafka_and_then_the_group_itself() -> None:
+async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     records = [KNOWN, *(state("g", topic, number) for topic in "tu" for number in range(3))]
     async with replica(cluster, clock, records) as one:
@@ -50,7 +50,7 @@ async def test_an_empty_group_goes_through_kafka_and_then_the_group_itself() -> 
 
 
 @async_test
-async def test_a_group_with_state_of_a_topic_that_kafka_does_not_show_us_is_not_deleted() -> None:
+async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     cluster.topics.discard("u")
     cluster.hidden_topics.add("u")
@@ -63,7 +63,7 @@ async def test_a_group_with_state_of_a_topic_that_kafka_does_not_show_us_is_not_
 
 
 @async_test
-async def test_where_others_have_shards_no_group_is_deleted_as_a_whole() -> None:
+async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, state("g", "t")]
     shards = {state_partition(record.key, SHARDS) for record in records}
@@ -75,20 +75,20 @@ async def test_where_others_have_shards_no_group_is_deleted_as_a_whole() -> None
 
 
 @async_test
-async def test_offsets_that_were_set_for_a_group_that_has_yet_to_come_count_from_then() -> None:
+async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     set_ms = clock.ms + 50 * MINUTE_MS
     async with replica(cluster, clock, [KNOWN, state("g", "t", initialized_ms=set_ms)]) as one:
         await one.expiry.round()
         await one.rounds(RETENTION + 50)
         assert ("g", "t") in await one.topics()
-        # Somebody may have come and gone unseen, and then it is only so long ago.
+        # A member may have joined and left between two observations after the offsets were set.
         await one.rounds(GAP)
         assert ("g", "t") not in await one.topics()
 
 
 @async_test
-async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it_comes_back() -> None:
+async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t"), state("h", "t")]) as one:
         await one.expiry.round()
@@ -100,7 +100,7 @@ async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it
                 cluster.groups["h"] = FakeGroup("t")
                 cluster.groups["h"].join("t")
 
-            # The look's own description is first.
+            # The first description belongs to the observation.
             cluster.before["describe"] = right_after_the_look
 
         cluster.before["describe"] = come_back
@@ -110,7 +110,7 @@ async def test_a_group_that_is_not_there_goes_after_the_grace_time_and_not_if_it
 
 
 @async_test
-async def test_offsets_that_were_set_for_a_group_that_is_not_there_have_all_of_the_grace_time() -> None:
+async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
     async with replica(cluster, clock, [KNOWN, state("g", "t", initialized_ms=set_ms)]) as one:
@@ -122,7 +122,7 @@ async def test_offsets_that_were_set_for_a_group_that_is_not_there_have_all_of_t
 
 
 @async_test
-async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> None:
+async def test_state_initialized_during_a_round_is_not_deleted() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -143,7 +143,7 @@ async def test_state_that_comes_to_be_while_kafka_is_asked_is_not_deleted() -> N
 
 @async_test
 @pytest.mark.parametrize("happens", ["visit", "reset"])
-async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
+async def test_state_used_again_after_the_observation_is_not_deleted(happens: str) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -157,7 +157,7 @@ async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
             cluster.before["describe"] = right_after_the_look
 
         async def reset() -> None:
-            # The look has gone over the states when it asks about the groups.
+            # When the round describes the groups, it has already listed the states.
             shard = state_partition(SharePartitionKey("g", topic_id("t"), 0), SHARDS)
             one.runtime._runners[shard].shard.apply(state("g", "t", initialized_ms=clock.ms), clock.ms)
 
@@ -170,7 +170,7 @@ async def test_what_is_wanted_again_after_the_look_stays(happens: str) -> None:
 
 @async_test
 @pytest.mark.parametrize("kafka_has_the_topic", [False, True])
-async def test_what_a_shard_refuses_to_delete_has_not_expired(
+async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, clock = a_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), StandingClock()
@@ -199,7 +199,7 @@ async def test_what_a_shard_refuses_to_delete_has_not_expired(
 
 
 @async_test
-async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> None:
+async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> None:
     cluster, clock = a_cluster(g=FakeGroup()), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
         await one.expiry.round()
@@ -212,13 +212,13 @@ async def test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading() -> 
         async with asyncio.timeout(60):
             while runner.status is not RunnerStatus.ACTIVE:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        # It may be missed from the start again.
+        # The grace time may start again for this shard.
         await one.rounds(GRACE + LOOK_MINUTES)
         assert await one.topics() == {("other", "known")}
 
 
 @async_test
-async def test_what_kafka_knows_nothing_of_is_deleted_here() -> None:
+async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup()), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(4))]) as one:
         await one.expiry.round()
@@ -228,7 +228,7 @@ async def test_what_kafka_knows_nothing_of_is_deleted_here() -> None:
 
 
 @async_test
-async def test_of_several_coordinators_the_owner_of_the_first_partition_acts() -> None:
+async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     first = state_partition(key, SHARDS)
     others = [shard for shard in range(SHARDS) if shard != first]
@@ -250,7 +250,7 @@ async def test_of_several_coordinators_the_owner_of_the_first_partition_acts() -
 
 
 @async_test
-async def test_a_broker_that_does_not_list_its_groups_stops_no_round() -> None:
+async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
     async def silent() -> None:
         raise LogUnavailable("broker 3 did not answer")
 
@@ -264,11 +264,11 @@ async def test_a_broker_that_does_not_list_its_groups_stops_no_round() -> None:
 
 
 @async_test
-async def test_what_the_owner_of_the_first_partition_does_not_see_to_another_owner_does() -> None:
+async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
     cluster, clock = a_cluster("t", g=FakeGroup()), StandingClock()
-    # Of a deletion that broke off after partition 0.
+    # This state remains after a deletion that stopped after partition 0.
     records = [KNOWN, *(state("g", "t", number) for number in range(1, 20))]
     async with replica(cluster, clock, records, shards=others) as other:
         await other.expiry.round()
@@ -279,7 +279,7 @@ async def test_what_the_owner_of_the_first_partition_does_not_see_to_another_own
 
 
 @async_test
-async def test_without_a_fresh_lease_nothing_is_done() -> None:
+async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     lease = [False]
     async with replica(cluster, clock, [KNOWN, state("g", "t")], may_act=lambda: lease[0]) as one:
@@ -292,7 +292,7 @@ async def test_without_a_fresh_lease_nothing_is_done() -> None:
 
 
 @async_test
-async def test_a_lease_that_ends_in_a_round_ends_what_is_removed() -> None:
+async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
     cluster, clock = a_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
     lease = [True]
     records = [KNOWN, state("g1", "t"), state("g2", "t")]
@@ -309,7 +309,7 @@ async def test_a_lease_that_ends_in_a_round_ends_what_is_removed() -> None:
 
 
 @async_test
-async def test_a_group_of_which_kafka_knows_more_than_is_here_stays() -> None:
+async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
     cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -320,7 +320,7 @@ async def test_a_group_of_which_kafka_knows_more_than_is_here_stays() -> None:
 
 
 @async_test
-async def test_a_shard_that_moves_meanwhile_is_left_to_its_new_owner() -> None:
+async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -337,7 +337,7 @@ async def test_a_shard_that_moves_meanwhile_is_left_to_its_new_owner() -> None:
 
 
 @async_test
-async def test_a_round_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
     names = [f"g{number}" for number in range(5)]
@@ -355,7 +355,7 @@ async def test_a_round_does_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @async_test
-async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() -> None:
+async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
     names = ["a", "b", "c"]
     cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
@@ -370,7 +370,7 @@ async def test_a_group_that_cannot_be_deleted_from_does_not_keep_the_others() ->
 
 
 @async_test
-async def test_a_coordinator_that_is_not_found_ends_the_round_and_comes_last_in_the_next() -> None:
+async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() -> None:
     names = ["a", "b", "c"]
     cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
     async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:

@@ -1,4 +1,4 @@
-"""The rule against a model of a group: nothing expires early, whatever happens; what is quiet does expire."""
+"""The expiry rule against a model of a group: nothing expires early, and unused state does expire."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ RULES = Rules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES 
 Step = Callable[[World], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
-# None is a look; most of what happens has one before and behind it, or nobody would see it.
+# LOOK is an observation. Most changes have an observation before and after them, so that they are detected.
 LOOK = None
 passing = st.sampled_from((1, GAP_MINUTES, GAP_MINUTES + 1, RETENTION - 1, RETENTION, 2 * RETENTION)).map(
     lambda minutes: lambda world: world.pass_time(minutes)
@@ -48,7 +48,7 @@ happenings_of = st.lists(
 @pytest.mark.slow
 @given(happenings_of, st.sets(st.integers(0, 50), max_size=5))
 @settings(max_examples=400, deadline=None)
-def test_nothing_expires_before_nobody_has_wanted_it_for_the_retention_time(
+def test_state_does_not_expire_before_the_retention_time(
     happenings: list[Step | None], deaf: set[int]
 ) -> None:
     world = World(RULES)
@@ -69,7 +69,7 @@ def test_nothing_expires_before_nobody_has_wanted_it_for_the_retention_time(
 
 @given(happenings_of, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
 @settings(max_examples=150, deadline=None)
-def test_what_nobody_has_wanted_for_long_enough_is_due(
+def test_state_unused_for_the_retention_time_is_due(
     happenings: list[Step | None], minutes: list[int]
 ) -> None:
     world = World(RULES)
@@ -81,14 +81,14 @@ def test_what_nobody_has_wanted_for_long_enough_is_due(
     for passing in minutes:
         world.pass_time(passing)
         due = {each.topic for each in world.look() if each.status is Status.DUE}
-        # What was initialised by somebody who was never seen has a while more.
+        # If an unobserved member initialised the state, the state expires later.
         if world.exists and world.minute - quiet_from >= RETENTION + GAP_MINUTES:
             assert due == set(world.initialized)
 
 
 @given(happenings_of)
 @settings(deadline=None)
-def test_what_is_subscribed_to_is_not_even_listed(happenings: list[Step | None]) -> None:
+def test_subscribed_topic_is_not_listed_as_abandoned(happenings: list[Step | None]) -> None:
     world = World(RULES)
     for happens in happenings:
         if happens is not None:

@@ -1,4 +1,4 @@
-"""Rounds that are made by themselves, and Kafka asked in a thread of its own."""
+"""The periodic rounds of expiry, and the separate thread for requests to Kafka."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ def a_cluster() -> FakeCluster:
 
 
 @async_test
-async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = a_cluster(), StandingClock(), Metrics()
     async with replica(cluster, clock, [state("g", "t")]) as one:
@@ -58,7 +58,7 @@ async def test_rounds_go_on_after_one_that_failed(caplog: pytest.LogCaptureFixtu
 
 
 @async_test
-async def test_kafka_is_asked_in_a_thread_of_its_own() -> None:
+async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     cluster = a_cluster()
     threads = set()
 
@@ -85,7 +85,7 @@ async def test_kafka_is_asked_in_a_thread_of_its_own() -> None:
 
 
 @async_test
-async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
+async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
     cluster, clock = a_cluster(), StandingClock()
     begun = threading.Event()
 
@@ -107,7 +107,7 @@ async def test_a_round_that_is_cut_off_by_a_stop_ends_with_its_thread() -> None:
 
 
 @async_test
-async def test_who_still_asks_when_it_stops_is_told_so() -> None:
+async def test_pending_request_fails_when_the_thread_is_closed() -> None:
     cluster, begun = a_cluster(), threading.Event()
 
     async def hang() -> None:
@@ -127,13 +127,13 @@ async def test_who_still_asks_when_it_stops_is_told_so() -> None:
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_retention_time_of_nothing_is_refused() -> None:
+def test_retention_time_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"must be -1 \(disabled\) or at least 1"):
         Config(bootstrap_servers="kafka:9092", state_retention_minutes=0)
 
 
 @async_test
-async def test_without_a_cluster_there_is_no_expiry_and_who_wanted_it_is_told(
+async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     async with replica(a_cluster(), StandingClock(), []) as one:

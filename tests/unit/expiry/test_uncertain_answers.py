@@ -1,4 +1,6 @@
-"""What a round of expiry does not trust: clusters that do not answer, files, clocks, its own first look."""
+"""Uncertain information does not expire state: silent clusters, damaged files, wrong clocks, first
+observations.
+"""
 
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from tests.unit.expiry.fake_cluster import (
 
 
 @async_test
-async def test_a_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
+async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -44,7 +46,7 @@ async def test_a_group_whose_coordinator_does_not_answer_does_not_expire() -> No
 
 
 @async_test
-async def test_a_group_of_which_nothing_was_ever_heard_is_not_listed() -> None:
+async def test_group_that_was_never_described_is_not_listed() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     cluster.deaf_groups.add("g")
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -54,7 +56,7 @@ async def test_a_group_of_which_nothing_was_ever_heard_is_not_listed() -> None:
 
 
 @async_test
-async def test_a_topic_that_only_may_be_gone_stays() -> None:
+async def test_topic_that_may_be_deleted_does_not_expire() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -63,7 +65,8 @@ async def test_a_topic_that_only_may_be_gone_stays() -> None:
         cluster.hidden_topics.add("t")
         await one.rounds(3 * GRACE)
         assert ("g", "t") in await one.topics()
-        # Missing, then unclear, then missing still: unclear is no sign that it is there.
+        # The topic is missing, then not visible, then missing again. A topic that is not visible may still be
+        # missing.
         cluster.hidden_topics.clear()
         await one.rounds(LOOK_MINUTES)
         cluster.hidden_topics.add("t")
@@ -78,9 +81,7 @@ async def test_a_topic_that_only_may_be_gone_stays() -> None:
 
 
 @async_test
-async def test_a_topic_of_which_nothing_was_heard_does_not_expire_by_a_name_it_may_not_have_any_more() -> (
-    None
-):
+async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -95,7 +96,7 @@ async def test_a_topic_of_which_nothing_was_heard_does_not_expire_by_a_name_it_m
 
 
 @async_test
-async def test_without_a_grace_time_it_takes_two_looks_to_miss_something() -> None:
+async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
     cluster, clock = a_cluster("t"), StandingClock()
     rules = Rules(retention_minutes=RETENTION, grace_minutes=0)
     async with replica(cluster, clock, [KNOWN, state("g", "t")], rules=rules) as one:
@@ -106,7 +107,7 @@ async def test_without_a_grace_time_it_takes_two_looks_to_miss_something() -> No
 
 
 @async_test
-async def test_a_topic_that_comes_back_is_missing_from_anew() -> None:
+async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -121,7 +122,7 @@ async def test_a_topic_that_comes_back_is_missing_from_anew() -> None:
 
 
 @async_test
-async def test_a_cluster_that_knows_none_of_the_topics_is_another_one() -> None:
+async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> None:
     cluster, clock = a_cluster(), StandingClock()
     cluster.topics = {"unlike"}
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
@@ -132,7 +133,7 @@ async def test_a_cluster_that_knows_none_of_the_topics_is_another_one() -> None:
 
 
 @async_test
-async def test_with_another_cluster_all_clocks_begin_anew(tmp_path: Path) -> None:
+async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     file = ObservationStore(tmp_path / "expiry.json")
     async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
@@ -147,7 +148,7 @@ async def test_with_another_cluster_all_clocks_begin_anew(tmp_path: Path) -> Non
 
 
 @async_test
-async def test_a_cluster_that_cannot_be_asked_expires_nothing_and_the_next_round_goes_on() -> None:
+async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
         await one.expiry.round()
@@ -164,7 +165,7 @@ async def test_a_cluster_that_cannot_be_asked_expires_nothing_and_the_next_round
 
 
 @async_test
-async def test_a_file_that_is_no_use_is_as_good_as_none(tmp_path: Path) -> None:
+async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     path = tmp_path / "expiry.json"
     path.write_text("{]")
@@ -180,7 +181,7 @@ async def test_a_file_that_is_no_use_is_as_good_as_none(tmp_path: Path) -> None:
 
 
 @async_test
-async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire_early(
+async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
     tmp_path: Path,
 ) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
@@ -203,7 +204,7 @@ async def test_a_clock_that_was_set_back_between_two_starts_makes_nothing_expire
 @pytest.mark.parametrize("loaded_meanwhile", [False, True])
 @pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
 @async_test
-async def test_a_look_before_all_is_loaded_forgets_nobody(
+async def test_observation_is_kept_while_a_shard_is_not_loaded(
     tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
 ) -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
@@ -235,7 +236,7 @@ async def test_a_look_before_all_is_loaded_forgets_nobody(
 @pytest.mark.parametrize(
     ("initialized_minute", "since_minute"), [(1, 10), (9, 1000), (999, 1000), (None, 1000)]
 )
-def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
+def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
     initialized_minute: int | None, since_minute: int
 ) -> None:
     def looked(before: GroupObservation | None, minute: int) -> GroupObservation:
@@ -247,12 +248,12 @@ def test_after_a_gap_a_group_epoch_alone_does_not_say_that_it_is_the_same_group(
         assert watch is not None
         return watch
 
-    # What was initialised after the last look, by a clock that may be a minute behind ours, may be of a group
-    # that was deleted and made again in between.
+    # The group may have been deleted and created again if its state was initialised after the last
+    # observation. The clock that recorded this may be a minute behind.
     assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS
 
 
-def test_who_came_and_went_between_two_looks_at_an_empty_group_may_have_wanted_everything() -> None:
+def test_member_between_two_observations_may_have_used_every_topic() -> None:
     def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
         watch = observe_group(
@@ -264,7 +265,7 @@ def test_who_came_and_went_between_two_looks_at_an_empty_group_may_have_wanted_e
     assert looked(looked(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
 
 
-def test_what_was_subscribed_to_while_nobody_looked_for_long_is_not_known() -> None:
+def test_subscriptions_during_a_long_gap_are_unknown() -> None:
     def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
         watch = observe_group(
@@ -279,7 +280,7 @@ def test_what_was_subscribed_to_while_nobody_looked_for_long_is_not_known() -> N
 
 
 @async_test
-async def test_while_a_shard_is_loaded_no_group_is_deleted_as_a_whole() -> None:
+async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:
     cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
     keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
     shards = [state_partition(key, SHARDS) for key in keys]

@@ -85,7 +85,7 @@ ELSEWHERE = {
     ),
     "hazard a: topics that are deleted while a shard loads": (
         "expiry/test_rounds.py",
-        "test_hazard_a_a_deleted_topic_goes_from_a_shard_that_was_loading",
+        "test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading",
     ),
     "hazard f: results come in any order": (
         "client/test_contract.py",
