@@ -1,4 +1,4 @@
-"""What tests of ownership share."""
+"""Fixtures for tests of ownership."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,7 +15,7 @@ LIMITS = GroupLimits()
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Play a scene with a group in memory; stop all replicas at its end, which must be quick."""
+    """Run a scene with a group in memory. Then stop all replicas, within a limited time."""
     loop = SimLoop()
 
     def run(scene: Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]) -> None:

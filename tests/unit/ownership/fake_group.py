@@ -1,7 +1,7 @@
-"""A group's coordinator in memory, by Kafka's rules (classic groups), with what can go wrong on the way.
+"""A group coordinator in memory with Kafka's rules for classic groups, and with faults.
 
-Compared with the real one by the scenarios, which run on both.  A member that waits for a join or a sync
-lives; any other is thrown out when its session is over.
+The scenarios run on this coordinator and on a real one. The session of a member does not expire while its
+JoinGroup or SyncGroup request is pending.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from coordinator.kafka.group import Described, DescribedMember, JoinResult, Sync
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group_client import FakeGroupClient
 
-# max.message.bytes of __consumer_offsets, by default.
+# The default max.message.bytes of __consumer_offsets.
 MAX_MESSAGE_BYTES = 1_048_588
-# What a record of a group and its batch have around the members, and each member around its metadata and
-# assignment: a member id of the client's and a UUID, a client id, an address, two time-outs, lengths.
+# The bytes of a group record and its batch without the members, and of a member without its metadata and
+# assignment. A member has a member id, client id, host, two timeouts, and length fields.
 GROUP_RECORD_BYTES = 61 + 120
 MEMBER_RECORD_BYTES = 130
 
@@ -22,7 +22,7 @@ EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "Completin
 
 
 class FakeMember:
-    """A member as the coordinator knows it."""
+    """A member at the group coordinator."""
 
     def __init__(self, member_id: str, metadata: bytes) -> None:
         self.member_id = member_id
@@ -41,7 +41,7 @@ class FakeMember:
 
 
 class FakeGroup:
-    """The group, and the brokers that know who coordinates it. Faults are set by tests."""
+    """The group, and the brokers that return its coordinator. Tests set the faults."""
 
     def __init__(self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0) -> None:
         self.state = EMPTY
@@ -51,7 +51,7 @@ class FakeGroup:
         self.session_s = session_s
         self.rebalance_s = rebalance_s
         self.first_delay_s = first_delay_s
-        # Faults: brokers that are down, and error codes for the next requests by the name of the API.
+        # Faults: brokers that are down, and error codes for the next requests by API name.
         self.node = 1
         self.nodes = {1, 2, 3}
         self.down: set[int] = set()
@@ -59,10 +59,10 @@ class FakeGroup:
         self.partition_leaders: dict[int, int] = {}
         self.requests: list[str] = []
         self.metadata_requests = 0
-        # How many brokers were probed, by look.
+        # The number of brokers probed by each reachability check.
         self.probes: list[int] = []
         self.max_message_bytes = MAX_MESSAGE_BYTES
-        # The member of each group.instance.id.
+        # The member id of each group.instance.id.
         self.static: dict[str, str] = {}
         self.stored_bytes = 0
         self._pending: set[str] = set()
@@ -70,15 +70,15 @@ class FakeGroup:
         self._deadline: asyncio.TimerHandle | None = None
 
     def link(self) -> FakeGroupClient:
-        """Return the way of one process to it."""
+        """Return the group client of one process."""
         return FakeGroupClient(self)
 
     def add_member(self, member_id: str, metadata: bytes) -> None:
-        """Have a member that nobody plays."""
+        """Add a member without a process."""
         self.members[member_id] = FakeMember(member_id, metadata)
 
     def expel(self, member_id: str) -> None:
-        """Forget a member, as when its session is over."""
+        """Remove a member, as when its session expires."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
         self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self._after_departure()
@@ -93,7 +93,7 @@ class FakeGroup:
         return member
 
     def move(self, node: int) -> None:
-        """Let another broker coordinate the group, which read of it what was stored."""
+        """Move the group to another broker, which has loaded the stored group."""
         self.node = node
         for member in self.members.values():
             if member.joining is not None and not member.joining.done():
@@ -103,13 +103,13 @@ class FakeGroup:
             self._restart_session(member)
 
     def forget(self) -> None:
-        """Lose the group, as when the topic that it is stored in was lost."""
+        """Delete the group, as if the topic with its records was lost."""
         for member_id in list(self.members):
             self.expel(member_id)
         self._enter_empty()
         self.generation = 0
 
-    # Requests, at the coordinator.
+    # Requests to the group coordinator.
 
     def join(
         self, member_id: str, metadata: bytes, instance_id: str = ""
@@ -128,7 +128,8 @@ class FakeGroup:
                 leader = self.leader
                 self._replace(before, member_id, metadata)
                 if self.state == STABLE:
-                    # Without a rebalance; who replaced the leader is not told that it leads.
+                    # There is no rebalance. If the replaced member was the leader, the response still
+                    # contains its member id as leader.
                     return JoinResult(ErrorCode.NONE, self.generation, member_id, leader)
                 if self.state == COMPLETING:
                     self._prepare()
@@ -151,7 +152,7 @@ class FakeGroup:
         return member.joining
 
     def _replace(self, before: str, member_id: str, metadata: bytes) -> None:
-        """Let a member take the place of one with the same group.instance.id."""
+        """Replace a member by another one with the same group.instance.id."""
         member = self.members[member_id] = FakeMember(member_id, metadata)
         self._pending.discard(member_id)
         member.assignment = self._remove(before, ErrorCode.FENCED_INSTANCE_ID).assignment
@@ -190,7 +191,7 @@ class FakeGroup:
         return ErrorCode.NONE
 
     def describe(self) -> Described:
-        """Describe as Kafka does: without metadata and assignments unless the group is stable."""
+        """Describe the group as Kafka does: without metadata and assignments unless the group is stable."""
         if self.state != STABLE:
             return Described(ErrorCode.NONE)
         members = self.members.values()
@@ -215,10 +216,10 @@ class FakeGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if generation == self.generation else ErrorCode.ILLEGAL_GENERATION
 
-    # States.
+    # Group states.
 
     def _prepare(self) -> None:
-        """Begin a rebalance: wait until all members have joined, or for so long."""
+        """Start a rebalance. Wait until all members have joined, or until the rebalance timeout."""
         delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
@@ -239,7 +240,9 @@ class FakeGroup:
             self._complete()
 
     def _continue_without_absent_members(self) -> None:
-        """Go on without those who did not join in time; who has a name stays until its session is over."""
+        """Continue without the members that did not join in time. Static members remain until their
+        session expires.
+        """
         self._delayed = False
         for member_id, member in list(self.members.items()):
             if not member.joins and member_id not in self.static.values():
@@ -284,14 +287,14 @@ class FakeGroup:
         )
 
     def record_bytes(self, assignments: Mapping[str, bytes]) -> int:
-        """Return the size of the record that the group is stored in (GroupMetadataValue), with its batch."""
+        """Return the size of the batch with the record of the group (GroupMetadataValue)."""
         return GROUP_RECORD_BYTES + sum(
             MEMBER_RECORD_BYTES + len(member.metadata) + len(assignments.get(member.member_id, b""))
             for member in self.members.values()
         )
 
     def _refuse_record(self) -> None:
-        """Answer as Kafka does when the record is too large: every sync fails, and the group rebalances."""
+        """Refuse a record that is too large, as Kafka does: every sync fails, and the group rebalances."""
         for member in self.members.values():
             if member.syncing is not None and not member.syncing.done():
                 member.syncing.set_result(SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))

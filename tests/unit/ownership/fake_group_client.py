@@ -1,4 +1,4 @@
-"""The way of one replica to the group in memory, which can be cut, parted or slow."""
+"""The connection of one replica to the group in memory, with faults and delays."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -15,10 +15,10 @@ TRAVEL_S = 0.001
 
 
 class FakeGroupClient:
-    """A `GroupClient` of one process. `cut` cuts it off, `unreachable_brokers` from those brokers; `reply_s`
-    is how long answers take.
+    """A `GroupClient` of one process.
 
-    While `joins_pass` or `syncs_pass` is cleared, answers to joins or syncs do not arrive.
+    With `cut`, group requests and probes fail. `unreachable_brokers` fail only in probes. `reply_s` is the
+    delay of responses. While `joins_pass` or `syncs_pass` is cleared, these responses do not arrive.
     """
 
     def __init__(self, group: "FakeGroup") -> None:
@@ -32,7 +32,9 @@ class FakeGroupClient:
         self.closed = False
 
     async def _travel(self, api: str, node: int) -> int:
-        """Get to a broker; return the error that it was told to answer."""
+        """Send a request to a broker. Return the injected error, or NOT_COORDINATOR if another broker
+        coordinates the group.
+        """
         await asyncio.sleep(TRAVEL_S)
         self.group.requests.append(api)
         if self.cut or node in self.group.down:
@@ -111,7 +113,7 @@ class FakeGroupClient:
     ) -> MetadataSnapshot | None:
         await asyncio.sleep(TRAVEL_S)
         self.group.metadata_requests += 1
-        # A broker that is down is one that Kafka has not missed yet, as long as it leads something.
+        # Until Kafka detects that a broker is down, the metadata contains this broker as a leader.
         away = self.unreachable_brokers | self.group.down
         if self.cut or self.group.nodes <= away:
             return None

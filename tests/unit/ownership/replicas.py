@@ -1,4 +1,4 @@
-"""Replicas of a group as tests drive them: each an ownership, and a listener that remembers what it hears."""
+"""Replicas of a group for tests: each has an ownership, and a listener that records its calls."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ _starts = itertools.count(1)
 
 @dataclass
 class RecordingListener:
-    """An `OwnershipListener` that remembers what it hears, and what of it makes no sense."""
+    """An `OwnershipListener` that records its calls, and any contradictions between them."""
 
     owned: set[int] = field(default_factory=set)
     assignment: Assignment | None = None
@@ -24,10 +24,10 @@ class RecordingListener:
     resignations: list[int] = field(default_factory=list)
     elections: list[tuple[int, bool]] = field(default_factory=list)
     is_ready: bool = True
-    # Shards that were resigned and take their time to be released.
+    # Resigned shards that are not yet released.
     releasing: set[int] = field(default_factory=set)
     slow: bool = False
-    # Shards that the log took away, until they are elected again.
+    # Shards that another owner's claim in the log has fenced, until they are elected again.
     fenced: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ class RecordingListener:
         self.elections.append((state_partition, release_expected))
 
     def on_resigned(self, state_partition: int) -> None:
-        # What the log took away may be resigned too: that news crosses this one.
+        # A fenced shard may be resigned, too: the assignment may arrive after the fencing.
         if state_partition not in self.owned | self.fenced:
             self.wrong.append(f"resigned {state_partition}, which it does not own")
         self.owned.discard(state_partition)
@@ -60,7 +60,7 @@ class RecordingListener:
 
 @dataclass
 class GroupReplica:
-    """A replica: its ownership and what it heard."""
+    """A replica: its ownership, and its listener."""
 
     replica: Replica
     ownership: GroupOwnership
@@ -72,14 +72,14 @@ class GroupReplica:
         return self.listener.owned
 
     def take_away(self, state_partition: int) -> None:
-        """Be told by the log that somebody else owns a shard, as the runtime is."""
+        """Report that the log fenced a shard, as the runtime does."""
         self.listener.owned.remove(state_partition)
         self.listener.fenced.add(state_partition)
         self.ownership.on_fenced(state_partition)
 
 
 class ReplicaGroup:
-    """Replicas that share the shards of one topic. `link` gives each its way to the group."""
+    """Replicas that share the shards of one topic. `link` returns a group client for each."""
 
     def __init__(
         self,
@@ -113,10 +113,10 @@ class ReplicaGroup:
         topic: str | None = None,
         instance_id: str = "",
     ) -> GroupReplica:
-        """Start a replica more, later than all others."""
+        """Start another replica. Its start time is later than that of all others."""
         number = next(_starts)
         address = wire or f"replica-{number}:9095"
-        # As long as a process makes it: a UUID.
+        # The instance is as long as that of a real process: a UUID.
         instance = f"instance-{number:023}"
         replica = Replica(instance, address, http=address.replace("9095", "9096"), broker_id=broker_id)
         link = self._link()
@@ -139,7 +139,7 @@ class ReplicaGroup:
         return one
 
     async def add_all(self, count: int) -> list[GroupReplica]:
-        """Start replicas and wait until they share the shards; what they heard on the way is forgotten."""
+        """Start replicas, and wait until they share the shards. Then clear the recorded calls."""
         replicas = [await self.add() for _ in range(count)]
         await self.until(lambda: self.shared_by(*replicas))
         for one in replicas:
@@ -148,7 +148,7 @@ class ReplicaGroup:
         return replicas
 
     def shared_by(self, *replicas: GroupReplica) -> bool:
-        """True if these own all shards between them, balanced, and agree on who owns which."""
+        """Return whether these replicas own all shards, balanced, and have the same assignment."""
         sizes = [len(one.owned) for one in replicas]
         maps = [one.listener.assignment for one in replicas]
         return (
@@ -166,7 +166,7 @@ class ReplicaGroup:
         )
 
     async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> float:
-        """Wait until something is true; return how long that took. Raises TimeoutError."""
+        """Wait until a condition is true. Return the seconds that this took. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with asyncio.timeout(self._patience_s if seconds is None else seconds):
@@ -175,23 +175,23 @@ class ReplicaGroup:
         return loop.time() - began
 
     def now(self) -> float:
-        """Return the time that scenarios measure with, in seconds."""
+        """Return the time for measurements in scenarios, in seconds."""
         return asyncio.get_running_loop().time()
 
     async def stop(self) -> None:
-        """Stop all replicas; see that what they heard made sense."""
+        """Stop all replicas. Check that their listeners recorded no contradictions."""
         await asyncio.gather(*(one.ownership.stop() for one in self.replicas))
         assert [one.listener.wrong for one in self.replicas if one.listener.wrong] == []
 
 
 def listener_generation(one: GroupReplica) -> int:
-    """Return the generation of the map that a replica goes by, as its listener heard it.
+    """Return the generation of the assignment that the listener of a replica received last.
 
-    The figures of the membership follow a moment later: it runs on a thread of its own.
+    The metrics of the membership follow later, because the membership runs on its own thread.
     """
     assert one.listener.assignment is not None
     return one.listener.assignment.generation
 
 
-# Plays a scene: a coroutine function of a group in memory and a fleet without replicas.
+# Runs a scene: a coroutine function with a group in memory and a fleet without replicas.
 Play = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]

@@ -1,7 +1,7 @@
-"""What replicas of a group must do, on the group in memory and on a real Kafka alike.
+"""Scenarios that replicas of a group must pass, on the group in memory and on a real Kafka.
 
-Each scenario gets a fleet without replicas whose links can be cut, and returns how many seconds the step took
-that its name tells.
+Each scenario receives a fleet without replicas whose links can be cut. It returns the duration in seconds of
+the step in its name.
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ Scenario = Callable[[ReplicaGroup], Awaitable[float]]
 
 
 def cut(one: GroupReplica) -> None:
-    """Let nothing of a replica get through any more, as if its process had been killed."""
+    """Drop all requests of a replica, as if its process was killed."""
     one.link.cut = True  # type: ignore[attr-defined]
 
 
@@ -47,8 +47,8 @@ async def one_that_drains_hands_over(fleet: ReplicaGroup) -> float:
         assert one.owned >= owned
         assert one.listener.resignations == []
         assert sorted(partition for partition, _ in one.listener.elections) == sorted(one.owned - owned)
-        # Kafka refuses SyncGroup once a member leaves: a member that asks later gets the next assignment
-        # only, by which nobody hands over any more.
+        # Kafka refuses SyncGroup after a member leaves. A member that syncs later gets only the next
+        # assignment, which has no hand-over.
         released = {expected for _, expected in one.listener.elections}
         assert len(released) == 1
         if given_away in one.listener.maps:
@@ -76,7 +76,7 @@ async def one_that_joins_gets_its_part(fleet: ReplicaGroup) -> float:
     before = [set(one.owned) for one in replicas]
     added = await fleet.add()
     took_s = await fleet.until(lambda: fleet.shared_by(*replicas, added))
-    # Nothing moved but what the new one got, and nobody ran dry meanwhile.
+    # Only the shards of the new replica moved, and each replica kept its other shards.
     for one, owned in zip(replicas, before, strict=True):
         assert one.owned <= owned
         assert one.listener.resignations == sorted(owned - one.owned)
@@ -93,7 +93,7 @@ async def of_two_with_one_address_the_newer_wins(fleet: ReplicaGroup) -> float:
     )
     await fleet.until(lambda: first.listener.assignment == newer.listener.assignment)
     await fleet.until(lambda: newer.ownership.health() == [])
-    # When the newer one goes, the older one is good enough.
+    # After the newer replica stops, the older one is used again.
     await newer.ownership.stop()
     await fleet.until(lambda: fleet.shared_by(first, other) and first.ownership.health() == [])
     return took_s
@@ -105,7 +105,7 @@ async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
     await fleet.until(lambda: fleet.shared_by(*replicas))
     took_s = 0.0
-    # Each in turn, so that the leader of the group is among them.
+    # Restart each replica in turn, so that the group leader is among them.
     for place, killed in enumerate(list(replicas)):
         before = [(one, set(one.owned)) for one in replicas if one is not killed]
         for one in replicas:
@@ -127,7 +127,7 @@ async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.until(lambda: fleet.shared_by(*replicas))
     cut(replicas[1])
-    # It is given the map of the one before it, in which it is not to be found.
+    # The new replica receives the assignment of its predecessor, which does not contain the new address.
     back = await fleet.add(wire="elsewhere:9095", instance_id="place 1")
     took_s = await fleet.until(lambda: fleet.shared_by(replicas[0], back))
     await fleet.until(lambda: back.ownership.health() == [])
@@ -144,7 +144,7 @@ async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Replic
     )
     await fleet.until(lambda: first.listener.assignment == newer.listener.assignment)
     await fleet.until(lambda: newer.ownership.health() == [])
-    # The older one does not take the place back.
+    # The older replica does not take over the group.instance.id again.
     generation, until = listener_generation(newer), fleet.now() + 5 * fleet.limits.heartbeat_interval_s
     await fleet.until(lambda: fleet.now() > until)
     assert listener_generation(newer) == generation

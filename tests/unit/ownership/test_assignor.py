@@ -1,4 +1,4 @@
-"""Who gets which shard: balanced, as it was, near its leader; the same whatever order the members come in."""
+"""The assignor: balanced, sticky, close to partition leaders, and independent of the order of members."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from coordinator.ownership.base import NOBODY
 
 
 def member(number: int, **facts: object) -> AssignableMember:
-    """Return a member that started as the number says, later than those with lower ones."""
+    """Return a member whose start time is its number."""
     return AssignableMember(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
 
 
 @st.composite
 def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[AssignableMember], dict[int, int], int]:
-    """Any group: members that claim whatever they like, in any condition."""
+    """Generate a group whose members claim any shards, in any condition."""
     partitions = draw(st.integers(1, 24))
     count = draw(st.integers(1, 6))
     members = []
@@ -47,7 +47,7 @@ def may_own(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[in
 
 
 def moved(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
-    """Return the members after they followed a plan."""
+    """Return the members after they adopted a plan."""
     return [
         one._replace(
             owned=frozenset(p for p, owner in enumerate(before.owners) if owner == place),
@@ -66,7 +66,9 @@ def near(owners: Sequence[int], members: Sequence[AssignableMember], leaders: Ma
 
 
 def balanced(plan: AssignmentPlan, members: Sequence[AssignableMember], partitions: int) -> set[int]:
-    """Check that those who may own have the same number, within one, and nobody else has any; return them."""
+    """Check that the eligible members own the same number of shards within one. Return the eligible
+    members.
+    """
     owning = may_own(members, plan)
     if not owning:
         assert plan.owners == (NOBODY,) * partitions
@@ -80,7 +82,7 @@ def balanced(plan: AssignmentPlan, members: Sequence[AssignableMember], partitio
 
 
 @given(groups(), st.integers(0, 30))
-def test_whoever_may_own_gets_the_same_within_one(
+def test_eligible_members_own_equal_numbers_of_shards_within_one(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
@@ -88,7 +90,7 @@ def test_whoever_may_own_gets_the_same_within_one(
 
 
 @given(groups(), st.randoms(use_true_random=False))
-def test_the_order_of_members_does_not_matter(
+def test_order_of_members_does_not_change_the_assignment(
     group: tuple[list[AssignableMember], dict[int, int], int], chance: object
 ) -> None:
     members, leaders, partitions = group
@@ -104,7 +106,9 @@ def test_the_order_of_members_does_not_matter(
 
 @pytest.mark.slow
 @given(groups())
-def test_a_plan_that_was_followed_stays(group: tuple[list[AssignableMember], dict[int, int], int]) -> None:
+def test_assignment_is_stable_after_members_adopted_it(
+    group: tuple[list[AssignableMember], dict[int, int], int],
+) -> None:
     members, leaders, partitions = group
     plan = assign(members, leaders, partitions)
     again = assign(moved(plan, members), {}, partitions)
@@ -113,7 +117,7 @@ def test_a_plan_that_was_followed_stays(group: tuple[list[AssignableMember], dic
 
 
 @given(groups(distinct=True), st.data())
-def test_when_one_leaves_only_its_shards_move(
+def test_only_the_shards_of_a_leaving_member_move(
     group: tuple[list[AssignableMember], dict[int, int], int], data: st.DataObject
 ) -> None:
     members, leaders, partitions = group
@@ -129,7 +133,7 @@ def test_when_one_leaves_only_its_shards_move(
 
 
 @given(groups(distinct=True))
-def test_when_one_joins_shards_move_only_to_it(
+def test_shards_move_only_to_a_joining_member(
     group: tuple[list[AssignableMember], dict[int, int], int],
 ) -> None:
     members, leaders, partitions = group
@@ -142,7 +146,7 @@ def test_when_one_joins_shards_move_only_to_it(
 
 
 @given(groups(distinct=True), st.integers(0, 8))
-def test_moves_are_few_and_bring_shards_nearer(
+def test_moves_are_limited_and_increase_locality(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
@@ -155,13 +159,13 @@ def test_moves_are_few_and_bring_shards_nearer(
     assert gained >= (moves + 1) // 2
 
 
-def test_at_first_shards_go_to_the_replica_beside_their_leader() -> None:
+def test_unowned_shards_go_to_the_replica_next_to_their_leader() -> None:
     members = [member(number, broker_id=number) for number in range(3)]
     leaders = {partition: (partition + 1) % 3 for partition in range(12)}
     assert assign(members, leaders, 12).owners == tuple((partition + 1) % 3 for partition in range(12))
 
 
-def test_all_shards_come_near_in_the_end() -> None:
+def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
     members = [member(number, broker_id=number) for number in range(3)]
     plan = assign(members, {}, 12)
     leaders = {partition: (partition + 2) % 3 for partition in range(12)}
@@ -170,27 +174,27 @@ def test_all_shards_come_near_in_the_end() -> None:
     assert near(plan.owners, members, leaders) == 12
 
 
-def test_those_that_are_ready_come_first() -> None:
+def test_ready_members_are_preferred() -> None:
     unready, ready = member(0, ready=False, owned={0, 1, 2}), member(1)
     assert assign([unready, ready], {}, 3).owners == (1, 1, 1)
     assert set(assign([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
     assert assign([unready, ready._replace(draining=True)], {}, 3).owners == (0, 0, 0)
 
 
-def test_if_all_drain_nobody_owns() -> None:
+def test_no_member_owns_shards_if_all_drain() -> None:
     members = [member(0, draining=True, owned={0}), member(1, draining=True)]
     assert assign(members, {}, 2) == AssignmentPlan((NOBODY, NOBODY), (0, NOBODY), {})
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_of_two_with_one_address_the_one_that_started_last_wins(turned: bool) -> None:
+def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> None:
     older, newer = member(0, wire="h:1", owned={0, 1}, claim_fresh=True), member(1, wire="h:1")
     members = [newer, older] if turned else [older, newer]
     plan = assign(members, {}, 2)
     winner, loser = members.index(newer), members.index(older)
     assert plan.owners == (winner, winner)
     assert plan.doubles == {loser: winner}
-    # The older one is told of its loss and can hand over.
+    # The older member remains the holder, so that it can hand over.
     assert plan.holders == (loser, loser)
 
 
@@ -203,7 +207,7 @@ def test_of_two_with_one_address_the_one_that_started_last_wins(turned: bool) ->
         ({"claim_generation": 9, "claim_fresh": True}, {"claim_generation": 8, "claim_fresh": True}, 0),
     ],
 )
-def test_of_two_that_claim_a_shard_the_newer_claim_counts(
+def test_newer_of_two_claims_to_a_shard_counts(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
     plan = assign([member(0, owned={0}, **one), member(1, owned={0}, **other)], {}, 2)

@@ -1,4 +1,4 @@
-"""Shards that their owner alone cannot serve, because it does not reach the broker that leads them."""
+"""Assignment of shards whose owner does not reach the broker that leads them."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ Group = tuple[list[AssignableMember], dict[int, int], int]
 
 @st.composite
 def unreachable_brokers(draw: st.DrawFn) -> Group:
-    """Any group whose members do not reach some brokers, and wish what they like."""
+    """Generate a group whose members do not reach some brokers, and have any hand-over requests."""
     members, leaders, partitions = draw(groups())
     names = st.sampled_from(["", "stranger", *(one.instance for one in members)])
     for place, one in enumerate(members):
@@ -37,7 +37,7 @@ def unreachable_brokers(draw: st.DrawFn) -> Group:
 
 
 def mendable(owners: Sequence[int], members: Sequence[AssignableMember], owning: set[int]) -> list[int]:
-    """Return the shards whose owners do not reach their leaders, though a move or a swap would help."""
+    """Return the shards whose owner does not reach their leader, although a move or a swap would help."""
     load = Counter(owners)
     return [
         partition
@@ -58,27 +58,27 @@ def mendable(owners: Sequence[int], members: Sequence[AssignableMember], owning:
 
 
 def lost(owners: Sequence[int], members: Sequence[AssignableMember]) -> int:
-    """Return how many shards are with somebody who does not reach their leaders."""
+    """Return the number of shards whose owner does not reach their leader."""
     return sum(partition in members[owner].unreached for partition, owner in enumerate(owners))
 
 
 @pytest.mark.slow
 @given(unreachable_brokers(), st.integers(0, 30))
-def test_what_a_move_or_a_swap_can_mend_is_mended_and_stays(group: Group, moves_max: int) -> None:
+def test_assignor_makes_each_helpful_move_or_swap_and_keeps_the_result(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
     plan = assign(members, leaders, partitions, moves_max=moves_max)
     owning = balanced(plan, members, partitions)
     if not owning:
         return
     assert mendable(plan.owners, members, owning) == []
-    # The next rebalance, in which nobody wishes anything, leaves it as it is.
+    # The next rebalance, without hand-over requests, changes nothing.
     after = [one._replace(wishes={}) for one in moved(plan, members)]
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
 @pytest.mark.slow
 @given(unreachable_brokers(), st.integers(2, 8))
-def test_following_the_leaders_comes_to_an_end(group: Group, moves_max: int) -> None:
+def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
     members = [one._replace(wishes={}) for one in members]
     plan = assign(members, {}, partitions)
@@ -89,14 +89,14 @@ def test_following_the_leaders_comes_to_an_end(group: Group, moves_max: int) -> 
         before, plan = plan, assign(moved(plan, members), leaders, partitions, moves_max=moves_max)
         if plan.owners == before.owners:
             break
-        # Each step brings shards to where they are reached, or else nearer.
+        # Each step improves reachability first, and locality second.
         seen.append((lost(plan.owners, members), -near(plan.owners, members, leaders)))
         assert len(seen) < 4 * partitions
 
 
 @pytest.mark.slow
 @given(unreachable_brokers())
-def test_no_shard_moves_that_need_not(group: Group) -> None:
+def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> None:
     members, leaders, partitions = group
     reaching = [one._replace(unreached=(), wishes={}) for one in members]
     plan = assign(reaching, leaders, partitions)
@@ -106,22 +106,22 @@ def test_no_shard_moves_that_need_not(group: Group) -> None:
     if not may_own(members, plan):
         return
     moves = sum(was != owner for was, owner in zip(plan.owners, after, strict=True))
-    # A shard that is mended moves, and one may come back for it.
+    # An unreachable shard moves, and at most one other shard moves back for it.
     assert moves <= 2 * (lost(plan.owners, now) - lost(after, now))
 
 
-def test_a_shard_is_swapped_for_one_that_the_other_way_round_is_reached() -> None:
+def test_shard_is_swapped_if_both_members_reach_their_new_shard() -> None:
     members = [member(0, owned={0, 1, 2}, unreached={1}), member(1, owned={3, 4, 5}, unreached={5})]
     assert assign(members, {}, 6).owners == (0, 1, 0, 1, 1, 0)
     assert assign([members[0], members[1]._replace(unreached=())], {}, 6).owners == (0, 1, 0, 0, 1, 1)
 
 
-def test_it_moves_alone_where_the_balance_allows() -> None:
+def test_shard_moves_without_a_swap_if_the_balance_allows_it() -> None:
     members = [member(0, owned={0, 1, 2}, unreached={1}), member(1, owned={3, 4})]
     assert assign(members, {}, 5).owners == (0, 1, 0, 1, 1)
 
 
-def test_it_stays_where_the_balance_does_not_allow_it() -> None:
+def test_shard_stays_if_the_balance_does_not_allow_a_move() -> None:
     everything = set(range(4))
     for other in (set[int](), everything):
         members = [
@@ -131,7 +131,7 @@ def test_it_stays_where_the_balance_does_not_allow_it() -> None:
         assert assign(members, {}, 4).owners == (0, 0, 1, 1)
 
 
-def test_nobody_is_near_whom_it_does_not_reach() -> None:
+def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
     leaders = {partition: 1 + partition % 2 for partition in range(6)}
     away = {partition for partition, leader in leaders.items() if leader == 1}
     members = [member(0, broker_id=1, unreached=away), member(1, broker_id=2), member(2)]
@@ -139,11 +139,11 @@ def test_nobody_is_near_whom_it_does_not_reach() -> None:
     for _ in range(6):
         assert lost(plan.owners, members) == 0
         plan = assign(moved(plan, members), leaders, 6, moves_max=9)
-    # The first one has to have two of the three that are not away.
+    # The first member must own two of the three shards whose leader it reaches.
     assert near(plan.owners, members, leaders) == 1
 
 
-def test_one_swap_may_make_another_one_possible() -> None:
+def test_swap_may_enable_another_swap() -> None:
     members = [
         member(0, owned={0}, unreached={0, 2}),
         member(1, owned={2}),
@@ -152,17 +152,17 @@ def test_one_swap_may_make_another_one_possible() -> None:
     assert assign(members, {}, 3).owners == (1, 0, 2)
 
 
-def test_what_nobody_has_goes_to_who_reaches_it_and_nothing_else_moves() -> None:
+def test_unowned_shard_goes_to_a_member_that_reaches_its_leader() -> None:
     members = [member(0, owned={1}, broker_id=1, unreached={0}), member(1, owned={2})]
     assert assign(members, {0: 1}, 4).owners == (1, 0, 1, 0)
 
 
-def test_who_gives_shards_away_first_gives_those_that_it_does_not_reach() -> None:
+def test_overloaded_member_first_loses_shards_that_it_does_not_reach() -> None:
     members = [member(0, owned=range(6), unreached={0}), member(1, owned={6, 7, 8}), member(2)]
     assert assign(members, {}, 9).owners == (2, 0, 0, 0, 2, 2, 1, 1, 1)
 
 
-def test_of_those_who_reach_it_the_one_beside_its_leader_gets_it() -> None:
+def test_member_next_to_the_leader_is_preferred_among_those_that_reach_it() -> None:
     members = [
         member(0, owned={0, 1}, unreached={0}),
         member(1, owned={2, 3}),
@@ -173,25 +173,25 @@ def test_of_those_who_reach_it_the_one_beside_its_leader_gets_it() -> None:
     assert assign(nobodys, {0: 2, 1: 1, 2: 3}, 3).owners == (1, 0, 2)
 
 
-def test_those_that_leave_leave_it_to_those_who_reach_it() -> None:
+def test_member_next_to_a_leader_yields_to_the_only_one_that_reaches_another() -> None:
     leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
-    # The one that sits beside the broker of the last three gets the first three: nobody else can.
+    # Only the member next to the leader of the last three shards reaches the leader of the first three.
     members = [member(0, broker_id=2), member(1, unreached={0, 1, 2})]
     assert assign(members, leaders, 6).owners == (0, 0, 0, 1, 1, 1)
 
 
-def test_a_wish_for_somebody_who_does_not_reach_it_is_not_granted() -> None:
+def test_hand_over_to_a_member_that_does_not_reach_the_leader_is_refused() -> None:
     giver, taker = member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3}, unreached={0})
     assert assign([giver, taker], {}, 4).owners == (0, 0, 1, 1)
-    # Neither is one for which only what the giver does not reach could come back.
+    # A hand-over is also refused if the giver reaches none of the shards that could move back.
     cut = giver._replace(unreached={2, 3})
     assert assign([cut, taker._replace(unreached=())], {}, 4).owners == (0, 0, 1, 1)
-    # If none is named, another one gets it.
+    # If the request names no member, another member gets the shard.
     anybody = giver._replace(wishes={0: ""})
     assert assign([anybody, taker, member(2, owned={4, 5})], {}, 6).owners[0] == 2
 
 
-def test_a_wish_that_is_granted_may_make_room() -> None:
+def test_granted_hand_over_may_allow_another_move() -> None:
     members = [
         member(0, owned={1}, wishes={1: "i2"}),
         member(1, owned={0}, unreached={0, 1}),
@@ -200,7 +200,7 @@ def test_a_wish_that_is_granted_may_make_room() -> None:
     assert assign(members, {}, 2).owners == (0, 2)
 
 
-# What a replica knows.
+# Reachability as seen by one replica.
 
 
 def look(**away: str) -> MetadataSnapshot:
@@ -211,7 +211,7 @@ def led_by(*nodes: int) -> tuple[int, ...]:
     return tuple(partition for partition, leader in LEADERS.items() if leader in nodes)
 
 
-def test_two_looks_in_a_row_count() -> None:
+def test_broker_is_unreachable_after_two_failed_checks_in_a_row() -> None:
     reach = BrokerReachability()
     steps: list[tuple[MetadataSnapshot | None, tuple[int, ...]]] = [
         (look(b2="no"), ()),
@@ -222,7 +222,7 @@ def test_two_looks_in_a_row_count() -> None:
         (look(b2="no"), (2,)),
         (look(), ()),
         (look(b2="no"), ()),
-        # Where nobody answers, the row is broken, and what is known stays.
+        # A check without any answer ends the sequence of failures, and the known state remains.
         (None, ()),
         (look(b2="no"), ()),
         (look(b2="no"), (2,)),
@@ -235,7 +235,7 @@ def test_two_looks_in_a_row_count() -> None:
         assert reach.unreached == unreached, number
 
 
-def test_a_broker_that_leads_again_is_unreached_at_once() -> None:
+def test_unreachable_broker_remains_unreachable_when_it_leads_again() -> None:
     reach = BrokerReachability()
     for leaders in ({0: 1, 1: 2}, {0: 1, 1: 2}, {0: 2, 1: 2}, {0: 1, 1: 1}):
         reach.update(MetadataSnapshot(leaders, {2: "no"}))
@@ -244,14 +244,14 @@ def test_a_broker_that_leads_again_is_unreached_at_once() -> None:
     assert reach.unreached == (2,)
 
 
-def test_a_replica_probes_the_leaders_of_its_shards_and_those_that_were_silent() -> None:
+def test_replica_probes_leaders_of_its_shards_and_unreachable_brokers() -> None:
     reach = BrokerReachability()
     assert reach.probes(LEADERS, {0, 3}) == {1}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.probes(LEADERS, {1}) == {1, 2}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.unreached == (1,)
-    # It gave these shards away, and probes their leader until it answers or leads nothing.
+    # The replica no longer owns the shards. It probes their leader until this answers or leads nothing.
     assert reach.probes(LEADERS, {1}) == {1, 2}
     assert reach.probes({0: 3, 1: 2}, {1}) == {2}
     reach.update(MetadataSnapshot(LEADERS, {}))
@@ -279,7 +279,7 @@ def serves_all(replicas: Sequence[GroupReplica], leaders: Mapping[int, int]) -> 
     )
 
 
-def test_one_that_alone_does_not_reach_a_broker_swaps_the_shards_that_it_leads(
+def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
@@ -293,14 +293,14 @@ def test_one_that_alone_does_not_reach_a_broker_swaps_the_shards_that_it_leads(
             < 2 * LIMITS.reachability_interval_s + LIMITS.rebalance_pause_s + 3
         )
         swapped = len(replicas[1].listener.resignations)
-        # It cannot release what it gives away, and nobody waits for that.
+        # The replica cannot release these shards, so their new owners do not wait.
         assert [expected for _, expected in replicas[1].listener.elections] == [True] * swapped
         for one in (replicas[0], replicas[2]):
             assert {expected for _, expected in one.listener.elections} <= {False}
         assert 2 * swapped == sum(len(one.listener.resignations) for one in replicas)
         assert all(one.ownership.health() == [] for one in replicas)
 
-        # When the way is there again nothing moves; but the others hear of it.
+        # When the broker is reachable again, no shard moves, but the replica informs the group.
         groups_unreachable_by(replicas[1])
         rebalances = replicas[1].ownership.rebalances
         await fleet.until(lambda: replicas[1].ownership.rebalances > rebalances and group.state == STABLE)
@@ -322,7 +322,9 @@ def test_one_that_alone_does_not_reach_a_broker_swaps_the_shards_that_it_leads(
     assert "broker 2 is not there" in said[0].getMessage()
 
 
-def test_what_lasts_for_an_hour_is_said_and_told_once(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_lasting_unreachability_is_logged_and_reported_once(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
@@ -337,13 +339,13 @@ def test_what_lasts_for_an_hour_is_said_and_told_once(play: Play, caplog: pytest
     assert sum(record.name == "coordinator.ownership.broker_reachability" for record in caplog.records) == 1
 
 
-def test_a_broker_that_died_moves_no_shard(play: Play) -> None:
+def test_broker_failure_moves_no_shard(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
         generation = group.generation
         for _ in range(10):
-            # Kafka misses it in 9 s, by default.
+            # By default, Kafka detects the failure after 9 s.
             group.down.add(2)
             await asyncio.sleep(9.0)
             group.partition_leaders = {each: 1 if each % 2 else 3 for each in LEADERS}
@@ -357,7 +359,7 @@ def test_a_broker_that_died_moves_no_shard(play: Play) -> None:
     play(scene)
 
 
-def test_while_no_broker_answers_what_was_told_stays(play: Play) -> None:
+def test_reported_reachability_is_kept_while_no_broker_answers(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
@@ -370,22 +372,22 @@ def test_while_no_broker_answers_what_was_told_stays(play: Play) -> None:
         await fleet.until(lambda: fleet.shared_by(*replicas) and group.state == STABLE, 60.0)
         await asyncio.sleep(60.0)
         assert serves_all(replicas, LEADERS)
-        # Those that Kafka has thrown out meanwhile claim anew what they had; it goes to nobody else.
+        # Members that Kafka removed meanwhile claim their shards again. The shards move to no other member.
         for one, before in zip(replicas, resigned, strict=True):
             assert set(one.listener.resignations[len(before) :]) <= one.owned
 
     play(scene)
 
 
-def test_what_many_replicas_notice_is_few_rebalances(play: Play) -> None:
-    """Each replica finds out at its own time that a broker does not answer any replica."""
+def test_failure_detected_by_many_replicas_causes_few_rebalances(play: Play) -> None:
+    """A broker answers no replica, and each replica detects this at a different time."""
 
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = []
         for _ in range(12):
             replicas.append(await fleet.add())
-            # They do not probe at the same time.
+            # Start the replicas at different times, so that they probe at different times.
             await asyncio.sleep(LIMITS.reachability_interval_s / 12)
         await fleet.until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
         generation = group.generation

@@ -1,7 +1,8 @@
-"""Whatever happens to a group, and to its members: once it is over, they share the shards again.
+"""After random faults of a group and its members, the members share the shards again.
 
-Faults are drawn from a seed.  While they last, what each replica is told must make sense: nobody is elected
-for what it has, nobody resigns what it has not, and two believe in one shard for no longer than a lease.
+A seed determines the faults. During the faults, no replica is elected for a shard that it owns, or resigns a
+shard that it does not own. Two replicas with a fresh lease own the same shard at most for the duration of a
+lease.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ CODES = [
 
 
 class FaultInjector:
-    """Things that go wrong, and right again."""
+    """Inject faults, and repair them."""
 
     def __init__(self, random: Random, group: FakeGroup, fleet: ReplicaGroup) -> None:
         self.random = random
@@ -40,7 +41,7 @@ class FaultInjector:
         self.overlaps: dict[tuple[str, str, int], float] = {}
 
     async def inject_one(self) -> None:
-        """Let one thing happen."""
+        """Inject one random fault or repair."""
         members = (self.start, self.kill, self.drain, self.stop, self.cut, self.mend, self.fence, self.ready)
         brokers = (self.err, self.move, self.expel, self.down, self.up, self.forget)
         await self.random.choice((*members, *brokers))()
@@ -50,7 +51,7 @@ class FaultInjector:
             self.living.append(await self.fleet.add())
 
     async def kill(self) -> None:
-        # A process that is gone is one that is cut off and forgotten.
+        # A killed process is cut off, and the test no longer uses it.
         if self.living:
             self.random.choice(self.living).link.cut = True  # type: ignore[attr-defined]
             self.living = [one for one in self.living if not one.link.cut]  # type: ignore[attr-defined]
@@ -105,7 +106,7 @@ class FaultInjector:
             self.group.forget()
 
     async def watch(self) -> None:
-        """See that two believe in one shard for no longer than a lease lasts."""
+        """Check that two replicas own one shard with fresh leases at most for the duration of a lease."""
         while True:
             believers = [one for one in self.fleet.replicas if one.ownership.lease_is_fresh()]
             both = {
@@ -119,7 +120,7 @@ class FaultInjector:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_group_recovers(seed: int) -> None:
+def test_members_share_all_shards_after_random_faults(seed: int) -> None:
     loop = SimLoop()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Replicas in a group in memory, on virtual time: the scenarios, leases, draining and placement."""
+"""Replicas in a group in memory, on virtual time: scenarios, leases, draining and placement."""
 
 import asyncio
 from typing import Any, cast
@@ -22,7 +22,7 @@ def test_scenario(play: Play, scenario: Scenario) -> None:
     play(lambda group, fleet: scenario(fleet))
 
 
-def test_take_over_is_bounded_by_the_session(play: Play) -> None:
+def test_take_over_takes_at_most_a_session_timeout(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut(replicas[0])
@@ -32,7 +32,7 @@ def test_take_over_is_bounded_by_the_session(play: Play) -> None:
     play(scene)
 
 
-def test_the_lease_is_over_before_anybody_takes_over(play: Play) -> None:
+def test_lease_expires_before_another_replica_takes_over(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut(replicas[0])
@@ -43,17 +43,17 @@ def test_the_lease_is_over_before_anybody_takes_over(play: Play) -> None:
         taken_s = await fleet.until(lambda: fleet.shared_by(replicas[1]))
         assert stale_s <= LIMITS.lease_s
         assert taken_s > 0.5
-        # It still holds its shards: only a map or the log takes them away.
+        # The replica still owns its shards: only an assignment or the log takes them away.
         assert replicas[0].owned != set()
 
     play(scene)
 
 
-def test_a_join_that_waits_for_a_dead_member_costs_nobody_the_lease(play: Play) -> None:
+def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut(replicas[0])
-        # The dead one has not been missed yet, and keeps the barrier closed.
+        # The session of the dead member has not expired, so the rebalance waits.
         replicas.append(await fleet.add())
         await fleet.until(lambda: group.state != STABLE)
         for one in replicas[1:3]:
@@ -66,13 +66,13 @@ def test_a_join_that_waits_for_a_dead_member_costs_nobody_the_lease(play: Play) 
     play(scene)
 
 
-def test_heartbeats_renew_no_lease_while_the_newest_map_is_not_there(play: Play) -> None:
+def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
         await fleet.until(lambda: added.owned != set())
-        # Kafka answers its heartbeats, but who owns what by now it does not know.
+        # Heartbeats succeed, but the replica does not know the current assignment.
         stale_s = await fleet.until(lambda: not replicas[1].ownership.lease_is_fresh())
         assert stale_s <= LIMITS.lease_s
         await fleet.until(lambda: replicas[1].listener.assignment is None)
@@ -83,7 +83,7 @@ def test_heartbeats_renew_no_lease_while_the_newest_map_is_not_there(play: Play)
     play(scene)
 
 
-def test_what_a_late_map_takes_away_is_gone_before_its_lease_is_believed(play: Play) -> None:
+def test_late_assignment_resigns_shards_before_the_lease_is_fresh(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         one = replicas[1]
@@ -106,7 +106,7 @@ def test_what_a_late_map_takes_away_is_gone_before_its_lease_is_believed(play: P
     play(scene)
 
 
-def test_the_lease_counts_from_when_we_asked(play: Play) -> None:
+def test_lease_starts_when_the_heartbeat_is_sent(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         one.link.reply_s = 3.0  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ def test_the_lease_counts_from_when_we_asked(play: Play) -> None:
     play(scene)
 
 
-def test_draining_waits_until_the_shards_are_released(play: Play) -> None:
+def test_drain_waits_until_the_shards_are_released(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
@@ -143,7 +143,7 @@ def test_draining_waits_until_the_shards_are_released(play: Play) -> None:
 
 
 @pytest.mark.slow
-def test_shards_go_to_those_beside_their_leaders_later_and_without_churn(play: Play) -> None:
+def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
         replicas = [await fleet.add(broker_id=number) for number in range(3)]
@@ -157,7 +157,7 @@ def test_shards_go_to_those_beside_their_leaders_later_and_without_churn(play: P
 
         await fleet.until(lambda: near() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S)
         generation = group.generation
-        # Leaders that wander for a while are not followed.
+        # Short changes of partition leaders cause no moves.
         group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
         began = fleet.now()
         await fleet.until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
@@ -169,7 +169,9 @@ def test_shards_go_to_those_beside_their_leaders_later_and_without_churn(play: P
     play(scene)
 
 
-def test_a_leader_that_cannot_decide_takes_nothing_away(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_leader_that_cannot_assign_keeps_all_owners(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
@@ -191,14 +193,14 @@ def test_a_leader_that_cannot_decide_takes_nothing_away(play: Play, monkeypatch:
     play(scene)
 
 
-def test_rebalances_that_we_ask_for_are_not_many(play: Play) -> None:
+def test_requested_rebalances_are_rate_limited(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
         began = fleet.now()
 
         def fight() -> bool:
-            # Somebody outside of the group claims a shard whenever we own it.
+            # A process outside of the group claims the shard whenever the replica owns it.
             if 0 in one.owned:
                 one.take_away(0)
             return fleet.now() - began > 60.0
@@ -218,7 +220,7 @@ def test_rebalances_that_we_ask_for_are_not_many(play: Play) -> None:
         (5, "another", True, False),
     ],
 )
-def test_others_may_have_had_our_shards_unless_our_next_map_follows_on_the_last(
+def test_missed_assignments_are_detected_by_generation_and_member_id(
     generation: int, member_id: str, lease_is_fresh: bool, missed: bool
 ) -> None:
     async def main() -> None:

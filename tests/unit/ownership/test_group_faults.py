@@ -1,4 +1,4 @@
-"""All that Kafka can do to a member of a group: errors, refusals, brokers that move, die and stay away."""
+"""Faults of Kafka that affect a group member: errors, refusals, and coordinators that move or fail."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ HOUR_S = 3600.0
         ("heartbeat", 999),
     ],
 )
-def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> None:
+def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
@@ -52,13 +52,14 @@ def test_an_error_passes_and_costs_no_shard(play: Play, api: str, code: int) -> 
         await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
         for one, (owned, resignations) in zip(replicas, before, strict=True):
             assert len(one.owned) == len(owned)
-            # A member that Kafka has and says it does not know is waited for until leases are over.
+            # After UNKNOWN_MEMBER_ID, the old member id stays in the group until its session expires, so
+            # shards may move.
             assert one.listener.resignations == resignations or code == ErrorCode.UNKNOWN_MEMBER_ID
 
     play(scene)
 
 
-def test_one_that_is_thrown_out_keeps_its_shards(play: Play) -> None:
+def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
@@ -72,7 +73,7 @@ def test_one_that_is_thrown_out_keeps_its_shards(play: Play) -> None:
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
-def test_one_that_comes_back_knows_nothing_of_what_another_had_meanwhile(play: Play, dies: bool) -> None:
+def test_returning_member_reloads_shards_that_another_member_owned(play: Play, dies: bool) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
@@ -90,7 +91,7 @@ def test_one_that_comes_back_knows_nothing_of_what_another_had_meanwhile(play: P
     play(scene)
 
 
-def test_one_that_was_thrown_out_for_a_moment_knows_nothing_of_what_another_had_meanwhile(play: Play) -> None:
+def test_member_removed_for_a_moment_reloads_shards_that_another_owned(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
@@ -106,7 +107,7 @@ def test_one_that_was_thrown_out_for_a_moment_knows_nothing_of_what_another_had_
     play(scene)
 
 
-def test_one_with_another_setting_at_the_place_of_a_dead_one_leaves_its_shards_to_the_others(
+def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     play: Play,
 ) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
@@ -116,7 +117,7 @@ def test_one_with_another_setting_at_the_place_of_a_dead_one_leaves_its_shards_t
         stranger = await fleet.add(topic="another", instance_id="place 1")
         await fleet.until(lambda: fleet.shared_by(replicas[0]))
         assert "refuses this replica" in stranger.ownership.health()[0]
-        # And nobody asks again and again.
+        # The refused member causes no further rebalances.
         generation, until = group.generation, fleet.now() + 60.0
         await fleet.until(lambda: fleet.now() > until, 100.0)
         assert group.generation == generation
@@ -124,9 +125,7 @@ def test_one_with_another_setting_at_the_place_of_a_dead_one_leaves_its_shards_t
     play(scene)
 
 
-def test_a_leader_that_could_not_decide_decides_when_it_can(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a mistake of ours")
 
@@ -145,12 +144,12 @@ def test_a_leader_that_could_not_decide_decides_when_it_can(
     play(scene)
 
 
-def test_a_group_that_kafka_forgot_begins_anew_with_the_same_owners(play: Play) -> None:
+def test_group_lost_by_kafka_starts_again_with_the_same_owners(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
         generation = group.generation
-        # Kafka's default: a group that begins waits a little for more members.
+        # As by default in Kafka, a new group waits for more members.
         group.first_delay_s = 3.0
         group.forget()
         await fleet.until(lambda: len(group.members) == 3 and group.state == STABLE)
@@ -161,7 +160,7 @@ def test_a_group_that_kafka_forgot_begins_anew_with_the_same_owners(play: Play) 
     play(scene)
 
 
-def test_the_coordinator_moves_and_moves(play: Play) -> None:
+def test_coordinator_moves_cause_no_rebalance(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         resigned = [list(one.listener.resignations) for one in replicas]
@@ -178,7 +177,7 @@ def test_the_coordinator_moves_and_moves(play: Play) -> None:
     play(scene)
 
 
-def test_a_coordinator_that_dies_is_looked_for(play: Play) -> None:
+def test_members_find_the_new_coordinator_after_a_failure(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down.add(1)
@@ -192,7 +191,7 @@ def test_a_coordinator_that_dies_is_looked_for(play: Play) -> None:
     play(scene)
 
 
-def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None:
+def test_join_at_a_failed_coordinator_is_abandoned(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut(replicas[1])
@@ -200,7 +199,7 @@ def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None
         await fleet.until(lambda: group.state != STABLE)
         await fleet.until(lambda: sum(member.waits() for member in group.members.values()) == 2)
         joins = group.requests.count("join")
-        # Nobody will ever answer the joins that wait at the old one.
+        # The pending joins at the old coordinator never get a response.
         group.down.add(1)
         group.node = 2
         took_s = await fleet.until(lambda: group.requests.count("join") > joins)
@@ -211,7 +210,9 @@ def test_a_join_at_a_coordinator_that_is_no_more_is_given_up(play: Play) -> None
 
 
 @pytest.mark.slow
-def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_group_recovers_after_kafka_was_down_for_an_hour(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         resigned = [list(one.listener.resignations) for one in replicas]
@@ -223,7 +224,7 @@ def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture)
             assert "cannot be reached" in one.ownership.health()[0]
             assert one.listener.assignment is None
         warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-        # Each says once that the group cannot be reached, and once that the lease ran out.
+        # Each replica logs once that the group cannot be reached, and once that the lease expired.
         assert len(warnings) == 2 * len(replicas)
         assert not any(record.exc_info for record in caplog.records)
         group.down.clear()
@@ -237,7 +238,7 @@ def test_kafka_is_down_for_an_hour(play: Play, caplog: pytest.LogCaptureFixture)
         play(scene)
 
 
-def test_kafka_is_down_at_the_start(play: Play) -> None:
+def test_member_joins_when_kafka_starts_later(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.down |= group.nodes
         one = await fleet.add()
@@ -265,7 +266,9 @@ def test_kafka_is_down_at_the_start(play: Play) -> None:
         (999, "error 999"),
     ],
 )
-def test_a_refusal_is_a_sentence(play: Play, caplog: pytest.LogCaptureFixture, code: int, words: str) -> None:
+def test_refused_join_is_logged_as_one_sentence(
+    play: Play, caplog: pytest.LogCaptureFixture, code: int, words: str
+) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.errors["join"] = [code] * 20
         one = await fleet.add()
@@ -281,14 +284,14 @@ def test_a_refusal_is_a_sentence(play: Play, caplog: pytest.LogCaptureFixture, c
     play(scene)
 
 
-def test_draining_and_stopping_do_not_wait_for_kafka(play: Play) -> None:
+def test_drain_and_stop_do_not_wait_for_kafka(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down |= group.nodes
         began = fleet.now()
         await replicas[0].ownership.drain(5.0)
         assert fleet.now() - began < 5.0 + LIMITS.leave_timeout_s
-        # What nobody took is resigned all the same: the log may be there.
+        # Shards without a new owner are resigned anyway, because the log may be available.
         await fleet.until(lambda: replicas[0].owned == set(), 1.0)
         never = await fleet.add()
         await never.ownership.drain(5.0)

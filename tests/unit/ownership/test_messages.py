@@ -1,4 +1,4 @@
-"""What members tell each other: it survives newer fields, and no nonsense splits the group in silence."""
+"""Messages between members: newer fields are ignored, and invalid messages are reported as errors."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -29,12 +29,12 @@ def metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> 
 
 
 def assignments(members: Mapping[str, bytes], leaders: Mapping[int, int]) -> dict[str, AssignmentMessage]:
-    """Return what each member reads of the plan for a group."""
+    """Return the decoded assignment of each member, from the plan for a group."""
     planned = plan(members, leaders).assignments(9)
     return {member_id: decode_assignment(encode(decision)) for member_id, decision in planned.items()}
 
 
-def test_metadata_is_json_that_people_can_read() -> None:
+def test_metadata_is_readable_json() -> None:
     encoded = encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,)))
     setting, replica = ["state", 4, 1], ["i7", "host-7:9095", "", -1, 4]
     read = [2, setting, replica, 7, True, False, [1, 3], 2, False, {"3": "i9"}, [2], 0]
@@ -42,25 +42,25 @@ def test_metadata_is_json_that_people_can_read() -> None:
     assert decode_metadata(encoded).wishes == {3: "i9"}
 
 
-def test_an_assignment_is_json_that_people_can_read() -> None:
+def test_assignment_is_readable_json() -> None:
     encoded = encode(AssignmentMessage(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
     assert json.loads(encoded) == [2, 5, "i7", [1, 3], [3], [], "", False]
 
 
-def test_elements_that_an_earlier_release_does_not_write_have_their_defaults() -> None:
+def test_elements_missing_in_an_earlier_release_have_defaults() -> None:
     read = json.loads(encode(metadata(1, unreached=(2,), joins=3)))
     assert decode_metadata(json.dumps(read[:-2]).encode()) == metadata(1)
 
 
 @pytest.mark.parametrize("decode", [decode_metadata, decode_assignment])
-def test_another_version_is_refused_with_a_sentence(decode: Callable[[bytes], object]) -> None:
+def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], object]) -> None:
     with pytest.raises(UnreadableMessage, match="it has version 3, and this release reads version 2"):
         decode(b'[3, {"anything": 1}]')
     with pytest.raises(UnreadableMessage, match="it has no version"):
         decode(b'{"version": 1, "setting": {}}')
 
 
-def test_the_plan_goes_by_who_reaches_what() -> None:
+def test_plan_considers_unreachable_leaders() -> None:
     members = {
         "a": encode(metadata(1, owned=(0, 1), unreached=(7, 99))),
         "b": encode(metadata(2, owned=(2, 3))),
@@ -72,7 +72,7 @@ def test_the_plan_goes_by_who_reaches_what() -> None:
     assert (second.handed_over, second.unreleased) == ((1,), (1,))
 
 
-def test_fields_that_are_not_known_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     read = json.loads(encode(metadata(1)))
     read[2].append("rack a")
     read.append({"moon": {"phase": 3}})
@@ -82,14 +82,14 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
 @given(
     st.binary() | st.text().map(str.encode) | st.recursive(st.integers(), st.lists).map(repr).map(str.encode)
 )
-def test_noise_is_unreadable(noise: bytes) -> None:
+def test_random_bytes_are_unreadable(noise: bytes) -> None:
     for decode in (decode_metadata, decode_assignment):
         with pytest.raises(UnreadableMessage):
             decode(noise)
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 100_001, "4"])
-def test_a_setting_that_cannot_be_is_unreadable(partitions: object) -> None:
+def test_invalid_number_of_partitions_is_unreadable(partitions: object) -> None:
     read = json.loads(encode(metadata(1)))
     read[1][1] = partitions
     with pytest.raises(UnreadableMessage):
@@ -99,11 +99,11 @@ def test_a_setting_that_cannot_be_is_unreadable(partitions: object) -> None:
 def described(
     members: Mapping[str, bytes], assigned: Mapping[str, AssignmentMessage]
 ) -> list[tuple[bytes, bytes]]:
-    """Return what the group's coordinator stores of the members."""
+    """Return the member data that the group coordinator stores."""
     return [(members[member_id], encode(decision)) for member_id, decision in assigned.items()]
 
 
-def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> None:
+def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
     members = {"a": encode(metadata(1, owned=(0, 1, 2, 3))), "b": encode(metadata(2)), "c": b"?"}
     decided = plan(members, {})
     view = group_view(described(members, decided.assignments(9)), 9, 4)
@@ -116,7 +116,7 @@ def test_the_owners_of_all_shards_follow_from_the_messages_of_all_members() -> N
     assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
 
 
-def test_members_that_are_refused_or_do_not_own_do_not_hide_the_owners() -> None:
+def test_owners_are_known_despite_refused_or_draining_members() -> None:
     members = {
         "a": encode(metadata(1, owned=(0,))),
         "b": encode(metadata(2, GroupSettings("other", 4))),
@@ -128,7 +128,7 @@ def test_members_that_are_refused_or_do_not_own_do_not_hide_the_owners() -> None
     assert view.assignment.replicas == (metadata(1).replica, metadata(3).replica)
 
 
-def test_assignments_of_another_generation_have_no_owners_yet() -> None:
+def test_assignments_of_different_generations_give_no_owners() -> None:
     members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
     decided = plan(members, {})
     mixed = {"a": decided.assignments(9)["a"], "b": decided.assignments(8)["b"]}
@@ -136,7 +136,7 @@ def test_assignments_of_another_generation_have_no_owners_yet() -> None:
 
 
 @pytest.mark.parametrize("owned", [(0,), (4,), (-1,)])
-def test_assignments_that_contradict_each_other_are_unreadable(owned: tuple[int, ...]) -> None:
+def test_contradictory_assignments_are_unreadable(owned: tuple[int, ...]) -> None:
     members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
     assigned = {
         "a": AssignmentMessage(generation=9, instance="i1", owned=(0, 1, 2, 3)),
@@ -146,7 +146,7 @@ def test_assignments_that_contradict_each_other_are_unreadable(owned: tuple[int,
         group_view(described(members, assigned), 9, 4)
 
 
-def test_a_member_that_cannot_be_read_gets_nothing() -> None:
+def test_member_with_unreadable_metadata_gets_no_shards() -> None:
     decision = plan({"a": b"?", "b": encode(metadata(2))}, {})
     assert decision.unread == 1
     assert decision.assignments(9)["a"] == AssignmentMessage(generation=9)
@@ -156,7 +156,7 @@ def test_a_member_that_cannot_be_read_gets_nothing() -> None:
         plan({"a": b"?"}, {})
 
 
-def test_the_setting_of_those_that_hold_shards_counts() -> None:
+def test_settings_of_members_that_hold_shards_have_priority() -> None:
     holding = {"a": encode(metadata(1, owned=(0,)))}
     others = {f"x{n}": encode(metadata(n, GroupSettings("other", 2))) for n in (2, 3)}
     decision = plan({**holding, **others}, {})
@@ -168,17 +168,17 @@ def test_the_setting_of_those_that_hold_shards_counts() -> None:
         "it keeps state in topic other of 2 partitions, layout 1, the group in topic state of 4 partitions, "
         "layout 1"
     )
-    # Where nobody holds anything, most members count.
+    # If no member holds a shard, the settings of the majority are used.
     assert plan({"a": encode(metadata(1)), **others}, {}).setting == GroupSettings("other", 2)
 
 
-def test_another_layout_is_another_setting() -> None:
+def test_another_layout_version_is_refused() -> None:
     newer = GroupSettings("state", 4, layout_version=2)
     decision = plan({"a": encode(metadata(1, owned=(0,))), "b": encode(metadata(2, newer))}, {})
     assert set(decision.refused) == {"i2"}
 
 
-def test_if_all_drain_the_map_is_empty() -> None:
+def test_no_shard_has_an_owner_if_all_members_drain() -> None:
     decision = plan({"a": encode(metadata(1, draining=True, owned=(0,)))}, {})
     assert decision.owners == (NOBODY,) * 4
     assert decision.holders == (0, NOBODY, NOBODY, NOBODY)

@@ -1,4 +1,4 @@
-"""What an assignment gives and takes, when the log has taken something before."""
+"""The changes that an assignment causes, also after the log fenced a shard."""
 
 import pytest
 
@@ -19,33 +19,33 @@ def owned_shards() -> OwnedShards:
     return owned_shards
 
 
-def test_what_the_log_took_is_elected_again_if_it_is_assigned_again(owned_shards: OwnedShards) -> None:
+def test_fenced_shard_is_elected_again_if_assigned_again(owned_shards: OwnedShards) -> None:
     assert owned_shards.follow(decision(0, 1)) == OwnershipChange(elected=((0, False),))
 
 
-def test_what_the_log_took_is_resigned_once_if_it_is_not_assigned(owned_shards: OwnedShards) -> None:
+def test_fenced_shard_is_resigned_once_if_not_assigned(owned_shards: OwnedShards) -> None:
     assert owned_shards.follow(decision(1)) == OwnershipChange(resigned=(0,))
     assert owned_shards.follow(decision(1)) == OwnershipChange()
 
 
-def test_a_shard_is_taken_only_once(owned_shards: OwnedShards) -> None:
+def test_shard_is_fenced_only_once(owned_shards: OwnedShards) -> None:
     assert not owned_shards.on_fenced(0)
 
 
-def test_what_was_somebody_elses_meanwhile_is_not_taken_for_what_we_hold(owned_shards: OwnedShards) -> None:
+def test_shard_owned_by_another_meanwhile_is_resigned_and_elected(owned_shards: OwnedShards) -> None:
     owned_shards.follow(decision(0, 1))
     came_back = owned_shards.follow(decision(0, 1, handed_over=(1,)))
     assert came_back == OwnershipChange(resigned=(1,), elected=((1, True),))
     assert owned_shards.follow(decision(0, 1)) == OwnershipChange()
 
 
-def test_a_holder_that_cannot_release_a_shard_is_not_waited_for(owned_shards: OwnedShards) -> None:
+def test_elected_shard_does_not_wait_for_a_holder_that_cannot_release(owned_shards: OwnedShards) -> None:
     unreleased = AssignmentMessage(
         generation=2, instance="us", owned=(1, 2, 3), handed_over=(2, 3), unreleased=(3,)
     )
     assert owned_shards.follow(unreleased) == OwnershipChange(resigned=(0,), elected=((2, True), (3, False)))
 
 
-def test_no_assignment_takes_all_shards_away(owned_shards: OwnedShards) -> None:
+def test_missing_assignment_resigns_all_shards(owned_shards: OwnedShards) -> None:
     assert owned_shards.follow(None) == OwnershipChange(resigned=(0, 1))
     assert owned_shards.held == frozenset()

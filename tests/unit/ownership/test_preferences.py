@@ -1,4 +1,4 @@
-"""Shards that their owner would rather give away: granted, balanced, and forgotten afterwards."""
+"""Hand-over requests of an owner: they are granted, keep the balance, and are forgotten afterwards."""
 
 import asyncio
 from collections import Counter
@@ -14,17 +14,17 @@ from tests.unit.ownership.test_assignor import balanced, groups, member, moved
 Group = tuple[list[AssignableMember], dict[int, int], int]
 
 
-def test_a_shard_goes_where_it_is_wished_and_another_comes_back() -> None:
+def test_shard_moves_to_the_requested_member_and_another_moves_back() -> None:
     members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3})]
     assert assign(members, {}, 4).owners == (1, 0, 0, 1)
 
 
-def test_nothing_comes_back_where_the_balance_does_not_need_it() -> None:
+def test_no_shard_moves_back_if_the_balance_allows_it() -> None:
     members = [member(0, owned={0, 1, 2}, wishes={1: "i1"}), member(1, owned={3, 4})]
     assert assign(members, {}, 5).owners == (0, 1, 0, 1, 1)
 
 
-def test_without_a_name_it_goes_to_whoever_has_fewest() -> None:
+def test_request_without_a_member_moves_the_shard_to_the_least_loaded() -> None:
     members = [
         member(0, owned={0, 1}, wishes={0: ""}),
         member(1, owned={2, 3}),
@@ -33,16 +33,16 @@ def test_without_a_name_it_goes_to_whoever_has_fewest() -> None:
     assert assign(members, {}, 5).owners == (2, 0, 1, 1, 2)
 
 
-def test_what_comes_back_is_best_nearer_than_it_was() -> None:
+def test_shard_that_moves_back_is_preferably_led_next_to_the_giver() -> None:
     members = [
         member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
         member(1, owned={2, 3}, broker_id=6),
     ]
-    # Shard 3 is led by the broker of the giver.
+    # The broker next to the giver leads shard 3.
     assert assign(members, {2: 6, 3: 5}, 4).owners == (1, 0, 1, 0)
 
 
-def test_a_wish_that_cannot_be_granted_changes_nothing() -> None:
+def test_request_that_cannot_be_granted_changes_nothing() -> None:
     for wishes, other in (
         ({0: "nobody"}, {}),
         ({0: "i0"}, {}),
@@ -56,7 +56,7 @@ def test_a_wish_that_cannot_be_granted_changes_nothing() -> None:
         assert assign(wishing, {}, 4).owners == assign(members, {}, 4).owners
 
 
-def test_two_may_wish_for_each_others() -> None:
+def test_two_members_may_exchange_shards() -> None:
     members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3}, wishes={2: "i0"})]
     owners = assign(members, {}, 4).owners
     assert (owners[0], owners[2]) == (1, 0)
@@ -64,9 +64,7 @@ def test_two_may_wish_for_each_others() -> None:
 
 
 @given(groups(distinct=True), st.data())
-def test_whatever_is_wished_all_get_the_same_within_one_and_keep_it(
-    group: Group, data: st.DataObject
-) -> None:
+def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = moved(assign(members, leaders, partitions), members)
     names = st.sampled_from(["", "stranger", *(one.instance for one in members)])
@@ -76,13 +74,13 @@ def test_whatever_is_wished_all_get_the_same_within_one_and_keep_it(
     plan = assign(members, leaders, partitions)
     if not balanced(plan, members, partitions):
         return
-    # It lasts: the next rebalance, in which nobody wishes anything, leaves it as it is.
+    # The next rebalance, without requests, changes nothing.
     after = [one._replace(wishes={}) for one in moved(plan, members)]
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
 @given(groups(distinct=True), st.data())
-def test_one_wish_is_granted(group: Group, data: st.DataObject) -> None:
+def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
     members = moved(assign(members, leaders, partitions), members)
@@ -96,12 +94,12 @@ def test_one_wish_is_granted(group: Group, data: st.DataObject) -> None:
     members[giver] = members[giver]._replace(wishes={shard: members[taker].instance})
     after = assign(members, leaders, partitions).owners
     assert after[shard] == taker
-    # Of all others at most one moves, and that one to the giver.
+    # At most one other shard moves, and it moves to the giver.
     others = [p for p in range(partitions) if p != shard and before[p] != after[p]]
     assert [after[p] for p in others] in ([], [giver])
 
 
-def test_a_replica_of_the_group_hands_a_shard_over(play: Play) -> None:
+def test_replica_hands_a_shard_over(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         giver, taker = replicas[0], replicas[2]
@@ -109,12 +107,12 @@ def test_a_replica_of_the_group_hands_a_shard_over(play: Play) -> None:
         giver.ownership.hand_over(shard, taker.replica.instance)
         await fleet.until(lambda: shard in taker.owned and fleet.shared_by(*replicas))
         assert giver.listener.resignations == [shard]
-        # Its owner until now is waited for.
+        # The new owner waits for the release by the previous one.
         assert (shard, True) in taker.listener.elections
         assert len(taker.listener.resignations) == 1
         assert replicas[1].listener.elections == replicas[1].listener.resignations == []
 
-        # The wish is forgotten: when the group meets again, nothing moves.
+        # The request is forgotten: the next rebalance moves nothing.
         rebalances = giver.ownership.rebalances
         added = await fleet.add(ready=False)
         await fleet.until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
@@ -124,7 +122,7 @@ def test_a_replica_of_the_group_hands_a_shard_over(play: Play) -> None:
     play(scene)
 
 
-def test_only_what_is_ones_own_can_be_given_away(play: Play) -> None:
+def test_replica_cannot_hand_over_a_shard_of_another_replica(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         rebalances = replicas[0].ownership.rebalances

@@ -9,11 +9,11 @@ from tests.benchmarks.fleet_scale import measure
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
 
-# Of 500 coordinators with 1 000 state partitions.
+# The limit for 500 coordinators with 1,000 state partitions.
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
-def test_a_hundred_coordinators_share_the_shards(play: Play) -> None:
+def test_100_coordinators_share_the_shards(play: Play) -> None:
     async def scene(group: FakeGroup, _: ReplicaGroup) -> None:
         fleet = ReplicaGroup(group.link, state_partitions=50, limits=GroupLimits())
         replicas = [
@@ -25,8 +25,8 @@ def test_a_hundred_coordinators_share_the_shards(play: Play) -> None:
     play(scene)
 
 
-def test_a_group_record_that_is_too_large_stops_the_group(play: Play) -> None:
-    """The group in memory has Kafka's limit; a record above it makes every sync fail."""
+def test_group_record_above_the_limit_makes_every_sync_fail(play: Play) -> None:
+    """The group in memory has a limit like Kafka's max.message.bytes."""
 
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.max_message_bytes = 600
@@ -40,7 +40,7 @@ def test_a_group_record_that_is_too_large_stops_the_group(play: Play) -> None:
     play(scene)
 
 
-def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
+def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
     shards = 1_000
     group = FakeGroup(session_s=1, rebalance_s=1)
     members: dict[str, bytes] = {}
@@ -70,8 +70,8 @@ def test_the_record_of_500_coordinators_stays_below_256_kib() -> None:
 
 
 @pytest.mark.slow
-def test_an_idle_group_and_a_group_after_a_failure_keep_their_limits() -> None:
-    """These figures do not grow with the coordinators (docs/scale.md has those of 500)."""
+def test_request_rate_and_failover_time_of_60_coordinators_are_limited() -> None:
+    """These values do not grow with the number of coordinators. docs/scale.md has the values for 500."""
     cost = measure(60)
     assert cost.idle_requests_per_s < 5.0
     assert cost.failure_s < 30.0

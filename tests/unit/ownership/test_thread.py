@@ -1,4 +1,6 @@
-"""The membership on its own thread: it beats while the main loop cannot, and tells if that lasts too long."""
+"""The membership thread: it sends heartbeats while the main loop is busy, and reports a main loop that
+hangs.
+"""
 
 import asyncio
 import threading
@@ -18,14 +20,14 @@ LIMITS = GroupLimits(
 
 
 @pytest.mark.slow
-def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> None:
+def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
     def told_ready() -> bool:
         return all(decode_metadata(member.metadata).ready for member in list(group.members.values()))
 
     def block_until(beats: int = 0, ready: bool = True) -> None:
-        """Let nothing else happen on the main loop."""
+        """Block the main loop until enough heartbeats were sent and the replica reports `ready`."""
         goal, deadline_s = group.requests.count("heartbeat") + beats, monotonic() + 60.0
         while group.requests.count("heartbeat") < goal or told_ready() != ready:
             assert monotonic() < deadline_s
@@ -47,7 +49,7 @@ def test_a_busy_main_loop_costs_no_membership_and_a_hung_one_is_not_ready() -> N
         assert one.owned == set()
         await fleet.stop()
         await fleet.stop()
-        # A stop does not wait long for it.
+        # The stopped thread ends without a long wait.
         await fleet.until(lambda: not any(thread.name == "ownership" for thread in threading.enumerate()))
 
     asyncio.run(main())
