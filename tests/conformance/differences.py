@@ -1,11 +1,11 @@
-"""Where we answer otherwise than Kafka 4.4.0 on purpose: the one list, each with its reason.
+"""The error codes that intentionally differ from those of Kafka 4.4.0, with reasons.
 
-The reasons are told to users in docs/differences.md.
+docs/differences.md explains the reasons to users.
 """
 
 from protocol.errors import ErrorCode
 
-# name of the recorded request -> our error code, where Kafka's is another one
+# The name of a recorded request, and the error code of this coordinator that differs from Kafka's.
 ERROR_CODES: dict[str, tuple[ErrorCode, str]] = {
     "batch with last below first": (
         ErrorCode.INVALID_REQUEST,

@@ -1,8 +1,8 @@
-"""The same random requests to Kafka's own coordinator, live, and to ours: the same answers.
+"""Send the same random requests to Kafka's share coordinator and to this one, and compare the
+responses.
 
-Compared is every field of every answer but the message texts, which are our own.  The generator does not
-make what we answer otherwise on purpose (docs/differences.md), and the order of results does not count: in
-Kafka it is that of a hash map.
+All fields are compared except message texts. The generator omits requests with intentionally different
+responses (docs/differences.md). The order of results is ignored, because Kafka's order is that of a hash map.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ GROUPS = ("differential", "with:colons", "über-日本-😀")
 
 
 class Generator:
-    """Makes requests that mostly make sense, so that they get past the first check."""
+    """Generate requests that are mostly valid, so that they pass the first checks."""
 
     def __init__(self, seed: int, topic_id: bytes, partitions: int) -> None:
         self._random = random.Random(seed)
         self._topic_id = topic_id
         self._partitions = partitions
-        # What was last asked for, by (group, partition): state epoch and first start offset.
+        # State epoch and start offset of the last Initialize, by (group, partition).
         self._begun: dict[tuple[str, int], tuple[int, int]] = {}
         self._fresh_start = 0
 
@@ -64,7 +64,8 @@ class Generator:
         for _ in range(count):
             group = self._random.choice(GROUPS)
             (make,) = self._random.choices(kinds, weights)
-            # One partition mostly; all of them at times; now and then one that the topic lacks.
+            # Usually one partition, sometimes all partitions, and rarely a partition that the topic does not
+            # have.
             partitions = self._random.sample(
                 range(self._partitions), self._random.choice([1, 1, 1, 2, self._partitions])
             )
@@ -77,7 +78,7 @@ class Generator:
         return known + self._random.choice([0, 0, 0, 0, 0, 0, 1, -1])
 
     def _leader_epoch(self) -> int:
-        # It only rises slowly, or everything would be fenced for ever.
+        # The leader epoch rises slowly. Otherwise most requests would be fenced.
         return self._fresh_start // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
 
     def _initialize(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
@@ -85,7 +86,7 @@ class Generator:
         for partition in partitions:
             epoch, _ = self._begun.get((group, partition), (0, 0))
             self._fresh_start += 1
-            # A start offset that was never used: so none of them repeats an earlier one.
+            # Use each start offset only once, so that no request repeats an earlier one.
             start_offset = 1_000 * self._fresh_start
             step = self._random.choice([0, 0, 1, -1])
             if step == 1 and self._random.random() < 0.5:
@@ -115,7 +116,7 @@ class Generator:
         for partition in partitions:
             leader_epoch, epoch = self._leader_epoch() + 1, self._epoch(group, partition)
             _, base = self._begun.get((group, partition), (0, 0))
-            # Now and then a share-partition twice, as brokers send what has queued up.
+            # Rarely include a share-partition twice, as brokers do with queued writes.
             for _ in range(self._random.choice([1, 1, 1, 1, 2])):
                 parts.append(
                     write_api.PartitionData(
@@ -162,7 +163,7 @@ class Generator:
 
 
 def comparable(api: Any, version: int, body: bytes) -> list[Any]:
-    """Return an answer without its message texts, results in a fixed order."""
+    """Return the results of a response in a fixed order, without message texts."""
     response = api.decode_response(body, 1, version)
     found = []
     for topic in response.results:
@@ -221,7 +222,9 @@ async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
     return seen
 
 
-def test_random_requests_get_the_answers_that_kafka_gives(built_in_coordinator: BuiltInCoordinator) -> None:
+def test_random_requests_get_the_same_responses_as_from_kafka(
+    built_in_coordinator: BuiltInCoordinator,
+) -> None:
     seen = asyncio.run(compare(built_in_coordinator))
     for label in (
         "initialize_share_group_state 0",

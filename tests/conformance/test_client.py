@@ -1,4 +1,6 @@
-"""Our Python client against Kafka's own share coordinator: what it sends is taken, what it raises fits."""
+"""The Python client against Kafka's share coordinator: Kafka accepts its requests, and errors have the
+right class.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -28,7 +30,7 @@ GROUP = "client:of:ours"
 def on_kafka(
     kafka: BuiltInCoordinator, scenario: Callable[[ShareCoordinatorClient], Awaitable[None]]
 ) -> list[float]:
-    """Run a scenario; return the waits before repeated attempts, which are not waited for."""
+    """Run a scenario. Return the pauses before retries. The client does not really pause."""
     waits: list[float] = []
 
     async def note(wait_s: float) -> None:
@@ -42,7 +44,7 @@ def on_kafka(
     return waits
 
 
-def test_a_state_lives_from_initialise_to_delete(built_in_coordinator: BuiltInCoordinator) -> None:
+def test_client_initializes_reads_writes_and_deletes_state(built_in_coordinator: BuiltInCoordinator) -> None:
     key = SharePartitionKey(GROUP, built_in_coordinator.topic_id, 0)
 
     async def scenario(client: ShareCoordinatorClient) -> None:
@@ -75,7 +77,9 @@ def test_a_state_lives_from_initialise_to_delete(built_in_coordinator: BuiltInCo
     assert on_kafka(built_in_coordinator, scenario) == []
 
 
-def test_a_request_for_many_is_gathered_in_its_order(built_in_coordinator: BuiltInCoordinator) -> None:
+def test_results_of_a_request_for_many_partitions_are_in_request_order(
+    built_in_coordinator: BuiltInCoordinator,
+) -> None:
     topic_id, partitions = built_in_coordinator.topic_id, [3, 0, 2, 1]
     keys = [SharePartitionKey(f"{GROUP}:many", topic_id, partition) for partition in partitions]
     request = summary_api.ReadShareGroupStateSummaryRequest(
@@ -98,7 +102,7 @@ def test_a_request_for_many_is_gathered_in_its_order(built_in_coordinator: Built
     assert on_kafka(built_in_coordinator, scenario) == []
 
 
-def test_a_topic_that_the_cluster_does_not_know(built_in_coordinator: BuiltInCoordinator) -> None:
+def test_unknown_topic_raises_after_retries(built_in_coordinator: BuiltInCoordinator) -> None:
     key = SharePartitionKey(GROUP, bytes(range(100, 116)), 0)
 
     async def scenario(client: ShareCoordinatorClient) -> None:

@@ -1,4 +1,4 @@
-"""What we write to a log, read by Kafka's own dump tool; and our dump of a journal beside it."""
+"""Read encoded state records with Kafka's dump tool, and compare its output with the journal dump."""
 
 import json
 import re
@@ -27,7 +27,7 @@ RECORD_LINE = re.compile(
 
 @pytest.fixture(scope="module")
 def dumped(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[str]]:
-    """What the tool prints of a snapshot, of an update and of a tombstone that we encoded."""
+    """Return the output of Kafka's tool for a snapshot, an update and a tombstone."""
     snapshot = ShareSnapshotValue(
         snapshot_epoch=6,
         state_epoch=1,
@@ -37,7 +37,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[str]]:
         write_timestamp=1_001,
         state_batches=pack([StateBatch(100, 109, 0, 1), StateBatch(110, 119, 2, 2)]),
         delivery_complete_count=10,
-        # Of our own, in a tag that Kafka does not know.
+        # A tagged field of this project that Kafka does not know.
         leader_epoch_max=9,
     )
     update = ShareUpdateValue(
@@ -55,7 +55,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[str]]:
 
 
 def key_of(record_type: int) -> dict[str, Any]:
-    # bytes(range(16)) as Kafka writes a topic id.
+    # The topic id bytes(range(16)) in Kafka's notation.
     data = {"groupId": "group", "topicId": "AAECAwQFBgcICQoLDA0ODw", "partition": 3}
     return {"type": str(record_type), "data": data}
 
@@ -64,12 +64,12 @@ def batch(first: int, last: int, state: int, count: int) -> dict[str, int]:
     return {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
 
 
-def test_every_record_is_where_it_was_written(dumped: list[re.Match[str]]) -> None:
+def test_kafka_reads_offset_time_and_headers_of_each_record(dumped: list[re.Match[str]]) -> None:
     places = [(line["offset"], line["time"], line["headers"]) for line in dumped]
     assert places == [("7", "5000", "owner_epoch"), ("8", "5001", ""), ("9", "5001", "")]
 
 
-def test_a_snapshot_is_understood(dumped: list[re.Match[str]]) -> None:
+def test_kafka_reads_a_snapshot(dumped: list[re.Match[str]]) -> None:
     assert json.loads(dumped[0]["key"]) == key_of(0)
     assert json.loads(dumped[0]["payload"]) == {
         "version": "0",
@@ -86,7 +86,7 @@ def test_a_snapshot_is_understood(dumped: list[re.Match[str]]) -> None:
     }
 
 
-def test_an_update_is_understood(dumped: list[re.Match[str]]) -> None:
+def test_kafka_reads_an_update(dumped: list[re.Match[str]]) -> None:
     assert json.loads(dumped[1]["key"]) == key_of(1)
     assert json.loads(dumped[1]["payload"]) == {
         "version": "0",
@@ -104,8 +104,8 @@ def test_a_tombstone_is_understood(dumped: list[re.Match[str]]) -> None:
     assert dumped[2]["payload"] == "<DELETE>"
 
 
-def test_our_dump_prints_the_same_lines(tmp_path: Path) -> None:
-    """All but our tagged field, which Kafka leaves out, and the place in the journal behind each batch."""
+def test_journal_dump_prints_the_lines_of_kafkas_tool(tmp_path: Path) -> None:
+    """The dumps differ only in this project's tagged field, and in the journal position after each batch."""
     snapshot = ShareSnapshotValue(
         snapshot_epoch=1,
         state_epoch=2,
@@ -134,7 +134,7 @@ def test_our_dump_prints_the_same_lines(tmp_path: Path) -> None:
         dumped = DumpedBatch("file", position, number, 0, batch)
         ours += [line.removesuffix(f" {position_text(dumped)}") for line in kafka_lines(dumped)]
         position += len(data)
-    # The reason behind this is in other words.
+    # The texts after "skipping." differ.
     assert theirs.pop().startswith(unreadable := ours.pop().partition(", skipping.")[0])
     assert "Error at offset 3" in unreadable
     assert ours == theirs

@@ -1,7 +1,7 @@
-"""Our message schemas against the classes that Kafka generated from its own.
+"""Compare the message schemas with the classes that Kafka generated from its own schemas.
 
-Kafka's jars do not carry its schema files, but each generated class knows its wire form: per version the
-fields in order, with their types and tags, and the defaults of a new object. Ours must come to the same.
+Kafka's jars do not contain the schema files, but each generated class describes its wire format. The
+description has the fields of each version in order, with types and tags, and the defaults of a new object.
 """
 
 import json
@@ -16,10 +16,10 @@ from tests.kafka import KafkaJars
 
 pytestmark = pytest.mark.broker
 
-# Kafka's tagged fields that are not in these are skipped, and every field is given a value.
+# For these schemas, Kafka's additional tagged fields are ignored, and defaults are not compared.
 BROKER_SCHEMAS = set((Path(protocol.__file__).parent / "schemas" / "brokers").glob("*.json"))
 SCHEMAS = sorted(Path(protocol.__file__).with_name("schemas").rglob("*.json"))
-# Tagged fields from this number on are our own; Kafka carries them along unread.
+# Tagged fields from this number on belong to this project. Kafka preserves them as unknown tagged fields.
 OWN_TAGS_FROM = 1000
 PRIMITIVES = {
     "bool": "BOOLEAN",
@@ -29,7 +29,7 @@ PRIMITIVES = {
     "int64": "INT64",
     "uuid": "UUID",
 }
-# What a field without a default starts as, in Java's words.
+# The initial value of a field without a default, in Java notation.
 ZEROS = {"bool": "false", "int8": "0", "int16": "0", "int32": "0", "int64": "0", "string": ""}
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def theirs(newest_jars: KafkaJars) -> Json:
-    """What Kafka's classes say, per name of one of our schemas."""
+    """Return the description of Kafka's class for each schema, by schema name."""
     names = {read(path)["name"]: class_name(read(path)) for path in SCHEMAS}
     done = newest_jars.run("MessageSchemas", *names.values())
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def theirs(newest_jars: KafkaJars) -> Json:
 
 
 def read(path: Path) -> Json:
-    """Parse a schema file; comments, which Kafka's grammar allows, fill whole lines."""
+    """Parse a schema file. Kafka's grammar permits comments, which fill whole lines."""
     lines = path.read_text("utf-8").splitlines()
     schema: Json = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
     return schema
@@ -59,7 +59,7 @@ def class_name(schema: Json) -> str:
 
 
 def covers(versions: str, version: int) -> bool:
-    """Tell whether `version` is in a range such as "2", "0-3", "1+" or "none"."""
+    """Return whether `version` is in a range such as "2", "0-3", "1+" or "none"."""
     if versions == "none":
         return False
     first, separator, last = versions.partition("-")
@@ -78,7 +78,7 @@ def snake_case(name: str) -> str:
 
 
 def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
-    """Describe the type of `field` at `version` in the words that `MessageSchemas` prints."""
+    """Return the type of `field` at `version` in the notation of `MessageSchemas`."""
     name = field["type"]
     described: Json = {}
     nullable = covers(field.get("nullableVersions", "none"), version)
@@ -111,7 +111,7 @@ def struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
 
 
 def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
-    """Return the default of each plain field, per name of its struct; the message itself has the name ""."""
+    """Return the default of each plain field, by name of its struct. The name of the message itself is ""."""
     own: dict[str, str] = {}
     found = {name: own}
     for field in fields:
@@ -124,7 +124,7 @@ def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
-def test_every_version_has_the_fields_that_kafka_has(theirs: Json, path: Path) -> None:
+def test_every_version_has_the_fields_of_kafkas_class(theirs: Json, path: Path) -> None:
     schema = read(path)
     ours = {
         str(version): struct(schema["fields"], version, flexible=covers(schema["flexibleVersions"], version))
@@ -137,7 +137,7 @@ def test_every_version_has_the_fields_that_kafka_has(theirs: Json, path: Path) -
 
 
 def without_tagged(known: Any) -> Any:
-    """Return what Kafka says without any tagged field."""
+    """Return a description of Kafka's class without tagged fields."""
     if isinstance(known, dict):
         return {name: without_tagged(value) for name, value in known.items()}
     if isinstance(known, list):
@@ -148,7 +148,7 @@ def without_tagged(known: Any) -> Any:
 @pytest.mark.parametrize(
     "path", [path for path in SCHEMAS if path not in BROKER_SCHEMAS], ids=lambda path: path.stem
 )
-def test_every_field_starts_as_it_does_in_kafka(theirs: Json, path: Path) -> None:
+def test_every_field_has_the_default_of_kafkas_class(theirs: Json, path: Path) -> None:
     schema = read(path)
     known = theirs[schema["name"]]["defaults"]
     ours = defaults(schema["fields"])
@@ -157,7 +157,7 @@ def test_every_field_starts_as_it_does_in_kafka(theirs: Json, path: Path) -> Non
     }
 
 
-def test_versions_of_kafka_that_we_do_not_speak_are_known(theirs: Json) -> None:
+def test_unsupported_versions_of_kafka_are_known(theirs: Json) -> None:
     ours = {
         read(path)["name"]: {str(version) for version in all_versions(read(path))}
         for path in SCHEMAS
@@ -165,7 +165,7 @@ def test_versions_of_kafka_that_we_do_not_speak_are_known(theirs: Json) -> None:
     }
     unspoken = {name: set(theirs[name]["versions"]) - versions for name, versions in ours.items()}
     assert {name: versions for name, versions in unspoken.items() if versions} == {
-        # Answered with error 35 and the versions that we do speak, on which the broker tries again.
+        # The response has error 35 and the supported versions. Then the broker retries with one of these.
         "ApiVersionsRequest": {"5"},
         "ApiVersionsResponse": {"5"},
     }

@@ -1,4 +1,4 @@
-"""Our answers and records against those that Apache Kafka gave and wrote."""
+"""Compare responses and records with those that Apache Kafka returned and wrote."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ from tests.conformance.vectors import (
 
 
 def fields_of(response: Any, recorded: Recorded) -> list[dict[str, Any]]:
-    """Return a response as the vectors spell it: the fields that Kafka's answer was recorded with."""
+    """Return the results of a response in the notation of the vectors, with the recorded fields."""
     names = {
         "partition": "partition",
         "err": "error_code",
@@ -48,7 +48,7 @@ def fields_of(response: Any, recorded: Recorded) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_answer_is_kafkas_but_for_the_listed_differences() -> None:
+def test_responses_equal_kafkas_except_for_listed_differences() -> None:
     topics, requests = recorded_rpcs()
     responses, _ = asyncio.run(answered(topics, requests))
     seen_differences = set()
@@ -69,7 +69,7 @@ def test_every_answer_is_kafkas_but_for_the_listed_differences() -> None:
     assert seen_differences == set(ERROR_CODES), "a listed difference is none any more"
 
 
-def test_refusals_carry_a_sentence_and_successes_none() -> None:
+def test_only_errors_have_a_message_and_it_is_a_sentence() -> None:
     topics, requests = recorded_rpcs()
     responses, _ = asyncio.run(answered(topics, requests))
     refused = 0
@@ -86,7 +86,7 @@ def test_refusals_carry_a_sentence_and_successes_none() -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
-def test_every_record_that_kafka_wrote_is_read_and_written_again_byte_for_byte(release: str) -> None:
+def test_records_of_kafka_are_decoded_and_encoded_to_equal_bytes(release: str) -> None:
     log = recorded_log(release)
     assert len(log) > 500
     for line in log:
@@ -105,7 +105,7 @@ def what_brokers_see(state: ShareState) -> tuple[Any, ...]:
     )
 
 
-def test_replaying_kafkas_log_gives_the_state_that_kafka_answered() -> None:
+def test_replay_of_kafkas_log_gives_the_state_of_kafkas_responses() -> None:
     topics, requests = recorded_rpcs()
 
     async def ours() -> dict[str, tuple[Any, ...]]:
@@ -118,7 +118,7 @@ def test_replaying_kafkas_log_gives_the_state_that_kafka_answered() -> None:
     assert len(got) >= 5
 
 
-# Share-partitions of the recorded requests on which a release settled otherwise than 4.4.0, and why.
+# Share-partitions of the recorded requests whose final state in a release differs from 4.4.0, and the reason.
 SETTLED_OTHERWISE = {
     "4.1.1": {
         ("vec", 0): "a write with a higher state epoch was stored, and fenced all that followed",
@@ -129,7 +129,7 @@ SETTLED_OTHERWISE = {
 
 
 @pytest.mark.parametrize("release", list(SETTLED_OTHERWISE))
-def test_the_logs_of_older_releases_settle_on_the_same_state(release: str) -> None:
+def test_logs_of_older_releases_give_the_same_final_state(release: str) -> None:
     def progress(log_of: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         return {
             (key.group_id, key.partition): (state.state_epoch, state.start_offset, unpack(state.batches))
@@ -142,7 +142,7 @@ def test_the_logs_of_older_releases_settle_on_the_same_state(release: str) -> No
 
 
 @pytest.mark.parametrize("line", list(lines("kafka-4.4.0.find.jsonl")), ids=lambda line: str(line["keys"]))
-def test_find_coordinator_takes_and_refuses_the_keys_that_kafka_does(line: dict[str, Any]) -> None:
+def test_find_coordinator_accepts_and_refuses_the_keys_that_kafka_does(line: dict[str, Any]) -> None:
     directory = CoordinatorDirectory(
         HostPort("coordinator", 9095), node_id_first=1_000_000, node_ids=4, state_partitions=50
     )

@@ -1,4 +1,6 @@
-"""Kafka's recorded answers and records, read from `vectors/`, and our coordinator driven by them."""
+"""Read Kafka's recorded responses and records from `vectors/`, and send the recorded requests to this
+coordinator.
+"""
 
 import asyncio
 import json
@@ -40,7 +42,7 @@ RPCS = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
 class Recorded(NamedTuple):
-    """One request that Kafka was sent, and what it answered; one of the last two may be None."""
+    """A request to Kafka, and the response. Either `response` or `answers` may be None."""
 
     name: str
     api_key: int
@@ -51,7 +53,7 @@ class Recorded(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """One record that Kafka appended to its state topic."""
+    """A record that Kafka appended to its state topic."""
 
     state_partition: int
     log_offset: int
@@ -85,7 +87,7 @@ def recorded_rpcs() -> tuple[StaticTopics, list[Recorded]]:
 
 
 def recorded_log(release: str) -> list[LogLine]:
-    """Return every record that a release of Kafka wrote for those requests."""
+    """Return every record that a release of Kafka wrote for the recorded requests."""
     return [
         LogLine(
             each["partition"],
@@ -99,7 +101,7 @@ def recorded_log(release: str) -> list[LogLine]:
 
 
 def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
-    """Return the states that a log amounts to."""
+    """Return the states after a replay of a log."""
     shards: dict[int, Shard] = {}
     for line in log:
         shard = shards.setdefault(line.state_partition, Shard(line.state_partition, SnapshotPolicy()))
@@ -110,7 +112,9 @@ def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
 
 
 async def answered(topics: StaticTopics, requests: list[Recorded]) -> tuple[list[Any], Runtime]:
-    """Send the requests, one after another, to a coordinator of ours that starts empty."""
+    """Send the requests one after another to a coordinator without state. Return the responses and the
+    runtime.
+    """
     runtime = Runtime(
         log=MemoryLog(50),
         clock=SystemClock(),

@@ -1,1 +1,1 @@
-"""Fuzzing of everything that decodes bytes from outside, in Python and in C."""
+"""Fuzzing of all decoders of external bytes, in Python and in C."""

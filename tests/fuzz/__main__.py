@@ -19,7 +19,7 @@ FINDINGS = ROOT / "build/findings"
 PLANTED_S_MAX = 120
 _AT_A_TIME = 2
 _TARGETS = sorted(folder.name for folder in CORPUS.iterdir())
-# libFuzzer prints it if no code of the target is instrumented.
+# libFuzzer prints this text if no code of the target is instrumented.
 _NO_COVERAGE = "no interesting inputs were found"
 _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
 
@@ -27,7 +27,7 @@ _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
 def run_fuzzer(
     name: str, decoder: str, seconds: int, findings: Path, new: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """Run libFuzzer on a target in a process of its own. `decoder` is `intact` or `planted`."""
+    """Run libFuzzer on a target in a separate process. `decoder` is `intact` or `planted`."""
     command = ["-m", "tests.fuzz.fuzzer", name, decoder, str(seconds), str(findings), str(new)]
     return subprocess.run(
         [sys.executable, *command, str(CORPUS / name)],
@@ -40,7 +40,7 @@ def run_fuzzer(
 
 
 def fuzz(name: str, seconds: int, keep: Path | None) -> bool:
-    """Fuzz one target; return whether it has no defect."""
+    """Fuzz one target. Return whether no defect was found."""
     with tempfile.TemporaryDirectory(prefix="share-coordinator-fuzz-") as temporary:
         new = keep / name if keep is not None else Path(temporary)
         new.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def fuzz(name: str, seconds: int, keep: Path | None) -> bool:
 
 
 def find_planted(name: str) -> bool:
-    """Plant a defect in the decoder of a target; return whether the fuzzer finds it."""
+    """Plant a defect in the decoder of a target. Return whether the fuzzer finds it."""
     with tempfile.TemporaryDirectory(prefix="share-coordinator-fuzz-") as temporary:
         folder = Path(temporary)
         ended = run_fuzzer(name, "planted", PLANTED_S_MAX, folder, folder)
@@ -66,13 +66,13 @@ def find_planted(name: str) -> bool:
 
 
 def run_all(run: Callable[[str], bool], names: Sequence[str]) -> int:
-    """Run several targets at a time; return the exit code."""
+    """Run several targets concurrently. Return the exit code."""
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         return 0 if all(list(pool.map(run, names))) else 1
 
 
 def main() -> int:
-    """Build, fuzz, and return 1 if there was a finding."""
+    """Build the modules and fuzz. Return 1 if a defect was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", nargs="?", choices=_TARGETS)
     parser.add_argument("file", nargs="?", type=Path, help="replay this input")

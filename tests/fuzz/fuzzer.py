@@ -14,7 +14,7 @@ from tests.fuzz.instrumented import COMPILED_TARGETS, MODULES, built_path
 
 
 def connect_modules() -> None:
-    """Let libFuzzer count the coverage of the compiled modules."""
+    """Connect the coverage counters of the compiled modules to libFuzzer."""
     found = find_spec("atheris.core_with_libfuzzer")
     assert found is not None
     assert found.origin is not None
@@ -26,7 +26,7 @@ def connect_modules() -> None:
 
 
 def main() -> None:
-    """Fuzz until the time is over or a defect is found; libFuzzer ends the process."""
+    """Fuzz until the time limit or the first defect. libFuzzer ends the process."""
     name, decoder, seconds, findings, *folders = sys.argv[1:]
     with atheris.instrument_imports(include=["protocol", "coordinator.log.journal", "coordinator.security"]):
         from tests.fuzz.targets import TARGETS

@@ -1,7 +1,7 @@
 """Build and import the compiled modules with AddressSanitizer, UBSan and coverage.
 
-`python -m tests.fuzz.instrumented COMMAND...` builds them and runs a command. The command imports them if it
-imports this module, as pytest does with `-p tests.fuzz.instrumented`.
+`python -m tests.fuzz.instrumented COMMAND...` builds the modules and runs a command. The command imports the
+instrumented modules if it imports this file, as pytest does with `-p tests.fuzz.instrumented`.
 """
 
 import os
@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "coordinator/fastpath"
 BUILT = ROOT / "build/instrumented"
 MODULES = ("_compiled", "_loading")
-# The fuzz targets that run them. AddressSanitizer hides functions of libFuzzer from Atheris, so that
-# the coverage of Python code is lost: the other targets are fuzzed without it.
+# The fuzz targets that execute compiled modules. AddressSanitizer hides functions of libFuzzer from Atheris,
+# so the coverage of Python code is lost. Therefore the other targets run without AddressSanitizer.
 COMPILED_TARGETS = ("loading", "writes")
 _COVERAGE = Path(__file__).with_name("coverage.c")
-# Not with the prefix of the settings: unknown settings are refused.
+# The name lacks the prefix of settings, because unknown settings are refused.
 _ENABLED_ENV = "INSTRUMENTED_MODULES"
 FLAGS = (
     *("-shared", "-fPIC", "-O1", "-g1", "-w", "-fno-omit-frame-pointer"),
@@ -39,7 +39,7 @@ def built_path(module: str) -> Path:
 
 
 def build() -> None:
-    """Compile the modules that are older than their sources, at the same time. Raises CalledProcessError."""
+    """Compile outdated modules concurrently. Raises CalledProcessError."""
     BUILT.mkdir(parents=True, exist_ok=True)
     coverage = BUILT / "coverage.o"
     subprocess.run(["gcc", "-O2", "-fPIC", "-c", str(_COVERAGE), "-o", str(coverage)], check=True)
@@ -65,7 +65,8 @@ def environment() -> dict[str, str]:
         **os.environ,
         _ENABLED_ENV: "1",
         "LD_PRELOAD": str(Path(runtime).resolve()),
-        # Python frees little at its end. Its own allocator would hide which object a byte belongs to.
+        # CPython frees little memory at exit, so leaks are ignored. malloc lets AddressSanitizer tell objects
+        # apart.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
@@ -76,7 +77,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find the instrumented modules in place of those that were installed."""
+        """Find the instrumented modules instead of the installed ones."""
         package, _, name = fullname.rpartition(".")
         if package == "coordinator.fastpath" and name in MODULES:
             return spec_from_file_location(fullname, built_path(name))
@@ -88,7 +89,7 @@ if os.environ.get(_ENABLED_ENV):
 
 
 def pytest_report_header() -> str:
-    """Import the modules, so that a run with others cannot pass."""
+    """Import the instrumented modules. Fail if other modules were imported."""
     for module in MODULES:
         assert import_module(f"coordinator.fastpath.{module}").__file__ == str(built_path(module))
     return "compiled modules: with AddressSanitizer and UBSan"

@@ -1,6 +1,6 @@
 """One defect for each fuzz target, planted in the decoder that the target checks.
 
-A target that notices its defect can fail. `plant` sets an attribute, like `setattr`.
+A target that detects its planted defect is able to fail. `plant` sets an attribute, like `setattr`.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,23 +30,23 @@ def _with_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request(plant: Plant) -> None:
-    """A malformed request raises an error that is not documented."""
+    """Raise an undocumented error for a malformed request."""
     plant(targets, "decode_frame", _with_undocumented_error(targets.decode_frame))
 
 
 def frames(plant: Plant) -> None:
-    """If several frames arrive together, the first one is returned and the others are lost."""
+    """Return only the first of several frames that arrive together."""
     receive = FrameReader.receive_data
     plant(FrameReader, "receive_data", lambda self, data: receive(self, data)[:1])
 
 
 def record_batch(plant: Plant) -> None:
-    """A malformed state record raises an error that is not documented."""
+    """Raise an undocumented error for a malformed state record."""
     plant(targets, "decode_record", _with_undocumented_error(targets.decode_record))
 
 
 def loading(plant: Plant) -> None:
-    """The definition ignores tombstones, and the compiled loader applies them."""
+    """Ignore tombstones in the Python definition. The compiled loader applies them."""
     intact = replay.replay_record
 
     def replay_record(shard: Shard, record: LogRecord) -> bool:
@@ -56,7 +56,7 @@ def loading(plant: Plant) -> None:
 
 
 def journal(plant: Plant) -> None:
-    """The last entry of a commit is lost."""
+    """Lose the last entry of a commit."""
     intact = layout.decode_entries
 
     def decode_entries(frame: layout.Frame) -> Iterator[layout.LoggedBatch]:
@@ -66,13 +66,13 @@ def journal(plant: Plant) -> None:
 
 
 def sasl(plant: Plant) -> None:
-    """A token that is not UTF-8 raises an error that is not documented."""
+    """Raise an undocumented error for a token that is not UTF-8."""
     intact = passwords._parse_plain_token
     plant(passwords, "_parse_plain_token", lambda token: intact(token.decode().encode()))
 
 
 def writes(plant: Plant) -> None:
-    """The definition loses the last state batch of a write, and the compiled parser keeps it."""
+    """Lose the last state batch of a write in the Python definition. The compiled parser keeps it."""
     intact = decisions.normalise
     plant(decisions, "normalise", lambda batches, start: intact(batches, start)[:-BATCH_BYTES])
 

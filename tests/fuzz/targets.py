@@ -1,7 +1,7 @@
 """Fuzz targets: each takes arbitrary bytes, and raises if a decoder breaks its contract.
 
-A decoder returns a value or raises its documented error. Encoding and decoding a request returns the same
-request. The compiled module does the same as the definition in Python.
+A decoder returns a value or raises its documented error. Encoding a decoded request and decoding it again
+returns the same request. The compiled module behaves like the Python definition.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _CRC_AT, _COVERED_AT = 17, 21
 
 
 def request(data: bytes) -> None:
-    """A request frame of a client that is not authenticated, and the response that refuses it."""
+    """Decode a request of an unauthenticated client, and encode the error response."""
     try:
         asked = decode_frame(data)
     except DecodeError:
@@ -47,7 +47,7 @@ def request(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    """The bytes of a connection, in one piece and in pieces whose size is the first byte."""
+    """Decode the bytes of a connection in one piece, and in pieces. The first byte determines their size."""
     if not data:
         return
     size, data = data[0] + 1, data[1:]
@@ -61,7 +61,7 @@ def frames(data: bytes) -> None:
 
 
 def with_valid_checksums(data: bytes) -> bytes:
-    """Correct the checksums of record batches, as far as their lengths allow."""
+    """Correct the checksums of record batches, as far as their lengths permit."""
     fixed = bytearray(data)
     at = 0
     while at + HEADER_BYTES <= len(fixed):
@@ -76,7 +76,7 @@ def with_valid_checksums(data: bytes) -> bytes:
 
 
 def record_batch(data: bytes) -> None:
-    """Record batches of a log, and the state records in them."""
+    """Decode record batches of a log, and their state records."""
     with suppress(DecodeError):
         for batch in decode_batches(with_valid_checksums(data)):
             for record in batch.records:
@@ -97,7 +97,7 @@ def _replayed(data: bytes, make: Callable[[Shard], Any]) -> object:
 
 
 def loading(data: bytes) -> None:
-    """The log of a shard, loaded by the compiled module and by the definition."""
+    """Load the log of a shard with the compiled module and with the Python definition."""
     data = with_valid_checksums(data)
     module: Any = fastpath.loading
     expected = _replayed(data, GeneralReplay)
@@ -107,7 +107,9 @@ def loading(data: bytes) -> None:
 
 
 def journal(data: bytes) -> None:
-    """A segment of the journal whose checksums are right: header, recovery point, frame and its entries."""
+    """Decode the parts of a journal segment with valid checksums: header, recovery point, frame and
+    entries.
+    """
     head_bytes = layout.HEAD_BYTES
     for size in {len(data) - 4, 512} & set(range(4, len(data) + 1)):
         with suppress(ValueError):
@@ -144,7 +146,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def sasl(data: bytes) -> None:
-    """Tokens of a login with PLAIN, and with SCRAM; a zero byte pair separates them."""
+    """Process the tokens of a PLAIN and of a SCRAM login. Two zero bytes separate the tokens of SCRAM."""
 
     async def take(exchange: Exchange, tokens: list[bytes]) -> None:
         with suppress(AuthenticationFailed):
@@ -157,7 +159,9 @@ def sasl(data: bytes) -> None:
 
 
 def writes(data: bytes) -> None:
-    """A WriteShareGroupState: the compiled parser and the definition give the same responses and records."""
+    """Compare responses and records of WriteShareGroupState between the compiled parser and the Python
+    definition.
+    """
     from tests.property.test_fastpath import Coordinator, initialize
 
     if not data:

@@ -1,4 +1,4 @@
-"""Replay the corpus of each fuzz target, and verify that each target can fail."""
+"""Replay the corpus of each fuzz target, and check that each target can fail."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ CORPUS = Path(__file__).with_name("corpus")
 
 @pytest.fixture(params=TARGETS)
 def name(request: pytest.FixtureRequest) -> str:
-    """A target whose decoders are installed."""
+    """Return the name of a target. Skip the test if its decoders are not installed."""
     target: str = request.param
     if target in COMPILED_TARGETS and (fastpath.loading is None or fastpath.compiled is None):
         pytest.skip("the compiled modules are not in use")
@@ -28,7 +28,7 @@ def corpus(name: str) -> Iterator[tuple[Path, bytes]]:
 
 
 def mutations(data: bytes) -> Iterator[bytes]:
-    """Yield an input and the simplest mutations that the fuzzer makes of it."""
+    """Yield an input, and simple mutations like those of the fuzzer."""
     yield data
     yield data + b"\xff"
     yield data[:-1]
@@ -36,7 +36,7 @@ def mutations(data: bytes) -> Iterator[bytes]:
         yield data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
 
 
-def test_the_corpus_of_a_target(name: str) -> None:
+def test_target_accepts_its_corpus(name: str) -> None:
     replayed = 0
     for file, data in corpus(name):
         try:
@@ -48,7 +48,7 @@ def test_the_corpus_of_a_target(name: str) -> None:
     assert replayed
 
 
-def test_a_planted_defect_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_target_detects_its_planted_defect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DEFECTS[name](monkeypatch.setattr)
 
     def is_noticed(data: bytes) -> bool:
@@ -61,5 +61,5 @@ def test_a_planted_defect_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch)
     assert any(is_noticed(mutated) for _, data in corpus(name) for mutated in mutations(data))
 
 
-def test_each_target_has_a_corpus_and_a_defect() -> None:
+def test_each_target_has_a_corpus_and_a_planted_defect() -> None:
     assert {folder.name for folder in CORPUS.iterdir()} == {*TARGETS} == {*DEFECTS}

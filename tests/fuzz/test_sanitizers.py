@@ -1,4 +1,4 @@
-"""With the flags of `make sanitize`, a memory error or undefined behaviour ends the process."""
+"""The flags of `make sanitize` make a memory error or undefined behaviour end the process."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ SOURCE = Path(__file__).with_name("planted_overflow.c")
     ("function", "report"),
     [("read_after_end", "AddressSanitizer: heap-buffer-overflow"), ("overflow", "signed integer overflow")],
 )
-def test_a_planted_defect_ends_the_process(function: str, report: str, tmp_path: Path) -> None:
+def test_planted_memory_error_ends_the_process(function: str, report: str, tmp_path: Path) -> None:
     library = tmp_path / "planted.so"
     subprocess.run(["gcc", *FLAGS, str(SOURCE), "-o", str(library)], check=True)
     ended = subprocess.run(
