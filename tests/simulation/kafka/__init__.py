@@ -1,6 +1,6 @@
-"""Several coordinators of one world, on a Kafka cluster that breaks, and a membership that is often wrong.
+"""Simulate several coordinators on a Kafka cluster with faults and a membership that is often wrong.
 
-`brokers` says what may break there, `membership` who is told what, `world` and `nemesis` what befalls the
-coordinators.  `raw_log` states once more which records count, and `truncations` what is left of a promise
-when the cluster itself has lost what it acknowledged.
+`brokers` has the faults of brokers, `membership` assigns shards, and `world` and `nemesis` inject faults.
+`raw_log` has a second implementation of the claim rule. `log_truncation` checks histories if the cluster lost
+acknowledged records.
 """

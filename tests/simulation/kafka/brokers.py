@@ -1,19 +1,20 @@
-"""The brokers of a Kafka cluster on virtual time, and what may go wrong with them.
+"""Simulate the brokers of a Kafka cluster and their faults on virtual time.
 
-What may happen here: a request never arrives, arrives late (after its sender has given up and sent it again
-on another connection), or its answer is lost; all that somebody appends is held up for a while, and arrives
-then; a broker cannot be reached by somebody; a broker dies, others
-take over its partitions, and they may not know its producers any more; a broker is cut off from the others
-and does not know it: it shows the end of the log as of that moment and confirms no write, while others lead;
-a new leader does not tell the end of the log for a moment; producers that wrote nothing for long are
-forgotten; the newest records of a partition are lost by an unclean election.
+Requests: a request or its response is lost, or a request arrives after its sender has retried on another
+connection. All appends of a process are delayed for some time. A process cannot reach a broker.
 
-What does not happen: a record that was acknowledged is lost by a clean election; a request that is late
-arrives behind a restart of its broker, or after its producer was forgotten, because the connection that it
-came on has died (or the day after which brokers forget has not passed).
+Brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state. A broker
+without a connection to the others keeps an old view while other brokers lead. It returns the old end of the
+log, and acknowledges no write.
 
-A record is appended and committed at one instant here: no reader can tell that from a record that waits for
-its replicas, because nobody is shown what is not committed.
+Partitions: a new leader does not return the end offset at first. Producers that were idle for long expire. An
+unclean election loses the newest records of a partition.
+
+A clean election loses no acknowledged record. A late request never arrives after a restart of its broker, or
+after the loss of its producer state. By then its connection is closed, or the expiration time of one day has
+not passed.
+
+Appends are committed at once. Readers cannot detect this, because brokers return committed records only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,9 @@ FETCH_BATCHES_MAX = 20
 
 @dataclass(frozen=True)
 class BrokerFaults:
-    """Rates are per request. Times in seconds, means of exponential delays where they are random."""
+    """Rates are per request. Times are in seconds. Random delays are exponential, and their setting is
+    the mean.
+    """
 
     travel_s: float = 0.002
     request_lost_rate: float = 0.0
@@ -47,23 +50,24 @@ class BrokerFaults:
 
 
 class SimPartition(FakePartition):
-    """A partition as the cluster has it, who leads it, and everything that was ever in it."""
+    """A partition, its leader, and all batches that were ever stored in it."""
 
     def __init__(self, leader: int) -> None:
         super().__init__()
         self.leader = leader
-        # A new leader does not tell the end of its log before that time.
+        # Before this time, a new leader does not return the end of its log.
         self.settled_s = 0.0
-        # How often its producers were forgotten.
+        # The number of times that the producer state was lost.
         self.forgotten = 0
         self.appended_s: dict[int, float] = {}
-        # All batches that were not lost, pruned ones too, with the name of the process that sent each.
+        # All batches that an election did not lose, including pruned ones, with the name of the sending
+        # process.
         self.archive: list[tuple[str, bytes]] = []
         self.on_write: Callable[[], None] = lambda: None
         self.lost_records = False
 
     def write(self, writer: str, batch: bytes, now_s: float) -> ProduceResult:
-        """Append a batch of somebody."""
+        """Append a batch, and record the name of its writer."""
         before = self.end
         produced = self.append(batch)
         if self.end > before:
@@ -73,12 +77,12 @@ class SimPartition(FakePartition):
         return produced
 
     def forget(self) -> None:
-        """Forget all producers."""
+        """Lose the state of all producers."""
         self.producers.clear()
         self.forgotten += 1
 
     def lose(self, end: int) -> list[bytes]:
-        """Lose the records from a log offset on; return them."""
+        """Lose the records from a log offset on. Return the lost batches."""
         lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
         self.truncate(end)
         self.lost_records = True
@@ -88,7 +92,7 @@ class SimPartition(FakePartition):
 
 
 class SimBrokers:
-    """The cluster. Nodes are 1, 2, and so on."""
+    """The brokers of the cluster. Node ids start at 1."""
 
     def __init__(
         self, loop: SimLoop, rng: Random, faults: BrokerFaults, *, nodes: int, partitions: int
@@ -100,54 +104,54 @@ class SimBrokers:
         self.partitions = [SimPartition(1 + partition % nodes) for partition in range(partitions)]
         self.configs: dict[str, str] = {}
         self.down: set[int] = set()
-        # Counted up by each death of a node.
+        # The number of times that each node died.
         self.lives = dict.fromkeys(self.nodes, 0)
-        # Who is cut off from whom: names of processes, and nodes.
+        # Pairs of process name and node id that cannot communicate.
         self.blocked: set[tuple[str, int]] = set()
-        # Whose appends are held up on their way, and until when.
+        # The time until which the appends of a process are delayed, by process name.
         self.held: dict[str, float] = {}
-        # A node that is cut off from the others: the leaders and ends that it believes in.
+        # The leaders and end offsets that a node had when it lost its connection to the others.
         self.views: dict[int, tuple[list[int], list[int]]] = {}
         self._producer_ids: dict[str, tuple[int, int]] = {}
 
-    # What befalls them.
+    # Faults.
 
     def reaches(self, name: str, node: int) -> bool:
-        """Tell whether a process can reach a node."""
+        """Return whether a process can reach a node."""
         return node not in self.down and (name, node) not in self.blocked
 
     def held_for_s(self, name: str) -> float:
-        """Return how much longer the appends of a process are held up."""
+        """Return for how many more seconds the appends of a process are delayed."""
         return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
     def kill(self, node: int) -> None:
-        """Let a node die; others lead its partitions soon."""
+        """Kill a node. Other nodes lead its partitions after an election."""
         self.down.add(node)
         self.lives[node] += 1
         self.views.pop(node, None)
         self._elect_for(node)
 
     def revive(self, node: int) -> None:
-        """Let a node come back."""
+        """Start a dead node again."""
         self.down.discard(node)
         self._elect_missing()
 
     def cut_off(self, node: int) -> None:
-        """Cut a node off from the others; they elect leaders, and it does not know."""
+        """Disconnect a node from the others. They elect new leaders, and the node keeps its old view."""
         self.views[node] = (self.leaders(), [partition.end for partition in self.partitions])
         self._elect_for(node)
 
     def rejoin(self, node: int) -> None:
-        """End that: the node learns who leads."""
+        """Reconnect a node. Then it knows the current leaders."""
         if self.views.pop(node, None) is not None:
             self._elect_missing()
 
     def move(self, number: int) -> None:
-        """Let another node lead a partition."""
+        """Elect another leader of a partition."""
         self._elect(number, self.partitions[number].leader)
 
     def leaders(self) -> list[int]:
-        """Return who leads what, as the cluster sees it."""
+        """Return the current leader of each partition."""
         return [partition.leader for partition in self.partitions]
 
     def _elect_for(self, node: int) -> None:
@@ -164,7 +168,7 @@ class SimBrokers:
                 self._elect(number, kafka.NO_NODE)
 
     def _elect(self, number: int, not_node: int) -> None:
-        """Elect a leader in a clean way: it has all committed records."""
+        """Elect a leader cleanly: the new leader has all committed records."""
         partition, rng = self.partitions[number], self.rng
         able = [node for node in self.nodes if node not in self.down and node not in self.views]
         others = [node for node in able if node != not_node] or able
@@ -176,13 +180,14 @@ class SimBrokers:
             partition.forget()
 
     def expire_producers(self, older_than_s: float) -> None:
-        """Forget the producers of partitions that nobody has written to since."""
+        """Remove the state of producers whose last append is older than a time."""
         for partition in self.partitions:
             for producer_id in list(partition.producers):
                 if partition.appended_s.get(producer_id, 0.0) < older_than_s:
                     del partition.producers[producer_id]
 
-    # What they are asked. Each takes the node that is asked, and answers after so many seconds.
+    # Requests. Each method takes the receiving node. `produce` also returns the delay of its response in
+    # seconds.
 
     def _leads(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
@@ -196,7 +201,9 @@ class SimBrokers:
     def produce(
         self, writer: str, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
     ) -> tuple[float, Mapping[int, ProduceResult]]:
-        """Append; a node that is cut off waits for its replicas in vain."""
+        """Append. On a disconnected node, the append times out, because the replicas do not acknowledge
+        it.
+        """
         answers, wait_s = {}, 0.0
         for number, batch in batches:
             error = self._error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
@@ -204,7 +211,7 @@ class SimBrokers:
                 answers[number] = ProduceResult(error, -1)
             elif self._leads(node, number):
                 produced = self.partitions[number].write(writer, batch, self.loop.time())
-                # Now and then the replicas are slow, and the leader does not wait for them.
+                # Sometimes the replicas are slow, and the leader responds before they have the records.
                 slow = self._error((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
                 answers[number] = ProduceResult(slow, -1) if slow else produced
             elif self._believes_to_lead(node, number):
@@ -216,7 +223,7 @@ class SimBrokers:
         return wait_s, answers
 
     def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return ends; a node that is cut off returns that which it has."""
+        """Return end offsets. A disconnected node returns the end offsets of its old view."""
         return {number: self._end(node, number) for number in numbers}
 
     def _end(self, node: int, number: int) -> ListedOffset:
@@ -230,7 +237,7 @@ class SimBrokers:
         return ListedOffset(ErrorCode.NONE, partition.end)
 
     def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return starts."""
+        """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
             if self._leads(node, number) or self._believes_to_lead(node, number)
@@ -239,7 +246,7 @@ class SimBrokers:
         }
 
     def fetch(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
-        """Return a few batches from each position, the last of them perhaps not as a whole."""
+        """Return a few batches from each position. The last batch may be incomplete."""
         return {number: self._fetch(node, number, position) for number, position in positions.items()}
 
     def _fetch(self, node: int, number: int, position: int) -> FetchResult:
@@ -259,7 +266,7 @@ class SimBrokers:
         return FetchResult(ErrorCode.NONE, partition.start, b"".join(data))
 
     def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete records; a node that is cut off cannot."""
+        """Delete records. A disconnected node cannot delete."""
         answers = {}
         for number, offset in offsets.items():
             partition = self.partitions[number]
@@ -276,7 +283,7 @@ class SimBrokers:
         return answers
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
-        """Hand out a producer id, with a higher epoch than before."""
+        """Return a producer id with a higher epoch than before."""
         if node in self.views:
             return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
         if transactional_id is not None and not self.faults.transactional:

@@ -1,4 +1,4 @@
-"""Clients of several coordinators: each request goes to one of them, which may be the wrong one."""
+"""Clients of several coordinators. Each request is sent to one coordinator, which may not be the owner."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -11,12 +11,12 @@ from tests.simulation.clients import Clients, Peer, close_on_timeout
 from tests.simulation.history import History, Violation
 from tests.simulation.net import Network
 
-# Who owns a state partition as the membership sees it: a place, or nobody.
+# Returns the place of the owner of a state partition in the current assignment, or None.
 Owner = Callable[[int], int | None]
 
 
 class ManyClients(Clients):
-    """Clients that know where coordinators live; a node is the place of one."""
+    """Clients that know the addresses of all coordinators. A node id is the place of a coordinator."""
 
     def __init__(
         self,
@@ -40,23 +40,23 @@ class ManyClients(Clients):
             answers_in_time=False,
         )
         self.bootstrap = ",".join(map(str, addresses))
-        # How many requests go astray.
+        # The rate of requests that are sent to a random coordinator.
         self.astray_rate = 0.0
-        # Places that brokers do not go to, as they cannot be reached from where those are.
+        # Places that brokers do not connect to, because a partition of the network separates them.
         self.apart: set[int] = set()
         self._addresses = addresses
         self._owner = owner
         self._rng = rng
-        # Where somebody goes with a state partition until that fails.
+        # The place that a client uses for a state partition until a request fails.
         self._known: dict[tuple[str, int], int] = {}
 
     def address(self, node: int | None) -> HostPort:
-        """Return where a node is."""
+        """Return the address of a node."""
         assert node is not None
         return self._addresses[node]
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
-        """Open a connection to a node, or to some. Raises ConnectionLost when that fails."""
+        """Connect to a node, or to a random one if None. Raises ConnectionLost if the connection fails."""
         if node is None:
             owners = [owner for owner in map(self._owner, range(self._state_partitions)) if owner is not None]
             some = self._rng.random() < 0.8 and owners
@@ -66,7 +66,7 @@ class ManyClients(Clients):
         return peer
 
     def node_of(self, key: SharePartitionKey, who: str = "") -> int:
-        """Return where somebody believes the coordinator of a share-partition to be."""
+        """Return the place that a client uses for a share-partition."""
         shard = state_partition(key, self._state_partitions)
         if self._known.get((who, shard)) in self.apart:
             del self._known[who, shard]
@@ -79,18 +79,18 @@ class ManyClients(Clients):
         return self._known[who, shard]
 
     def missed(self, key: SharePartitionKey, who: str) -> None:
-        """Let somebody look for the coordinator anew, now or later."""
+        """Make a client forget the coordinator of a share-partition, now or after a later failure."""
         if self._rng.random() < 0.7:
             self._known.pop((who, state_partition(key, self._state_partitions)), None)
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
-        """Return mostly those that the node of a connection coordinates."""
+        """Return the keys that the node of a connection owns, or sometimes all keys."""
         if self._rng.random() < self.astray_rate + 0.05:
             return keys
         return [key for key in keys if self.home_of(key) == peer.node] or keys
 
     def home_of(self, key: SharePartitionKey) -> int | None:
-        """Return where the coordinator of a share-partition should be."""
+        """Return the place of the current owner of a share-partition."""
         return self._owner(state_partition(key, self._state_partitions))
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:

@@ -1,7 +1,6 @@
-"""What one process sees of the brokers: a `Cluster` over a network that loses, delays and is cut.
+"""A simulated `Cluster`: the brokers as one process sees them, over a network with losses and delays.
 
-What is under way travels in the time of the world, not of the process: it arrives while that is paused, or
-dead.
+Requests in flight are independent of their process: they arrive even if the process is paused or dead.
 """
 
 import asyncio
@@ -24,14 +23,14 @@ from tests.simulation.kafka.brokers import SimBrokers
 
 _Answer = TypeVar("_Answer")
 
-# What a broker does with a request: how long it takes to answer, and the answer.
+# How a broker serves a request. Returns the delay of the response in seconds, and the response.
 _Serve = Callable[[], tuple[float, _Answer]]
 
 _REFRESH_PAUSE_S = 0.1
 
 
 class SimCluster:
-    """A `Cluster` of one process, named as the brokers know it."""
+    """A `Cluster` of one process. `name` identifies the process to the brokers."""
 
     def __init__(self, name: str, brokers: SimBrokers, *, request_timeout_s: float, world: Context) -> None:
         self.name = name
@@ -46,22 +45,22 @@ class SimCluster:
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_asked = False
 
-    # Life.
+    # Connection and metadata.
 
     async def connect(self) -> None:
-        """Find the cluster."""
+        """Fetch the metadata of the cluster."""
         await self._refresh()
 
     async def close(self) -> None:
-        """Ask nothing any more."""
+        """Send no more requests."""
         self.dead = True
 
     def leader(self, partition: int) -> int:
-        """Return who leads a partition as far as this process knows."""
+        """Return the leader of a partition in the metadata of this process."""
         return self._leaders[partition] if self._leaders else kafka.NO_NODE
 
     def refresh_soon(self) -> None:
-        """Ask who leads what."""
+        """Refresh the metadata in the background."""
         self._refresh_asked = True
         if not self.dead and (self._refreshing is None or self._refreshing.done()):
             self._refreshing = self._loop.create_task(self._keep_asking())
@@ -91,21 +90,21 @@ class SimCluster:
         return list(views[node][0]) if node in views else self._brokers.leaders()
 
     def unreachable_reason(self) -> str | None:
-        """Return a sentence while no broker answers."""
+        """Return the reason while no broker can be reached, or None."""
         return self._unreachable_reason
 
     def pin_topic_id(self) -> bytes:
-        """Return that no id is known."""
+        """Return the topic id that means unknown."""
         return NO_TOPIC_ID
 
     def recreated_reason(self) -> str | None:
-        """Return None: the topic is never deleted."""
+        """Return None, because the topic is never deleted."""
         return None
 
-    # Travel.
+    # Transport.
 
     def _ask(self, node: int, serve: _Serve[_Answer], *, held_s: float = 0.0) -> "asyncio.Future[_Answer]":
-        """Send a request, which meets its fate on the way; the future gets the answer, or NoResponse."""
+        """Send a request that may be lost or late. The future receives the response, or NoResponse."""
         brokers, rng, faults = self._brokers, self._rng, self._brokers.faults
         answered: asyncio.Future[_Answer] = self._loop.create_future()
         there_s, back_s = rng.expovariate(1 / faults.travel_s), rng.expovariate(1 / faults.travel_s)
@@ -158,7 +157,7 @@ class SimCluster:
     async def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:
-        """Append, unless the producers were forgotten on the way."""
+        """Append. Batches whose producer state was lost in the meantime are dropped."""
         brokers = self._brokers
         forgotten = {number: brokers.partitions[number].forgotten for number, _ in batches}
 
@@ -175,13 +174,13 @@ class SimCluster:
     async def list_ends(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return ends."""
+        """Return end offsets."""
         return await self._ask(node, lambda: (0.0, self._brokers.list_ends(node, partitions)))
 
     async def list_starts(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        """Return starts."""
+        """Return start offsets."""
         return await self._ask(node, lambda: (0.0, self._brokers.list_starts(node, partitions)))
 
     async def fetch(
@@ -197,25 +196,25 @@ class SimCluster:
         return await self._ask(node, lambda: (0.0, self._brokers.delete_records(node, asked)))
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
-        """Get a producer id from some broker."""
+        """Get a producer id from a random broker."""
         node = self._rng.choice(self._brokers.nodes)
         return await self._ask(node, lambda: (0.0, self._brokers.producer_id(node, transactional_id)))
 
-    # Administration: nothing goes wrong here but that nobody can be reached.
+    # Administration. The only fault is that no broker can be reached.
 
     async def brokers(self) -> int:
-        """Return how many brokers there are."""
+        """Return the number of brokers."""
         return len(self._brokers.nodes)
 
     async def describe_topic(self) -> TopicDescription | None:
-        """Look at the topic, which is there from the beginning."""
+        """Describe the topic. The topic always exists."""
         await self._refresh()
         return TopicDescription(len(self._brokers.partitions), len(self._brokers.nodes), True)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        """Say that somebody else has done so."""
+        """Return False, because the topic already exists."""
         return False
 
     async def topic_configs(self) -> Mapping[str, str] | None:
-        """Return nothing: we may not see them."""
+        """Return None, because the configs are hidden."""
         return None

@@ -1,9 +1,11 @@
-"""The product's own membership on virtual time: a group's coordinator in the world, and the ways to it.
+"""Run the real group membership on virtual time, with a simulated group coordinator and network.
 
-The coordinator is `tests.unit.ownership.fake_group`, which goes by Kafka's rules for classic groups.  What
-may happen here: a request or its answer is lost, a process cannot reach the coordinator, the group moves to
-another broker, a member is removed for no reason.  If the coordinating broker is cut off from the others,
-another broker leads the group, and the first one goes on without knowing it (`StaleGroup`).
+The coordinator is `tests.unit.ownership.fake_group`, with Kafka's rules for classic groups. Faults: a request
+or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a member is
+removed.
+
+If the coordinating broker is disconnected from the others, another broker coordinates the group. The first
+one continues with its old state (`StaleGroup`).
 """
 
 import asyncio
@@ -31,7 +33,7 @@ TOPIC = "state"
 
 
 class ProductMembership:
-    """The group; has the face of `SimMembership` for the world."""
+    """The group, with the interface of `SimMembership`."""
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ProductMembership:
         self.brokers = brokers
         self.group = FakeGroup(session_s=faults.session_s, rebalance_s=faults.session_s)
         self.group.nodes = set(brokers.nodes)
-        # Group coordinators that were cut off, and what brokers that were cut off know of the coordinator.
+        # Disconnected group coordinators by node, and the coordinator that each disconnected broker knows.
         self.stale: dict[int, StaleGroup] = {}
         self._coordinators_known: dict[int, int] = {}
         self._shards = shards
@@ -59,7 +61,7 @@ class ProductMembership:
         self._read: list[bytes] = []
 
     def ownership(self, replica: Replica, world: Context) -> Ownership:
-        """Make the ownership of a process."""
+        """Return the ownership of a process."""
         faults = self.faults
         return GroupOwnership(
             lambda: _SimGroupClient(self, replica.instance, world),
@@ -67,13 +69,13 @@ class ProductMembership:
             state_topic=TOPIC,
             state_partitions=self._shards,
             group_id="group",
-            # A place is where it listens.
+            # The group.instance.id is the listener address.
             group_instance_id=replica.wire if self._named else "",
             limits=GroupLimits(
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
-                # Two looks are to fit into the time that somebody is cut off from a broker.
+                # Two checks must fit into the time for which a broker is unreachable.
                 reachability_interval_s=0.5,
                 locality_interval_s=60.0,
             ),
@@ -83,18 +85,18 @@ class ProductMembership:
         )
 
     def owner(self, shard: int) -> str | None:
-        """Return who should own a shard by the newest assignment."""
+        """Return the owner of a shard in the newest assignment."""
         assignment = self._map()
         owner = None if assignment is None else assignment.owner(shard)
         return None if owner is None else owner.instance
 
     def settled(self, names: set[str]) -> bool:
-        """Tell whether exactly these are members, and all shards are theirs."""
+        """Return whether the group has `names` as members, and these own all shards."""
         owners = {self.owner(shard) for shard in range(self._shards)}
         return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 
     def shuffle(self) -> None:
-        """Remove a member, or have another broker coordinate the group."""
+        """Remove a member, or move the group to another broker."""
         members = self.group.members
         if members and self.rng.random() < 0.5:
             self.group.expel(self.rng.choice(list(members)))
@@ -102,7 +104,9 @@ class ProductMembership:
             self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
 
     def cut_off(self, node: int) -> None:
-        """Note that a broker was cut off from the others; if it coordinates the group, another one will."""
+        """Process the disconnection of a broker. If it coordinates the group, another broker will
+        coordinate it.
+        """
         self._coordinators_known[node] = self.group.node
         if node == self.group.node:
             self.stale[node] = StaleGroup(self.group, node, self.loop)
@@ -110,22 +114,22 @@ class ProductMembership:
             self.loop.call_later(delay_s, self._elect)
 
     def rejoin(self, node: int) -> None:
-        """Note that a broker learns what happened while it was cut off."""
+        """Process the reconnection of a broker, which then knows the current coordinator."""
         self.stale.pop(node, None)
         self._coordinators_known.pop(node, None)
 
     def coordinator_at(self, node: int) -> "FakeGroup | StaleGroup | None":
-        """Return the group as a broker has it; None if it does not coordinate it."""
+        """Return the group at a broker, or None if the broker does not coordinate it."""
         if node in self.stale:
             return self.stale[node]
         return self.group if node == self.group.node else None
 
     def coordinator_known_to(self, node: int) -> int:
-        """Return which broker coordinates the group, by what a broker knows."""
+        """Return the group coordinator that a broker knows."""
         return self._coordinators_known.get(node, self.group.node)
 
     def coordinate_at(self, node: int) -> None:
-        """Have a broker coordinate the group."""
+        """Move the group to a broker."""
         if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
             self.group.move(node)
 
@@ -138,7 +142,7 @@ class ProductMembership:
             self.group.move(self.rng.choice(nodes))
 
     def _map(self) -> Assignment | None:
-        """Return the owners by the newest assignments of all members."""
+        """Return the assignment of all members, from their newest messages."""
         assignments = [member.assignment for member in self.group.members.values()]
         if assignments != self._read and all(assignments):
             self._read = assignments
@@ -158,7 +162,7 @@ class _SimGroupClient:
         self._loop = membership.loop
 
     async def find_coordinator(self) -> CoordinatorLookup:
-        """Ask any broker that can be reached."""
+        """Send FindCoordinator to a random reachable broker."""
         membership = self._membership
         nodes = [node for node in membership.brokers.nodes if self._reaches(node)]
         node = membership.rng.choice(nodes or list(membership.brokers.nodes))
@@ -166,13 +170,13 @@ class _SimGroupClient:
         return await self._send(node, lambda: found)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
-        """Join."""
+        """Send JoinGroup."""
         return await self._ask(node, lambda group: group.join(member_id, metadata, instance_id), JoinResult)
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> SyncResult:
-        """Sync."""
+        """Send SyncGroup."""
         return await self._ask(
             node, lambda group: group.sync(generation, member_id, assignments, instance_id), SyncResult
         )
@@ -182,7 +186,7 @@ class _SimGroupClient:
         return await self._ask(node, lambda group: group.heartbeat(generation, member_id, instance_id), int)
 
     async def leave(self, node: int, member_id: str) -> int:
-        """Leave."""
+        """Send LeaveGroup."""
         return await self._ask(node, lambda group: group.leave(member_id), int)
 
     async def describe(self, node: int) -> Described:
@@ -190,13 +194,13 @@ class _SimGroupClient:
         return await self._ask(node, lambda group: group.describe(), Described)
 
     async def leaders(self) -> Mapping[int, int]:
-        """Return who leads which state partition."""
+        """Return the leader of each state partition."""
         return dict(enumerate(self._membership.brokers.leaders()))
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
     ) -> MetadataSnapshot | None:
-        """Say which leaders this process cannot reach, as a broker that it can reach knows them."""
+        """Return the leaders from a reachable broker, and which of them this process cannot reach."""
         brokers = self._membership.brokers
         await asyncio.sleep(self._membership.faults.travel_s)
         for node in brokers.nodes:
@@ -219,7 +223,7 @@ class _SimGroupClient:
         serve: "Callable[[FakeGroup | StaleGroup], Any]",
         refused: Callable[[int], _Answer],
     ) -> "asyncio.Future[_Answer]":
-        """Send a request to a broker, which refuses it if it does not coordinate the group."""
+        """Send a request to a broker. The broker refuses it if it does not coordinate the group."""
 
         def answer() -> Any:
             group = self._membership.coordinator_at(node)
@@ -228,7 +232,9 @@ class _SimGroupClient:
         return self._send(node, answer)
 
     def _send(self, node: int, serve: Callable[[], Any]) -> "asyncio.Future[Any]":
-        """Send a request through the world; the future gets the answer, or NoResponse after a while."""
+        """Send a request over the network. The future receives the response, or NoResponse after a
+        timeout.
+        """
         rng, faults = self._membership.rng, self._membership.faults
         answered: asyncio.Future[Any] = self._loop.create_future()
         patience_s = faults.session_s * rng.choice((0.1, 0.5, 2.5))

@@ -1,12 +1,14 @@
-"""What is left of the promises when the cluster itself loses records that it acknowledged.
+"""Check histories of a cluster that lost acknowledged records by unclean elections.
 
-A loss ends an era: what was acknowledged until then may be gone.  The next era begins with the next claim
-that counts, because the owner has to notice that its log went back, and the only way on is to own it anew; it
-begins with the states that the log says at that claim.  Within an era every promise holds.  Between the loss
-and the claim nobody may be told anything that was asked in between: whoever answers then has not noticed.
+A loss ends an era: all operations acknowledged until then may be lost. The next era begins with the next
+claim that counts, and with the states in the log at this claim. The owner detects the loss, and must claim
+the log again to continue.
 
-An owner notices with its next append, and until then answers from memory while its lease lasts.  So what was
-asked within a lease of the loss is judged as an operation of unknown outcome.
+Within an era, all guarantees hold. A request between the loss and the claim must not be answered before the
+claim: such an answer means that the owner missed the loss.
+
+An owner detects the loss with its next append. Until then it answers reads from memory while its lease is
+valid. Therefore an operation within a lease after the loss is treated as one of unknown outcome.
 """
 
 from dataclasses import replace
@@ -26,12 +28,14 @@ from tests.simulation.model import State, progress_of
 Point = tuple[float, int]
 _BEGINNING: Point = (float("-inf"), 0)
 
-# How many batches an unclean election loses at most.
+# The maximum number of batches that an unclean election loses.
 BATCHES_LOST_MAX = 6
 
 
 class Truncation(NamedTuple):
-    """Between two eras of a state partition. `states` are those at the claim that opens the later one."""
+    """The interval between two eras of a state partition. `states` are those at the claim that starts
+    the later era.
+    """
 
     lost: Point
     owned: Point
@@ -60,14 +64,15 @@ class LogTruncations:
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if offsets:
             self._lost[number] = [*partition.lose(rng.choice(offsets)), *self._lost.get(number, ())]
-            # Another broker leads now: what was under way to the last one finds no leader there.
+            # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
             self._brokers.move(number)
             self._unnoticed.setdefault(number, self._history.stamp(self._brokers.loop.time()))
 
     def _written(self, number: int) -> None:
-        """Begin an era if the newest record is a claim that counts.
+        """Start an era if the newest record is a claim that counts.
 
-        Or take the loss for none: who did not know yet that a batch was there has sent it again.
+        If a producer has sent all lost batches again, the loss is ignored. This happens if the producer had
+        no response for them yet.
         """
         if number not in self._unnoticed:
             return
@@ -86,7 +91,9 @@ class LogTruncations:
             self.losses[number].append(loss)
 
     def judge(self, topic_known: TopicKnown) -> int:
-        """Judge each era by itself; return on how many share-partitions the strict judge gave up."""
+        """Check each era separately. Return the number of share-partitions for which the strict check
+        was abandoned.
+        """
         given_up = 0
         untouched = History()
         for key, ops in self._history.by_key():
@@ -112,7 +119,9 @@ class LogTruncations:
         return given_up + judge(untouched, topic_known)
 
     def _unless_leased(self, op: Operation, losses: list[Truncation]) -> Operation:
-        """Return an operation that was asked for within a lease of a loss as one of unknown outcome."""
+        """Return the operation. If it was invoked within a lease after a loss, its outcome becomes
+        unknown.
+        """
         leased = any(lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses)
         if not leased or not op.known:
             return op
@@ -127,7 +136,7 @@ def _nobody_answers_unaware(ops: list[Operation], losses: list[Truncation]) -> N
 
 
 def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
-    """Return the history between two points; what reaches beyond one of them has an unknown outcome."""
+    """Return the history between two points. An operation that crosses one of them has an unknown outcome."""
     era = History()
     for op in ops:
         over = op.answered if op.known else op.deadline

@@ -1,14 +1,15 @@
-"""A membership made by the simulator: who should own what, told late, to the wrong ones, or never.
+"""Simulate a membership whose assignments are late, wrong or lost.
 
-Members send heartbeats.  One that was not heard for a session is expelled, and its shards go to others; it
-learns of that from its next heartbeat, if it ever sends one.  Shards move for no reason, too.
+Members send heartbeats. If no heartbeat arrives for a session timeout, the member is removed, and its shards
+move to others. The member learns this with its next heartbeat. Shards also move without a reason.
 
-What is kept, unless the membership is *hasty*: the next owner of a shard is told only when the last one has
-given it up, or was not heard for a session; and a lease, counted from when a heartbeat was sent that was
-answered, is shorter than a session.  So a lease that is fresh means that nobody else was told.  That is what
-reads stand on while their proof comes from a broker that is cut off without knowing it, and it is all that is
-assumed of a membership.  A hasty one tells the next owner at once, so that two believe to own the shard, both
-with fresh leases: nothing but the log holds then.
+The membership guarantees two things, unless it is *hasty*. The next owner is informed only after the previous
+owner has released the shard, or after its session timeout. A lease starts when an answered heartbeat is sent,
+and is shorter than a session. Therefore no other owner exists while a lease is fresh.
+
+Reads depend on this guarantee if their renewal is confirmed by a disconnected broker. Nothing else is assumed
+about a membership. A hasty membership informs the next owner at once, so two owners may have fresh leases.
+Then only the log ensures consistency.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from tests.simulation.loop import SimLoop
 
 @dataclass(frozen=True)
 class MembershipFaults:
-    """Times in seconds. `hasty_rate` is how many moves do not wait for the owner until now."""
+    """Times are in seconds. `hasty_rate` is the rate of moves that do not wait for the previous owner."""
 
     heartbeat_s: float = 1.0
     session_s: float = 6.0
@@ -42,7 +43,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _HeartbeatAnswer:
-    """The answer to a heartbeat. `shards` is None for somebody who is no member."""
+    """The response to a heartbeat. `shards` is None if the sender is not a member."""
 
     shards: frozenset[int] | None
     released: frozenset[int]
@@ -50,23 +51,23 @@ class _HeartbeatAnswer:
 
 
 class SimMembership:
-    """What decides; a node of the world."""
+    """The membership service."""
 
     def __init__(self, loop: SimLoop, rng: Random, faults: MembershipFaults, shards: int) -> None:
         self.loop = loop
         self.rng = rng
         self.faults = faults
-        # Members that cannot reach it.
+        # Members that cannot reach the service.
         self.blocked: set[str] = set()
         self._members: dict[str, _Member] = {}
-        # Who should own each shard, and who has it, until it was given up or taken away.
+        # The intended owner of each shard, and the current holder until the release or removal.
         self._wanted: list[str | None] = [None] * shards
         self._holders: list[str | None] = [None] * shards
         self._released: set[int] = set()
         self._generation = 0
 
     async def run(self) -> None:
-        """Expel who is not heard, for ever."""
+        """Remove members without recent heartbeats, in an endless loop."""
         while True:
             await asyncio.sleep(0.25)
             silent_s = self.loop.time() - self.faults.session_s
@@ -74,38 +75,38 @@ class SimMembership:
                 self._expel(name)
 
     def ownership(self, replica: Replica, world: Context) -> Ownership:
-        """Make the ownership of a process."""
+        """Return the ownership of a process."""
         return SimOwnership(self, replica, world)
 
     def owner(self, shard: int) -> str | None:
-        """Return who should own a shard."""
+        """Return the intended owner of a shard."""
         return self._wanted[shard]
 
     def settled(self, names: set[str]) -> bool:
-        """Tell whether exactly these are members, and every shard is with whom it should be."""
+        """Return whether the members are `names`, and each shard is held by its intended owner."""
         return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
 
     def cut_off(self, node: int) -> None:
-        """Do nothing: it is no broker."""
+        """Do nothing: this membership does not depend on brokers."""
 
     def coordinate_at(self, node: int) -> None:
-        """Do nothing: no broker coordinates it."""
+        """Do nothing: this membership does not depend on brokers."""
 
     def rejoin(self, node: int) -> None:
-        """Do nothing: it is no broker."""
+        """Do nothing: this membership does not depend on brokers."""
 
     def shuffle(self) -> None:
-        """Move a shard for no reason."""
+        """Move a random shard to another member."""
         if len(self._members) > 1:
             shard = self.rng.randrange(len(self._wanted))
             self._want(
                 shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
             )
 
-    # Members.
+    # Requests of members.
 
     def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _HeartbeatAnswer:
-        """Hear a member that still holds some shards; None from one that is new."""
+        """Process a heartbeat of a member that holds shards. `holds` is None for a new member."""
         name = replica.instance
         if holds is None and name not in self._members:
             self._members[name] = _Member(replica, self.loop.time())
@@ -136,7 +137,7 @@ class SimMembership:
         return False
 
     def leave(self, name: str) -> None:
-        """Let a member go that holds nothing any more."""
+        """Remove a member that holds no shards."""
         if name in self._members:
             self._expel(name)
 
@@ -149,7 +150,7 @@ class SimMembership:
         self._balance()
 
     def resign_all(self, name: str) -> None:
-        """Give the shards of a member that is about to leave to others."""
+        """Assign the shards of a leaving member to others."""
         others = [other for other in self._members if other != name]
         for shard, wanted in enumerate(self._wanted):
             if wanted == name:
@@ -160,7 +161,7 @@ class SimMembership:
         self._generation += 1
 
     def _balance(self) -> None:
-        """Give to each about the same; move no more than that takes."""
+        """Balance the shards with as few moves as possible."""
         if not self._members:
             self._wanted = [None] * len(self._wanted)
             return
@@ -195,41 +196,41 @@ class SimOwnership:
         self._listener: OwnershipListener
         self._beating: asyncio.Task[None] | None = None
         self._holds: set[int] | None = None
-        # What the log gave to others; who still should have it is told again.
+        # Shards that the log fenced. If one is still assigned to this process, it is elected again.
         self._fenced: set[int] = set()
         self._heard_s = float("-inf")
 
     async def start(self, listener: OwnershipListener) -> None:
-        """Begin to send heartbeats."""
+        """Start to send heartbeats."""
         self._listener = listener
         self._beating = self._loop.create_task(self._send_heartbeat())
 
     async def drain(self, timeout_s: float) -> None:
-        """Give all shards away."""
+        """Give all shards away, until the timeout in seconds."""
         self._tell(lambda: self._membership.resign_all(self._replica.instance))
         until_s = self._loop.time() + timeout_s
         while (self._holds or self._listener.is_resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
-        """Leave, which the membership may hear."""
+        """Stop, and send a request to leave, which may be lost."""
         if self._beating is not None:
             self._beating.cancel()
         if not self._holds:
             self._tell(lambda: self._membership.leave(self._replica.instance))
 
     def lease_is_fresh(self) -> bool:
-        """Tell whether a heartbeat was answered that was sent a short time ago."""
+        """Return whether the last answered heartbeat was sent less than a lease ago."""
         return self._loop.time() - self._heard_s < self._membership.faults.lease_s
 
     def on_fenced(self, state_partition: int) -> None:
-        """Forget that we have a shard; who still should have it is told again."""
+        """Mark a shard as not held. If it is still assigned to this process, it is elected again."""
         if self._holds is not None:
             self._holds.discard(state_partition)
         self._fenced.add(state_partition)
 
     def health(self) -> list[str]:
-        """Return nothing."""
+        """Return no problems."""
         return []
 
     # Heartbeats.
@@ -268,7 +269,7 @@ class SimOwnership:
         answered: asyncio.Future[_HeartbeatAnswer] = self._loop.create_future()
         holds = self._holds
         if holds is not None and self._listener.is_resigning():
-            # What is on its way out is not given up yet.
+            # Shards that are being released still count as held.
             holds = set(range(len(self._membership._wanted)))
         report = None if holds is None else frozenset(holds)
 
@@ -284,7 +285,7 @@ class SimOwnership:
         return await answered
 
     def _tell(self, what: Callable[[], None]) -> None:
-        """Have something done after a way, unless it gets lost."""
+        """Call a function after the network delay, unless the message is lost."""
         membership = self._membership
         name, faults = self._replica.instance, membership.faults
         if name not in membership.blocked and membership.rng.random() >= faults.lost_rate:

@@ -1,4 +1,4 @@
-"""Coordinators that share a Kafka topic wrongly, each in one way. See `tests.simulation.mutants`."""
+"""Planted defects of coordinators that share a Kafka topic. See `tests.simulation.mutants`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,7 @@ def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     return function
 
 
-# The rule of claims.
+# Claims.
 
 
 @_mutant
@@ -99,7 +99,7 @@ def believes_success_at_any_offset(patch: Patch) -> None:
 
 @_mutant
 def takes_no_answer_for_failure(patch: Patch) -> None:
-    # And goes on where it was, without a new claim that late batches would follow.
+    # Continue without a new claim, although late batches may follow.
     recover = ShardRunner._recover
 
     def _recover(self: Any, error: Any, waiting: Any) -> None:
@@ -165,7 +165,7 @@ def waits_for_no_earlier_lease(patch: Patch) -> None:
     patch.setattr(Ownership, "accepted", no_leases)
 
 
-# Owning and resigning.
+# Claims and resignations.
 
 
 @_mutant
@@ -173,7 +173,7 @@ def reads_before_it_claims(patch: Patch) -> None:
     read = KafkaLog.read
 
     async def read_early(self: Any, state_partitions: Any) -> Any:
-        # What came between an early look and the claim is missed.
+        # Records between an early read of the end offset and the claim are missed.
         seen = self.__dict__.setdefault("_seen_early", {})
         async for chunk in read(self, state_partitions):
             kept = [logged for logged in chunk if seen.get(logged.state_partition, 0) > _offset(logged.batch)]

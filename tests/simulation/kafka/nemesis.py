@@ -1,4 +1,4 @@
-"""What befalls coordinators, brokers, and the ways between them."""
+"""Inject faults into coordinators, brokers, and the network between them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,7 +13,7 @@ FaultFactory = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
 
 
 def _some_place(world: KafkaWorld, rng: Random) -> int | None:
-    """Return a place where a process lives and nobody is busy with it."""
+    """Return a place with a process that no other fault uses, or None."""
     places = [
         place
         for place, process in enumerate(world.processes)
@@ -56,7 +56,7 @@ async def _pause(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _part(world: KafkaWorld, rng: Random) -> None:
-    """Take some brokers from a coordinator, or the membership, or both."""
+    """Disconnect a coordinator from some brokers, from the membership, or from both."""
     place = _some_place(world, rng)
     if place is None:
         return
@@ -83,7 +83,9 @@ async def _while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _cut_off(world: KafkaWorld, rng: Random) -> None:
-    """Cut a broker off from the others, and mostly an owner of what it leads, who then sees only this one."""
+    """Disconnect a broker from the others, and usually also an owner of one of its partitions. That
+    owner reaches only this broker.
+    """
     brokers = world.brokers
     able = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
     number = rng.randrange(len(brokers.partitions))
@@ -100,9 +102,9 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
         process = world.processes[place]
         assert process is not None
         lost = {(process.name, other) for other in brokers.nodes if other != node}
-        # It may hear of the membership by another way, and learn late that it is no owner.
+        # This process may reach the membership by another path, and so learn late that it is not the owner.
         alone = {process.name} if rng.random() < 0.7 else set()
-        # Where nobody writes, an owner goes on for long without learning it: only readers come.
+        # Without writes, an owner does not detect its replacement for a long time. Only readers connect.
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()
@@ -110,9 +112,9 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _island(world: KafkaWorld, rng: Random) -> None:
-    """Cut a broker and one coordinator off together: they see each other, and nobody else sees them.
+    """Isolate a broker together with one coordinator: they reach only each other.
 
-    Mostly it is the broker that coordinates the group, and the coordinator is its only member until then.
+    Usually this broker coordinates the group, and the coordinator is its only member at first.
     """
     brokers = world.brokers
     places = [place for place, life in enumerate(world.lives) if world.processes[place] and not life.locked()]
@@ -138,7 +140,7 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
         cut: set[tuple[str, int]] = set()
         until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.island_for_s)
         while world.faulty and world.loop.time() < until_s:
-            # Other processes may start meanwhile.
+            # Other processes may start in the meantime.
             cut |= {
                 (process.name, other)
                 for process in world.alive()
@@ -154,7 +156,7 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
 
 @asynccontextmanager
 async def _crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
-    """Keep a coordinator down."""
+    """Keep a coordinator down while the context is open."""
     async with world.lives[place]:
         await world.crash(place)
         try:
@@ -164,7 +166,7 @@ async def _crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
 
 
 async def _hold(world: KafkaWorld, rng: Random) -> None:
-    """Hold up what a coordinator appends; mostly nothing is heard of it meanwhile."""
+    """Delay the appends of a coordinator. Usually it is also disconnected from the membership."""
     place = _some_place(world, rng)
     if place is None:
         return
@@ -200,7 +202,7 @@ async def _jump(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _producers_expire(world: KafkaWorld, rng: Random) -> None:
-    """Let a day pass for the producers that wrote nothing since all that was under way has arrived."""
+    """Expire the producers whose last append is so old that all their late requests have arrived."""
     limits = world.plan.log_limits
     late_s = limits.append_timeout_s + 2 * limits.request_timeout_s + world.plan.broker_faults.late_max_s
     world.brokers.expire_producers(world.loop.time() - late_s)
@@ -212,7 +214,7 @@ async def _unclean(world: KafkaWorld, rng: Random) -> None:
 
 
 def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
-    """Return a coroutine for each kind of strike that the plan has; they run for ever."""
+    """Return an endless coroutine for each kind of fault in the plan."""
     plan = world.plan.nemesis
     kinds: tuple[tuple[float | None, FaultFactory], ...] = (
         (plan.crash_s, _crash),

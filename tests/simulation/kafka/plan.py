@@ -1,8 +1,10 @@
-"""What is drawn from the seed for a run of several coordinators. See `tests.simulation.plan`.
+"""Draw a run of several coordinators from a seed. See `tests.simulation.plan`.
 
-What is drawn says what is promised.  Where a broker can be cut off without knowing it, the membership keeps
-to leases: without them nothing stops a deposed owner from reading there.  Where the cluster itself loses what
-it acknowledged, histories are judged in eras, and no broker is cut off: it would go on to show what was lost.
+The faults determine the guarantees. If a broker can be disconnected, the membership respects leases. Without
+leases, a deposed owner could read from this broker.
+
+If elections lose acknowledged records, histories are checked in eras, and no broker is disconnected. A
+disconnected broker would continue to return the lost records.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,29 +32,31 @@ from tests.simulation.plan import (
 
 FAULTY_S = 90.0
 OPS_MAX = 200
-# No pause of a process is longer than so many times the mean.
+# The maximum duration of a pause of a process, as a multiple of the mean.
 PAUSE_FACTOR_MAX = 4
 
 
 @dataclass(frozen=True)
 class KafkaNemesis:
-    """What befalls coordinators and brokers, and how often. None: never. Times in seconds, means."""
+    """The faults of coordinators and brokers. Intervals and durations are means in seconds. None
+    disables a fault.
+    """
 
     crash_s: float | None = None
     stop_s: float | None = None
     down_s: float = 2.0
     pause_s: float | None = None
     paused_s: float = 8.0
-    # A coordinator loses some brokers, the membership, or both.
+    # A coordinator is disconnected from some brokers, the membership, or both.
     part_s: float | None = None
     parted_s: float = 8.0
-    # A broker is cut off from the others, with a coordinator on its side or with none.
+    # A broker is disconnected from the others. A coordinator may be disconnected together with it.
     cut_off_s: float | None = None
     cut_off_for_s: float = 8.0
-    # A broker and a coordinator are cut off together from all others.
+    # A broker and a coordinator are isolated together.
     island_s: float | None = None
     island_for_s: float = 20.0
-    # How often those who write do not reach that coordinator.
+    # How often writers cannot reach that coordinator.
     apart_rate: float = 0.5
     broker_dies_s: float | None = None
     broker_down_s: float = 3.0
@@ -62,7 +66,7 @@ class KafkaNemesis:
     clock_jump_max_ms: int = 3_600_000
     producers_expire_s: float | None = None
     unclean_s: float | None = None
-    # What a coordinator appends is held up, no longer than a request may be late.
+    # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     hold_s: float | None = None
     held_s: float = 8.0
     held_alone_rate: float = 0.5
@@ -70,24 +74,24 @@ class KafkaNemesis:
 
 @dataclass(frozen=True)
 class KafkaPlan:
-    """Everything about a run that is decided before it begins."""
+    """The parameters of a run that are decided before its start."""
 
     seed: int
-    # Where the run is meant to go. See `tests.simulation.kafka.scenarios`.
+    # The situation that the run should reach. See `tests.simulation.kafka.scenarios`.
     scenario: str = "any"
-    # Who says who owns what: a membership of the simulator's, or the product's own in a Kafka group.
+    # The membership: `simulated` is that of the simulator, and `group` is the real one in a Kafka group.
     ownership: Literal["simulated", "group"] = "simulated"
-    # Whether the members of that group have names for their places (group.instance.id).
+    # Whether the members of that group have a group.instance.id.
     named: bool = False
     coordinators: int = 2
     brokers: int = 3
     state_partitions: int = 3
-    # Of a coordinator: the clients have one for each coordinator that there is.
+    # Node ids of one coordinator. Clients know one node id for each coordinator.
     node_ids: int = 1
     ops_max: int = OPS_MAX
     faulty_s: float = FAULTY_S
     quiet_points: int = 1
-    # How many requests go to a coordinator that is not the one that the membership means.
+    # The rate of requests to a coordinator that is not the assigned owner.
     astray_rate: float = 0.1
     load: Load = field(default_factory=Load)
     nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
@@ -100,23 +104,23 @@ class KafkaPlan:
     server_limits: ServerLimits = field(default_factory=ServerLimits)
     cold_interval_ms: int = 5_000
     prune_interval_ms: int = 5_000
-    # How many times as fast as time the clock of a coordinator may be. If two may differ by more than leases
-    # allow for, no more is promised than that no read is older than a lease.
+    # The maximum speed of a coordinator's clock relative to real time. If clocks differ by more than leases
+    # allow, only one guarantee holds: no read is older than a lease.
     clock_rate_max: float = 1.0 + CLOCK_DRIFT_MAX
 
     @property
     def read_age_max_s(self) -> float:
-        """Return how old the state in an answer may be."""
+        """Return the maximum age in seconds of the state in a response."""
         return self.log_limits.lease_s if self.clock_rate_max > 1.0 + CLOCK_DRIFT_MAX else 0.0
 
     @property
     def kind(self) -> str:
-        """Say in a word what this run is about."""
+        """Return the ownership and the scenario of this run as text."""
         return f"kafka, {self.ownership}, {self.scenario}"
 
     @property
     def settled_s(self) -> float:
-        """After so long, with nothing wrong, an operation can have no effect any more."""
+        """Return the seconds after which an operation can have no effect, if there are no faults."""
         net, limits = self.net, self.log_limits
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + self.broker_faults.late_max_s
@@ -124,17 +128,19 @@ class KafkaPlan:
 
     @property
     def late_s(self) -> float:
-        """The same while processes are paused: on the way, in the mailbox, and within the append."""
+        """Return `settled_s` plus the pauses of a process: in the network, in the queue, and during the
+        append.
+        """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
         return self.settled_s + 3 * paused_s
 
     @property
     def answers_in_time(self) -> bool:
-        """Return False: an answer may have to wait for a pause to end."""
+        """Return False: a response may have to wait for the end of a pause."""
         return False
 
     def healed(self) -> "KafkaPlan":
-        """Return the same without faults."""
+        """Return the plan without faults."""
         quick = NetFaults(
             latency_s=self.net.latency_s,
             send_buffer_bytes=self.net.send_buffer_bytes,
@@ -152,7 +158,7 @@ class KafkaPlan:
 
 
 def draw_any(seed: int) -> KafkaPlan:
-    """Draw a run in which anything may happen."""
+    """Draw a run in which any fault may occur."""
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
     if nemesis.unclean_s is not None:
@@ -187,7 +193,7 @@ def draw_any(seed: int) -> KafkaPlan:
 
 
 def _draw_load(rng: Random) -> Load:
-    """Draw a load that is slow enough for memberships to change under it."""
+    """Draw a load that is slow enough for assignments to change meanwhile."""
     return replace(
         draw_load(rng),
         brokers=rng.randrange(1, 3),

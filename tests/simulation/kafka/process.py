@@ -1,4 +1,6 @@
-"""One life of one coordinator of several: made of the product's own parts, over a simulated cluster."""
+"""Run one of several coordinators with the real components on a simulated cluster, from start to stop
+or crash.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -28,12 +30,14 @@ DRAIN_S = 10.0
 
 
 def address_of(place: int) -> HostPort:
-    """Return where the coordinators of one place listen, one after the other."""
+    """Return the address of all successive coordinators of a place."""
     return HostPort(f"coordinator-{place}", 9095)
 
 
 class KafkaProcess:
-    """A coordinator from start to crash or stop. Its name is that of this life, not of its place."""
+    """A coordinator from start to crash or stop. The name differs between the successive processes of a
+    place.
+    """
 
     def __init__(
         self,
@@ -69,10 +73,12 @@ class KafkaProcess:
     def _monotonic(self) -> float:
         return self._clock_rate * self._loop.time()
 
-    # Life.
+    # Start, stop and crash.
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all parts; raises Interrupted if not in time, LogError when there is no cluster."""
+        """Start all components. Raises Interrupted on a timeout, and LogError if the cluster is not
+        available.
+        """
         await self.run_in_process(self._start, limit_s)
 
     async def _start(self) -> None:
@@ -112,7 +118,7 @@ class KafkaProcess:
         await self._ownership.start(self)
 
     async def stop(self) -> None:
-        """Stop in order, as on SIGTERM: give the shards away first."""
+        """Stop as on SIGTERM: give the shards away first."""
         await self.run_in_process(self._stop)
         self._cluster.dead = True
         await self._loop.kill(self._process)
@@ -126,7 +132,7 @@ class KafkaProcess:
         await self.runtime.stop()
 
     async def crash(self) -> None:
-        """Die now. What is under way to the brokers arrives there."""
+        """Kill the process. Its requests in flight still reach the brokers."""
         self._cluster.dead = True
         self._loop.network.cut_all(self.address)
         await self._loop.kill(self._process)
@@ -136,18 +142,18 @@ class KafkaProcess:
         self._process.paused = True
 
     def resume(self) -> None:
-        """Go on, with what has come in meanwhile."""
+        """Continue, and process the messages that arrived in the meantime."""
         self._loop.resume(self._process)
 
     @property
     def paused(self) -> bool:
-        """Tell whether it is paused."""
+        """Return whether the process is paused."""
         return self._process.paused
 
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
-        """Run a coroutine as part of the process. Raises Interrupted when it is not done in time."""
+        """Run a coroutine as part of the process. Raises Interrupted on a timeout."""
         token = PROCESS.set(self._process)
         try:
             task = asyncio.create_task(run())
@@ -158,24 +164,24 @@ class KafkaProcess:
             raise Interrupted
         return task.result()
 
-    # What the ownership tells: an OwnershipListener.
+    # The methods of OwnershipListener.
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
-        """Take a map of all owners."""
+        """Adopt an assignment of all shards."""
         self._directory.follow(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
-        """Own a shard."""
+        """Start to own a shard."""
         self.runtime.elect(state_partition, release_expected=release_expected)
 
     def on_resigned(self, state_partition: int) -> None:
-        """Own it no more."""
+        """Stop owning a shard."""
         self.runtime.resign(state_partition)
 
     def ready(self) -> bool:
-        """Tell whether this process could serve."""
+        """Return whether this process could serve requests."""
         return self.runtime.can_serve
 
     def is_resigning(self) -> bool:
-        """Tell whether some shard is not yet released."""
+        """Return whether any resigned shard is not yet released."""
         return bool(self.runtime.resigning)

@@ -1,8 +1,8 @@
-"""Which records of a log count: the rule of `coordinator.log.claims` once more, and what follows from it.
+"""Second implementation of the rule in `coordinator.log.claims`: which records of a log count.
 
-In other words than there: a record counts if its owner epoch is the highest that was claimed before it, where
-the first record of the log stands for claims that were pruned.  Nothing here knows how the coordinator reads
-a log; of it, only the fold of records to states is used.
+A record counts if its owner epoch is the highest one claimed before it. If claims were pruned, the first
+record of the log replaces them. This module uses only one part of the coordinator: the replay of records into
+states.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _NOBODY = -1
 
 
 class Written(NamedTuple):
-    """A record in the log, who sent it, and with which owner epoch."""
+    """A record in the log, its writer, and its owner epoch."""
 
     record: LogRecord
     writer: str
@@ -31,12 +31,12 @@ class Written(NamedTuple):
 
     @property
     def is_claim(self) -> bool:
-        """Tell whether it opens an ownership."""
+        """Return whether the record is a claim."""
         return self._key_type == _CLAIM
 
     @property
     def is_ownership_record(self) -> bool:
-        """Tell whether it says nothing of share groups."""
+        """Return whether the record is a claim, a release or a renewal, without state of share groups."""
         return self._key_type in (_CLAIM, _RELEASE, _RENEWAL)
 
     @property
@@ -46,7 +46,7 @@ class Written(NamedTuple):
 
 
 def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Written]:
-    """Return the records of a log from its start on."""
+    """Return the records of a log from its start offset on."""
     found = []
     for writer, data in batches:
         for batch in decode_batches(data):
@@ -58,7 +58,7 @@ def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Wri
 
 
 def counting(records: list[Written]) -> list[Written]:
-    """Return the records that count, claims that were accepted among them."""
+    """Return the records that count, including accepted claims."""
     kept = []
     highest: int | None = None
     for written in records:
@@ -74,7 +74,7 @@ def counting(records: list[Written]) -> list[Written]:
 
 
 def states_of(records: list[Written], state_partition: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states that records which count amount to."""
+    """Return the states after a replay of records that count."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
         if not written.is_ownership_record:
@@ -85,10 +85,11 @@ def states_of(records: list[Written], state_partition: int) -> dict[SharePartiti
 
 
 def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states that a partition holds; raise Violation if its records are not what they should be.
+    """Return the states in a partition. Raises Violation if its records are inconsistent.
 
-    From what is left of the log after pruning, and from all that was ever in it, the same must follow.  Not
-    if records were lost: what others were pruned for may be among them.
+    The states must not depend on pruning: the remaining records and all records ever written give the same
+    states. If records were lost, this is not checked, because other records may have been pruned on account
+    of them.
     """
     pruned = counting(records_of([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:
@@ -105,7 +106,9 @@ def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, S
 
 
 def one_owner_at_a_time(records: list[Written], number: int) -> None:
-    """Raise Violation if owner epochs do not rise, or if somebody's record counts in another's ownership."""
+    """Raise Violation if owner epochs do not rise, or if a record of another process counts in an
+    ownership.
+    """
     claims = [written for written in records if written.is_claim]
     for before, after in pairwise(claims):
         if after.owner_epoch <= before.owner_epoch:

@@ -1,8 +1,8 @@
-"""Runs that are meant to go somewhere: plans bent towards a situation that chance alone seldom brings about.
+"""Change random plans so that runs reach situations that are rare otherwise.
 
-Half of the seeds are left as they were drawn.  In each of the others a few things are as a situation needs
-them, so that histories get there again and again; most of what would get in the way is off, and all the rest
-is as it was drawn.  What a situation is good for is the mistake that shows in it.
+Half of the seeds keep their random plan. For the others, a scenario sets a few parameters, so that the
+situation occurs repeatedly. Most other faults are disabled, and the remaining parameters stay random. Each
+scenario exists to reveal a particular kind of defect.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
-# Periodic snapshots say anew what memory says, and so hide that the log says something else.
+# Periodic snapshots write the state in memory again, which hides a log with other contents.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a run. With `minutes`, its faulty phase lasts that long and asks without a bound."""
+    """Draw a run. With `minutes`, its phase with faults lasts that long, without a limit on operations."""
     plan, rng = draw_any(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         bend = rng.choice(SCENARIOS)
@@ -31,7 +31,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
         plan = replace(_islands(plan, islands), scenario="islands")
         if islands.random() < 0.3:
-            # Claimants wait for a fraction of the lease.
+            # The clock may run 10 times too fast, so that claimants wait only for a part of the lease.
             plan = replace(plan, clock_rate_max=10.0)
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
@@ -39,7 +39,9 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
 
 
 def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
-    """Return the load with several who ask about the same, each finding its own way."""
+    """Return a load with several clients of the same share-partitions. Each finds the coordinator
+    independently.
+    """
     return replace(
         plan.load,
         groups=1,
@@ -53,7 +55,7 @@ def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
 
 
 def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
-    """Return the membership with another session."""
+    """Return the membership with another session timeout."""
     return replace(
         plan.membership,
         session_s=session_s,
@@ -65,14 +67,15 @@ def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
 
 
 def _now_and_then(rng: Random, every_s: float | None) -> float | None:
-    """Leave what was drawn in some of the runs."""
+    """Keep the random interval in 30% of the runs. Otherwise return None."""
     return every_s if rng.random() < 0.3 else None
 
 
 def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """What an owner has on its way arrives behind what its successor was told to write.
+    """Delayed appends of an owner arrive after the appends of its successor.
 
-    The broker does not refuse it by its producer.  It is mostly a snapshot, which wipes out all between.
+    The broker does not fence them by producer epoch. They are mostly snapshots, which overwrite everything in
+    between.
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
@@ -99,7 +102,7 @@ def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """No append is answered in time, all arrive later, and their owner is still the owner."""
+    """Appends time out and arrive later, and their owner is still the owner."""
     return replace(
         plan,
         load=_several_at_a_time(plan, rng),
@@ -121,7 +124,7 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner sees only a broker that shows what was, its successor writes, and readers come to both."""
+    """An owner reaches only a broker with an old view, its successor writes, and readers use both."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
         plan,
@@ -149,7 +152,7 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """A broker and the owner beside it are cut off together; the broker goes on to coordinate the group."""
+    """A broker and an owner are isolated together, and the broker continues to coordinate the group."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     plan = _old_views(plan, rng)
     return replace(
@@ -157,13 +160,13 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         ownership="group",
         coordinators=2,
         brokers=max(3, plan.brokers),
-        # An owner that misses the leader of another shard asks for other shards, and gets no answer.
+        # With more shards, the owner would ask for other shards when it misses a leader, and get no response.
         state_partitions=1,
         nemesis=KafkaNemesis(
             island_s=draw_log_uniform(rng, 2.0, 6.0),
             island_for_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
             apart_rate=0.9,
-            # A member that is removed while its lease lasts is followed by an owner at once.
+            # After a member is removed, another owner follows at once, although the lease is still valid.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
             crash_s=_now_and_then(rng, 10.0),
             down_s=2 * session_s,
@@ -174,7 +177,7 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Shards move again while they are still moving; several claim one at a time."""
+    """Shards move again during a move, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
         plan,
@@ -201,7 +204,7 @@ def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """All state of a shard is deleted and its records are pruned; then owners come who know nothing of it."""
+    """All state of a shard is deleted and its records are pruned. Then new owners load it."""
     return replace(
         plan,
         state_partitions=rng.randrange(1, 4),

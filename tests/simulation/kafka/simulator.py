@@ -1,8 +1,7 @@
-"""A run of several coordinators: safety while things go wrong, then liveness, then what is in the logs.
+"""Run several coordinators: check safety during faults, then liveness, then the contents of the logs.
 
-What is judged is what clients were told, whoever told it: one history over all processes.  At quiet points
-the logs are read as they lie there, by other code than the coordinator's, and must say what the memories of
-the owners say.
+The checks use one history of all responses to clients, from all processes. At quiet points, code that is
+independent of the coordinator reads the logs. The result must equal the states in the memory of the owners.
 """
 
 import asyncio
@@ -93,7 +92,7 @@ class KafkaSimulator(Simulation):
             self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.late_s)
 
     async def _rest(self) -> None:
-        """Let all calls end, and all coordinators be there and own what they should."""
+        """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
         world = self._world
         self._cluster.gate.clear()
         await self._until_nobody_asks()
@@ -103,7 +102,7 @@ class KafkaSimulator(Simulation):
         await until(self._is_whole, world.health, OWNED_BY_S)
 
     async def _ask_each_owner(self) -> None:
-        """Ask about everything once: with that owners learn of records that others left behind their own."""
+        """Read every share-partition once, so that owners detect foreign records after their own."""
         peers: dict[int | None, Peer] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
             node = self._clients.home_of(key)
@@ -121,7 +120,7 @@ class KafkaSimulator(Simulation):
         return self._world.whole()
 
     async def _quiet_point(self) -> None:
-        """Let everything come to rest, compare memories with logs, and read all of it."""
+        """Wait until nothing is pending, compare memory with the logs, and read all states."""
         world, was_faulty = self._world, self._world.faulty
         world.stop_faults()
         self._clients.astray_rate = 0.0
@@ -137,7 +136,7 @@ class KafkaSimulator(Simulation):
         self._cluster.gate.set()
 
     async def _change_owners(self, before: dict[SharePartitionKey, ShareState]) -> None:
-        """Let somebody die, or hand all over; nothing was under way, so nothing may change."""
+        """Crash or stop a coordinator. No request is in flight, so the states must not change."""
         world = self._world
         place = self._rng.randrange(len(world.processes))
         async with world.lives[place]:

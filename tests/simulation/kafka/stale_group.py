@@ -1,7 +1,7 @@
-"""A group coordinator that was cut off from the other brokers and does not know that another one leads.
+"""A disconnected group coordinator that does not know that another broker coordinates the group.
 
-It goes on with the group as it was in memory: members that reach it are told that they are members.  What it
-would have to write to the group's partition fails, so it gives out no new assignment.
+It continues with the group in its memory: heartbeats of members that reach it succeed. Writes to the group's
+partition fail, so it distributes no new assignment.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tests.unit.ownership.fake_group import STABLE, FakeGroup
 
 
 class StaleGroup:
-    """The face of a `FakeGroup` towards members, from the moment of the cut on."""
+    """The view of members that still reach the old coordinator of a `FakeGroup`."""
 
     def __init__(self, group: FakeGroup, node: int, loop: SimLoop) -> None:
         self.node = node
@@ -25,7 +25,7 @@ class StaleGroup:
         self._heard_s = dict.fromkeys(group.members, loop.time())
 
     def heartbeat(self, generation: int, member_id: str, instance_id: str = "") -> int:
-        """Answer NONE to a member of the last generation, for as long as no other member's session ends."""
+        """Return NONE to a member of the current generation until the session of another member expires."""
         if member_id not in self._heard_s:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self._heard_s[member_id] = self._loop.time()
@@ -42,7 +42,7 @@ class StaleGroup:
             self._described = Described(ErrorCode.NONE)
 
     def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
-        """Let a member that is known into the next generation, which gets no assignment."""
+        """Let a known member join the next generation, which gets no assignment."""
         if member_id not in self._heard_s:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.generation += 1
@@ -53,14 +53,14 @@ class StaleGroup:
     def sync(
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
     ) -> SyncResult:
-        """Fail to store the assignment."""
+        """Fail, because the assignment cannot be stored."""
         return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def describe(self) -> Described:
-        """Return the members and assignments as of the cut, until the group rebalances."""
+        """Return the members and assignments before the disconnection, until the group rebalances."""
         return self._described
 
     def leave(self, member_id: str) -> int:
-        """Let a member go."""
+        """Remove a member."""
         self._heard_s.pop(member_id, None)
         return ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""The simulated brokers break as brokers do, and no further."""
+"""The simulated brokers have the faults of real brokers, and no others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -59,7 +59,7 @@ async def end_at(cluster: SimCluster, node: int) -> kafka.ListedOffset:
     return (await cluster.list_ends(node, "lane", [0]))[0]
 
 
-def test_a_node_that_is_cut_off_shows_an_old_end_and_confirms_nothing(play: Play) -> None:
+def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
         assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0)
@@ -80,7 +80,7 @@ def test_a_node_that_is_cut_off_shows_an_old_end_and_confirms_nothing(play: Play
     play(scene)
 
 
-def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> None:
+def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
         assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
@@ -93,7 +93,7 @@ def test_what_was_acknowledged_survives_the_death_of_its_leader(play: Play) -> N
     play(scene)
 
 
-def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play) -> None:
+def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         with pytest.raises(NoResponse) as given_up:
             await produce(cluster, batch(0))
@@ -115,7 +115,7 @@ def test_a_request_that_is_late_arrives_after_its_sender_has_given_up(play: Play
     play(dropped, late_rate=1.0, late_max_s=5.0)
 
 
-def test_a_late_request_of_a_deposed_producer_is_refused_until_it_is_forgotten(play: Play) -> None:
+def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == ErrorCode.NONE
         assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == ErrorCode.NONE
@@ -127,7 +127,7 @@ def test_a_late_request_of_a_deposed_producer_is_refused_until_it_is_forgotten(p
     play(scene)
 
 
-def test_who_is_cut_off_from_a_node_reaches_the_others(play: Play) -> None:
+def test_process_without_one_node_reaches_the_others(play: Play) -> None:
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         node = cluster.leader(0)
         brokers.blocked.add(("one", node))

@@ -1,4 +1,4 @@
-"""The judge of histories whose log lost records: what it lets pass, and what not."""
+"""The check of histories with lost records: which histories it accepts, and which it refuses."""
 
 from random import Random
 from typing import Any
@@ -23,14 +23,14 @@ KEY = SharePartitionKey("g", bytes(16), 0)
 
 
 class Last:
-    """A choice that always takes the last: the newest batch is lost."""
+    """A random generator that always chooses the last option: the newest batch is lost."""
 
     def choice(self, options: list[Any]) -> Any:
         return options[-1]
 
 
 class Story:
-    """A log of one state partition, and what its owner and its clients do."""
+    """A log of one state partition, and the actions of its owner and its clients."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.history = History()
@@ -70,7 +70,7 @@ class Story:
 
 @pytest.fixture
 def story() -> Story:
-    """Two acknowledged initialisations, of which the second is lost."""
+    """Return a story with two acknowledged initializations. The second one is lost."""
     loop = SimLoop()
     story = Story(loop)
     loop.close()
@@ -83,26 +83,26 @@ def story() -> Story:
     return story
 
 
-def test_what_was_lost_may_be_missing_once_the_log_was_owned_anew(story: Story) -> None:
+def test_lost_operation_may_be_missing_after_the_next_claim(story: Story) -> None:
     story.claim(2)
     story.read(1)
     story.judge()
 
 
-def test_what_was_not_lost_may_not_be_missing(story: Story) -> None:
+def test_operation_that_was_not_lost_must_not_be_missing(story: Story) -> None:
     story.claim(2)
     story.read(0)
     with pytest.raises(Violation):
         story.judge()
 
 
-def test_who_answers_from_memory_has_not_noticed(story: Story) -> None:
+def test_answer_from_memory_after_a_loss_is_a_violation(story: Story) -> None:
     story.read(2)
     with pytest.raises(Violation, match="nobody noticed"):
         story.judge()
 
 
-def test_a_batch_that_was_lost_and_came_again_at_once_was_not_lost(story: Story) -> None:
+def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(story: Story) -> None:
     story.snapshot(2, 1)
     story.read(2)
     story.judge()

@@ -1,4 +1,4 @@
-"""The second statement of the rule of claims: what it says, and that the first one says the same."""
+"""The second implementation of the claim rule, and its equivalence to the first one."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ KEY = b"\x00\x01any key"
 
 
 def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
-    """Return batches of one record each: claim or not, its owner epoch, and who wrote it."""
+    """Return batches of one record each, from: claim or not, owner epoch, and writer."""
     batches = []
     for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
         record = encode_claim(0, writer) if is_claim else (KEY, b"value")
@@ -27,7 +27,7 @@ def offsets_that_count(*written: tuple[bool, int | None, str]) -> list[int]:
     return [one.record.offset for one in counting(records_of(log_of(*written)))]
 
 
-def test_a_zombies_records_do_not_count_nor_does_a_claim_that_is_not_higher() -> None:
+def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
     assert offsets_that_count(
         (CLAIM, 1, "a"),
         (RECORD, 1, "a"),
@@ -38,11 +38,11 @@ def test_a_zombies_records_do_not_count_nor_does_a_claim_that_is_not_higher() ->
     ) == [0, 1, 2, 5]
 
 
-def test_the_first_record_of_a_pruned_log_stands_for_its_claim() -> None:
+def test_first_record_of_a_pruned_log_replaces_its_claim() -> None:
     assert offsets_that_count((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
 
 
-def test_a_log_without_claims_counts_until_somebody_claims_it() -> None:
+def test_records_without_claims_count_until_the_first_claim() -> None:
     assert offsets_that_count(
         (RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")
     ) == [
@@ -53,7 +53,7 @@ def test_a_log_without_claims_counts_until_somebody_claims_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_both_statements_of_the_rule_say_the_same(seed: int) -> None:
+def test_both_implementations_accept_the_same_records(seed: int) -> None:
     rng = Random(seed)
     written = [
         (rng.random() < 0.3, rng.choice((None, 1, 2, 3, 4)), rng.choice("abc"))
@@ -72,7 +72,7 @@ def test_both_statements_of_the_rule_say_the_same(seed: int) -> None:
     assert offsets_that_count(*written) == expected
 
 
-def test_a_record_of_another_than_the_owner_is_noticed() -> None:
+def test_record_of_a_process_that_is_not_the_owner_is_detected() -> None:
     fine = records_of(log_of((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
     one_owner_at_a_time(counting(fine), 0)
     twins = records_of(log_of((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))

@@ -1,4 +1,6 @@
-"""The world of several coordinators: brokers, membership, network, and processes that come and go."""
+"""The environment of several coordinators: brokers, membership, network, and processes that start and
+stop.
+"""
 
 import asyncio
 from random import Random
@@ -21,13 +23,13 @@ from tests.simulation.net import Network
 from tests.simulation.process import SimClock
 from tests.simulation.world import READY_BY_S, until
 
-# How long all shards may take to be owned and loaded when nothing is wrong any more: those who are missing
-# have to be missed, and a pause between two attempts to end.
+# The maximum time until all shards are owned and loaded after the end of faults. It includes a session
+# timeout of missing members and a pause between retries.
 OWNED_BY_S = READY_BY_S + 60.0
 
 
 class KafkaWorld:
-    """All that is not a client. While it is `faulty`, things go wrong."""
+    """Everything except the clients. Faults are injected while `faulty` is True."""
 
     def __init__(self, plan: KafkaPlan, loop: SimLoop, rng: Random, topics: TopicDirectory) -> None:
         self.plan = plan
@@ -48,9 +50,9 @@ class KafkaWorld:
         )
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
-        # Whoever ends or begins the life of a process holds its lock.
+        # A fault that starts or ends the process of a place holds the lock of this place.
         self.lives = [asyncio.Lock() for _ in range(plan.coordinators)]
-        # Places that those who write do not reach.
+        # Places that writers cannot reach.
         self.apart: set[int] = set()
         self.faulty = True
         self.crashes = 0
@@ -67,10 +69,10 @@ class KafkaWorld:
             )
         return SimMembership(self.loop, rng, plan.membership, plan.state_partitions)
 
-    # Life and death.
+    # Start and stop of processes.
 
     async def start(self, place: int) -> None:
-        """Start a coordinator, again and again until there is a cluster for it."""
+        """Start a coordinator. Retry until the log can be opened."""
         while self.processes[place] is None:
             self._life += 1
             was_faulty = self.faulty
@@ -95,40 +97,40 @@ class KafkaWorld:
                 self.processes[place] = process
 
     async def crash(self, place: int) -> None:
-        """Let a process die now."""
+        """Kill the process of a place."""
         process, self.processes[place] = self.processes[place], None
         assert process is not None
         await process.crash()
         self.crashes += 1
 
     async def stop(self, place: int) -> None:
-        """Let a process stop in order."""
+        """Stop the process of a place cleanly."""
         process, self.processes[place] = self.processes[place], None
         assert process is not None
         await process.stop()
         self.stops += 1
 
     def alive(self) -> list[KafkaProcess]:
-        """Return the processes that there are."""
+        """Return the running processes."""
         return [process for process in self.processes if process is not None]
 
     def owner_place(self, number: int) -> int | None:
-        """Return the place of who should own a shard."""
+        """Return the place of the assigned owner of a shard, or None."""
         name = self.membership.owner(number)
         return None if name is None else int(name.split(".")[0])
 
     def cut_off(self, node: int) -> None:
-        """Cut a broker off from the other brokers."""
+        """Disconnect a broker from the other brokers."""
         self.brokers.cut_off(node)
         self.membership.cut_off(node)
 
     def rejoin(self, node: int) -> None:
-        """End that."""
+        """Reconnect a broker."""
         self.brokers.rejoin(node)
         self.membership.rejoin(node)
 
     def stop_faults(self) -> None:
-        """Let nothing go wrong from now on, and end what is going wrong."""
+        """End all faults, and inject no more."""
         healed = self.plan.healed()
         self.faulty = False
         self.network.faults = healed.net
@@ -144,15 +146,15 @@ class KafkaWorld:
             process.resume()
 
     def resume_faults(self) -> None:
-        """Let things go wrong again."""
+        """Inject faults again."""
         self.faulty = True
         self.network.faults = self.plan.net
         self.brokers.faults, self.membership.faults = self.plan.broker_faults, self.plan.membership
 
-    # Memory and log.
+    # Comparison of memory and log.
 
     def health(self) -> object:
-        """Return why something is not as it should be, with everybody."""
+        """Return whether the membership is settled, and the problems of all processes."""
         reasons: list[object] = [process.runtime.health() for process in self.alive()]
         return [self._settled(), *reasons]
 
@@ -160,7 +162,7 @@ class KafkaWorld:
         return self.membership.settled({process.name for process in self.alive()})
 
     def whole(self) -> bool:
-        """Tell whether all processes live, and each shard is where it should be."""
+        """Return whether all processes run, and exactly the assigned owner owns each shard."""
         return (
             None not in self.processes
             and self._settled()
@@ -175,7 +177,7 @@ class KafkaWorld:
         return [process for process in self.alive() if number in process.runtime.owned_shards()]
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Read the logs as they lie there; raise Violation if their owners' memories say something else."""
+        """Compare the logs with the memory of their owners. Raises Violation if they differ."""
         await until(self.whole, self.health, OWNED_BY_S)
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
@@ -192,7 +194,7 @@ class KafkaWorld:
         )
 
     def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
-        """Return what the logs say."""
+        """Return the states in the logs."""
         states: dict[SharePartitionKey, ShareState] = {}
         for number, partition in enumerate(self.brokers.partitions):
             states |= states_in(partition, number)
