@@ -1,4 +1,4 @@
-"""Replicas in groups of a real Kafka, as tests use them."""
+"""Replicas in groups of a real Kafka."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -12,24 +12,26 @@ from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import ReplicaGroup
 
-# For what waits until a session is over.
+# Limits for tests that wait for the end of a session.
 LIMITS = GroupLimits(session_timeout_s=12.0, heartbeat_interval_s=0.5)
-# For all else: so long that what takes less did not wait for its end, and that nobody is thrown out or left
-# behind because the machine has more to do.
+# Limits for all other tests. A shorter duration proves that a test did not wait for the session timeout. On a
+# busy machine, no member is removed.
 PATIENT = LIMITS._replace(session_timeout_s=60.0, rebalance_timeout_s=60.0)
-# How long anything may take that is waited for.
+# The maximum duration of any wait, in seconds.
 PATIENCE_S = 120.0
 
 _groups = itertools.count()
 
 
 def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
-    """Return the settings of a coordinator that shares a topic of so many shards, in a group of its name."""
+    """Return the settings of a coordinator in a group that is named after its state topic with `shards`
+    partitions.
+    """
     return {
         "bootstrap.servers": bootstrap,
         "ownership": "group",
         "group.id": topic,
-        # Nobody is to lose a shard because the machine is busy.
+        # A busy machine must not cause the loss of a shard.
         "session.timeout.ms": "30000",
         "share.coordinator.state.topic.name": topic,
         "share.coordinator.state.topic.num.partitions": str(shards),
@@ -37,7 +39,7 @@ def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
 
 
 class CuttableGroupClient:
-    """A link to a real Kafka that can be cut: its connections close, and no others are made."""
+    """A connection to a real Kafka that can be cut: then existing connections close, and requests fail."""
 
     def __init__(self, link: KafkaGroupClient) -> None:
         self._group_client = link
@@ -94,7 +96,9 @@ async def fleet_of(
     limits: GroupLimits = PATIENT,
     security: ClientSecurity | None = None,
 ) -> AsyncIterator[ReplicaGroup]:
-    """Give a fleet whose replicas run as in a coordinator, each on a thread of its own; stop them all."""
+    """Yield a fleet whose replicas run on separate threads, as in a coordinator. Stop all replicas at
+    the end.
+    """
     group_id = f"coordinators-{next(_groups)}"
 
     def link() -> CuttableGroupClient:

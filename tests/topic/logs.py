@@ -1,4 +1,4 @@
-"""Logs in topics of a real Kafka, as tests use them."""
+"""Logs in topics of a real Kafka."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from tests.unit.log.environments import read_all
 from tests.unit.log.kafka_logs import served
 
-# A broker that others keep busy is slow, and that is no answer here.
+# The limits are generous, because other tests may slow the broker down.
 LIMITS = KafkaLogLimits(
     request_timeout_s=20, append_timeout_s=60, start_timeout_s=60, close_timeout_s=60, lease_s=0.3
 )
@@ -20,7 +20,7 @@ _topics = itertools.count()
 
 
 def new_topic(what: str) -> str:
-    """Return the name of a topic that nobody else uses."""
+    """Return a unique topic name."""
     return f"{what}-{next(_topics)}"
 
 
@@ -34,7 +34,9 @@ async def topic_log(
     own: bool = True,
     read_only: bool = False,
 ) -> AsyncIterator[KafkaLog]:
-    """Open the log as one more process does, own all of it, and read it."""
+    """Open the log as another process does. Claim all state partitions and read them, unless `own` is
+    False.
+    """
     log = KafkaLog(
         Brokers(bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s),
         TopicConfig(topic, partitions, replication_factor=replicas, min_isr=(replicas + 1) // 2),

@@ -1,4 +1,6 @@
-"""One of two coordinators alone loses its way to one of three brokers: the other one serves what it leads."""
+"""One of two coordinators loses its connection to one of three brokers. The other one serves the
+broker's shards.
+"""
 
 import asyncio
 import json
@@ -29,7 +31,7 @@ PATIENCE_S = 240
 
 
 def _overrides(member: Member, port: int, way_port: int) -> dict[str, str]:
-    """Return the settings of a broker that has one more listener, which is found at the end of a way."""
+    """Return the settings of a broker with another listener, which is advertised at the port of a proxy."""
     listeners = (
         f"CLIENT://127.0.0.1:{member.client_port},INTERNAL://127.0.0.1:{member.internal_port},"
         f"CONTROLLER://127.0.0.1:{member.controller_port},FAR://127.0.0.1:"
@@ -43,7 +45,9 @@ def _overrides(member: Member, port: int, way_port: int) -> dict[str, str]:
 
 
 class ReachabilityCluster:
-    """Three brokers, and two coordinators: one beside them, and a far one that goes by ways."""
+    """Three brokers and two coordinators. The near coordinator connects directly, and the far one
+    through proxies.
+    """
 
     def __init__(self, jars: KafkaJars, directory: Path, stack: ExitStack) -> None:
         cluster = new_cluster(brokers=3)
@@ -79,7 +83,7 @@ class ReachabilityCluster:
         return one
 
     def look(self) -> tuple[int, dict[int, int]]:
-        """Return the broker that coordinates the group, and who leads which state partition."""
+        """Return the broker that coordinates the group, and the leader of each state partition."""
 
         async def main() -> tuple[int, dict[int, int]]:
             link = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
@@ -101,7 +105,7 @@ class ReachabilityCluster:
         return len(near) == len(far) == SHARDS // 2 and len(near | far) == SHARDS
 
     def write(self, offset: int) -> None:
-        """Write to every shard, whoever has it; raise if that is not acknowledged."""
+        """Write to every shard. Raise an exception if a write is not acknowledged."""
 
         async def main() -> None:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
@@ -137,13 +141,14 @@ def world(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReachabilityCluste
         yield ReachabilityCluster(newest_jars, tmp_path, stack)
 
 
-def test_shards_go_to_who_reaches_the_broker_that_leads_them(world: ReachabilityCluster) -> None:
+def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: ReachabilityCluster) -> None:
     world.near.start()
     world.far.start()
     wait_until(world.share, seconds=PATIENCE_S, what="each has half of the shards")
     world.write(0)
     coordinating, leaders = world.look()
-    # Whoever does not reach the broker that coordinates the group is thrown out of it: not the case here.
+    # A member that cannot reach the group coordinator is removed from the group. This test cuts another
+    # broker.
     away = next(node for node in world.ways if node != coordinating)
     led = {shard for shard, leader in leaders.items() if leader == away}
     assert world.served_by(world.far) & led
@@ -157,7 +162,8 @@ def test_shards_go_to_who_reaches_the_broker_that_leads_them(world: Reachability
     world.write(1)
     assert f"broker {away} at 127.0.0.1:" in world.far.process.log.read_text()
 
-    # Alone it serves what it reaches, also where the broker that it does not reach keeps transactional ids.
+    # The far coordinator alone serves all shards that it reaches. It can claim them although the unreachable
+    # broker coordinates some transactional ids.
     world.near.stop()
     wait_until(
         lambda: world.served_by(world.far) == set(range(SHARDS)) - led,
@@ -165,7 +171,7 @@ def test_shards_go_to_who_reaches_the_broker_that_leads_them(world: Reachability
         what="the far one serves all that it reaches",
     )
 
-    # When the way is there again, what waited on it changes nothing.
+    # Requests that waited for the connection change nothing after its repair.
     world.ways[away].mend()
     wait_until(
         lambda: len(world.served_by(world.far)) == SHARDS, seconds=PATIENCE_S, what="the far one serves all"

@@ -1,4 +1,4 @@
-"""Owners of one state partition of a topic of a real Kafka, and a broker that goes away under them."""
+"""Concurrent owners of a state partition in a topic of a real Kafka, and restarts of its brokers."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ async def values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
     return [value for records in found.values() for _, _, value in records]
 
 
-def test_a_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
+def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
 
     async def main() -> None:
@@ -37,7 +37,7 @@ def test_a_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> No
             async with topic_log(bootstrap, topic) as second:
                 end = second.end_offset(0)
                 assert first.lease_left_s(0) <= 0
-                # The broker knows the zombie by its producer epoch: its record is not even in the log.
+                # The broker fences the zombie by its producer epoch, so the record is not stored.
                 _, error = await append(first, 0, [(b"k", b"zombie")])
                 assert isinstance(error, LogFenced)
                 assert "error 47" in str(error)
@@ -47,7 +47,7 @@ def test_a_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> No
     asyncio.run(main())
 
 
-def test_a_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltInRig) -> None:
+def test_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
 
     async def main() -> None:
@@ -61,7 +61,7 @@ def test_a_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltI
     asyncio.run(main())
 
 
-def test_of_many_that_claim_at_once_exactly_one_can_append(built_in: BuiltInRig) -> None:
+def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
 
     async def main() -> None:
@@ -76,7 +76,8 @@ def test_of_many_that_claim_at_once_exactly_one_can_append(built_in: BuiltInRig)
                 await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(served(log, 0) for log in logs))
-                # A claimant that was not accepted is told so when it reads; a bystander sees what counts.
+                # A rejected claimant learns this when it reads. A read-only log returns only records that
+                # count.
                 before = await values(bystander)
                 results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
                 acknowledged = [
@@ -89,7 +90,7 @@ def test_of_many_that_claim_at_once_exactly_one_can_append(built_in: BuiltInRig)
 
 
 class Writer:
-    """Appends one value after the other to a state partition, and owns it anew after each failure."""
+    """Append values to a state partition one after another. Claim the partition again after each failure."""
 
     def __init__(self, log: KafkaLog, state_partition: int) -> None:
         self.log = log
@@ -102,8 +103,8 @@ class Writer:
         while not stop.is_set():
             value = b"%d:%d" % (self.state_partition, self.attempted)
             self.attempted += 1
-            # A broker that starts forgets producers whose last record is a day old, by the record's own
-            # time; of such a one it takes a batch that is sent again for a new one.
+            # A broker that starts removes producers whose last record has a timestamp older than a day. It
+            # would accept a repeated batch of such a producer as a new one.
             now_ms = SystemClock().now_ms()
             _, error = await append(self.log, self.state_partition, [(b"k", value)], now_ms)
             if error is None:
@@ -125,14 +126,14 @@ class Writer:
                     self.failures.append(error)
 
     def check(self, found: list[bytes | None]) -> None:
-        """What was acknowledged is there, once and in order; nothing is there that was not attempted."""
+        """Check that acknowledged values occur once and in order, and that all values were attempted."""
         assert len(found) == len(set(found))
         assert [value for value in found if value in set(self.acknowledged)] == self.acknowledged
         assert set(found) <= {b"%d:%d" % (self.state_partition, n) for n in range(self.attempted)}
 
 
 async def each_goes_on(writers: list[Writer], appends: int) -> None:
-    """Wait until so many more appends of each writer were acknowledged."""
+    """Wait until each writer has `appends` more acknowledged appends."""
     goals = [len(writer.acknowledged) + appends for writer in writers]
     async with asyncio.timeout(120):
         for writer, goal in zip(writers, goals, strict=True):
@@ -142,7 +143,7 @@ async def each_goes_on(writers: list[Writer], appends: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_appends_go_on_when_a_broker_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_appends_continue_after_a_broker_restart(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     broker.start()
 
@@ -171,7 +172,7 @@ def test_appends_go_on_when_a_broker_comes_back(newest_jars: KafkaJars, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_appends_follow_the_leaders_when_one_of_three_brokers_dies(
+def test_appends_follow_new_leaders_when_one_of_three_brokers_dies(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     cluster = new_cluster(brokers=3)

@@ -1,4 +1,4 @@
-"""`kill -9` of a coordinator that keeps its state in a topic, under load: what was acknowledged is there."""
+"""Kill a coordinator with state in a topic under load (`kill -9`): no acknowledged write is lost."""
 
 import asyncio
 import random
@@ -29,12 +29,12 @@ ROUNDS = 6
 BOOKS = 20
 CLIENTS = 5
 WRITES = 600
-# A broker that others keep busy makes it slow; that is no answer here, and not what is tested.
+# Other tests may slow the broker down, and this test does not measure latency.
 PATIENCE_S = 60
 
 
 class ExpectedState:
-    """One share-partition whose offsets are acknowledged one after the other."""
+    """The expected state of a share-partition whose offsets are acknowledged one after another."""
 
     def __init__(self, number: int) -> None:
         self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
@@ -53,7 +53,7 @@ class ExpectedState:
         self.acknowledged = offset + 1
 
     def check(self, state: ReadState) -> None:
-        """Acknowledged offsets are there in one run; the one that was under way may be."""
+        """Check that acknowledged offsets form one batch. The offset in flight may be included."""
         assert state.state_epoch == 1
         ends = [batch.last_offset + 1 for batch in state.batches] or [0]
         assert len(ends) == 1
@@ -62,7 +62,7 @@ class ExpectedState:
 
 
 class KilledCoordinator:
-    """One coordinator, killed and started again."""
+    """A coordinator that is killed and started repeatedly."""
 
     def __init__(self, bootstrap: str, topic: str, directory: Path) -> None:
         port, http_port = free_ports(2)
@@ -123,7 +123,7 @@ class KilledCoordinator:
                     self._killed = True
                     self.coordinator.kill()
         except CoordinatorUnavailable:
-            # Unless nobody has killed it.
+            # The error is expected only after the kill.
             if not self._killed:
                 raise
 

@@ -1,4 +1,4 @@
-"""What a real broker says of topics and groups to who may not see them: that there are none but once."""
+"""Responses of a real broker about topics and groups to a principal without the Describe permission."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ def ask(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
 
 
 @pytest.mark.timeout(600)
-def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     forbid(broker)
@@ -70,7 +70,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
             seconds=120,
             what="the group may be seen",
         )
-        # Here it is: a group without the topics that we may not see, and no word about them.
+        # Here the broker omits the topics without permission, and reports no error.
         assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
         allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
         described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
@@ -81,7 +81,7 @@ def test_who_may_not_see_is_not_told_that_there_is_nothing(newest_jars: KafkaJar
             what="the topic may be seen",
         )
         assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == set()
-        # What the page says is needed is needed, and enough.
+        # The documented permissions are necessary and sufficient.
         refused = ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))
         assert refused["hidden"].error_code == 29
         allow(broker, "--operation", "READ", "--topic", "hidden")

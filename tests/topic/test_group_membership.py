@@ -1,4 +1,4 @@
-"""Replicas in a group of a real Kafka: the scenarios that the group in memory plays too, and their times."""
+"""Replicas in a group of a real Kafka: the scenarios of the group in memory, and their durations."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.unit.ownership.scenarios import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-# The end of a session is waited for here, and nowhere else.
+# Only this scenario waits for the end of a session.
 WAITS = the_others_take_over_from_one_that_is_killed
 WAITS_S = 2 * LIMITS.session_timeout_s
 
@@ -36,12 +36,12 @@ def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
     asyncio.run(main())
 
 
-def test_a_main_loop_that_is_busy_costs_no_membership(built_in: BuiltInRig) -> None:
+def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> None:
     async def main() -> None:
         async with fleet_of(built_in.broker.bootstrap, limits=LIMITS) as fleet:
             replicas = await fleet.add_all(2)
             generation = listener_generation(replicas[0])
-            # Longer than a session, shorter than what makes a replica unready.
+            # The block is longer than a session, and shorter than the time after which a replica is unready.
             threading.Event().wait(LIMITS.session_timeout_s + 1.0)
             assert all(one.ownership.lease_is_fresh() for one in replicas)
             assert [one.ownership.generation for one in replicas] == [generation] * 2
@@ -50,7 +50,7 @@ def test_a_main_loop_that_is_busy_costs_no_membership(built_in: BuiltInRig) -> N
 
 
 async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
-    """Wait for something while nobody loses a shard."""
+    """Await a task. Check that no replica loses a shard meanwhile."""
     resigned = [list(one.listener.resignations) for one in fleet.replicas]
     await condition
     await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
@@ -59,9 +59,7 @@ async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]
 
 
 @pytest.mark.timeout(600)
-def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
+def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path: Path) -> None:
     cluster = new_cluster(brokers=3)
     brokers = []
     for member in cluster.members:
@@ -78,7 +76,7 @@ def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
             for _ in range(3):
                 await fleet.add()
             await fleet.until(lambda: fleet.shared_by(*fleet.replicas))
-            # One of them coordinates the group, whichever that is by then.
+            # The group coordinator is among the restarted brokers.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart(broker, killed=killed))
                 await none_resigns_until(fleet, restarting)
@@ -96,7 +94,7 @@ def test_brokers_of_three_restart_one_by_one_and_nobody_loses_a_shard(
 
 
 @pytest.mark.timeout(600)
-def test_kafka_comes_late_goes_and_comes_back(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
 
     async def main() -> None:

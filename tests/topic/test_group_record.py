@@ -1,4 +1,4 @@
-"""The record in which a real Kafka stores a group, and its limit, with the brokers' default settings."""
+"""The record in which a real Kafka stores a group, and its size limit with default broker settings."""
 
 import asyncio
 import uuid
@@ -18,12 +18,12 @@ from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SHARDS = 50
-# With the full map in every assignment, the group failed from here on.
+# When each assignment had all owners, groups of this size failed.
 MEMBERS = 70
 
 
 class Member:
-    """A member of a group that sends requests, and nothing else."""
+    """A group member that sends only the requests of the test."""
 
     def __init__(self, bootstrap: str, group_id: str, metadata: bytes) -> None:
         self.link = KafkaGroupClient(
@@ -39,7 +39,7 @@ class Member:
         self.member_id = ""
 
     async def get_member_id(self) -> None:
-        """Get a member id without being a member yet (KIP-394), once the group has a coordinator."""
+        """Get a member id without joining the group (KIP-394), after the group coordinator is available."""
         while True:
             self.node = (await self.link.find_coordinator()).node
             if self.node >= 0:
@@ -60,7 +60,7 @@ class Member:
 
 
 async def joined_together(members: list[Member]) -> list[JoinResult]:
-    """Have all join until all of them are in one generation."""
+    """Join repeatedly until all members are in one generation."""
     sizes: dict[int, int] = {}
 
     async def join(member: Member) -> JoinResult:
@@ -91,7 +91,7 @@ def metadata(number: int) -> bytes:
     return encode(Metadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica))
 
 
-def test_a_group_of_many_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
+def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
         members = [Member(bootstrap, group_id, metadata(number)) for number in range(MEMBERS)]
@@ -116,8 +116,8 @@ def test_a_group_of_many_coordinators_is_stored_and_described(built_in: BuiltInR
 @pytest.mark.parametrize(
     ("beyond", "code"), [(-1_000, ErrorCode.NONE), (1_000, ErrorCode.UNKNOWN_SERVER_ERROR)]
 )
-def test_a_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
-    """The group in memory does the same (`FakeGroup.max_message_bytes`)."""
+def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
+    """The group in memory has the same limit (`FakeGroup.max_message_bytes`)."""
 
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
@@ -130,7 +130,7 @@ def test_a_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond:
         )
         leaders = [each for each, member in zip(synced, joined, strict=True) if member.members]
         assert [leader.error_code for leader in leaders] == [code]
-        # A member that asks after the leader was refused hears of the rebalance that follows.
+        # If a member syncs after the refusal, it gets REBALANCE_IN_PROGRESS.
         assert {each.error_code for each in synced} <= {code, ErrorCode.REBALANCE_IN_PROGRESS}
         await close(members)
 

@@ -1,4 +1,4 @@
-"""What a replica must be allowed to do to be in a group, and what it says if it is not."""
+"""The permission that a replica needs for its group, and the error without it."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
 def forbid(broker: Broker) -> None:
-    """Have the broker let nobody do anything but those who come by its internal listener."""
+    """Make the broker deny all requests, except those on its internal listener."""
     for override in (
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users=User:ANONYMOUS",
@@ -24,7 +24,7 @@ def forbid(broker: Broker) -> None:
 
 
 def allow(broker: Broker, *what: str) -> None:
-    """Let our user do something."""
+    """Add an ACL that allows an operation to the test user."""
     # The tool needs a class that the newest release does not have.
     done = fetch_jars(RELEASES[-2]).run(
         "org.apache.kafka.tools.AclCommand",
@@ -39,7 +39,7 @@ def allow(broker: Broker, *what: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_to_read_the_group_is_enough(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_read_on_the_group_is_the_only_needed_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     forbid(broker)

@@ -1,4 +1,4 @@
-"""`hand-over` between two coordinators that share the shards of a topic of a real Kafka, under load."""
+"""The `hand-over` command between two coordinators in a group of a real Kafka, under load."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ HAND_OVERS = 4
 
 
 class Pair:
-    """Two coordinators in one group, and commands that ask one of them."""
+    """Two coordinators in one group, and commands to one of them."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._token = file_of(directory, f"operator write {WRITING}\n")
@@ -42,7 +42,7 @@ class Pair:
         directory.mkdir()
         port, http_port = free_ports(2)
         settings = sharing(bootstrap, topic, SHARDS) | {
-            # What is pruned here is pruned by command.
+            # Pruning in this test happens only by command.
             "share.coordinator.state.topic.prune.interval.ms": "3600000",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
@@ -52,18 +52,18 @@ class Pair:
         return CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
 
     def run(self, asked: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """Run a command that asks one of them, as a user does."""
+        """Run a command against a coordinator, as a user does."""
         url = f"http://127.0.0.1:{asked.http_port}"
         command = [PROGRAM, *arguments, "--url", url, "--token-file", str(self._token)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     def served_by(self, asked: CoordinatorProcess) -> set[int]:
-        """Return the shards that one of them serves."""
+        """Return the shards that a coordinator serves."""
         shards: list[dict[str, Any]] = json.loads(self.run(asked, "shards", "-o", "json").stdout)
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
 
     def prunable(self, asked: CoordinatorProcess) -> list[dict[str, Any]]:
-        """Return what `prune` would do."""
+        """Return the plan of `prune` for each shard."""
         rows: list[dict[str, Any]] = json.loads(self.run(asked, "prune", "-o", "json").stdout)["shards"]
         return rows
 
@@ -86,7 +86,9 @@ def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
 
 
 class Writers:
-    """Acknowledge offset after offset of several share-partitions, whoever has them, until told to stop."""
+    """Acknowledge consecutive offsets of several share-partitions until stopped, whichever coordinator
+    owns them.
+    """
 
     def __init__(self, pair: Pair) -> None:
         self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.combined_file)
@@ -103,7 +105,7 @@ class Writers:
         self._thread.join()
 
     def go_on(self) -> bool:
-        """Wait until each has written more."""
+        """Wait until 5 more offsets of each share-partition are acknowledged, or a write failed."""
         goals = [acknowledged + 5 for acknowledged in self.acknowledged]
         return bool(
             wait_until(
@@ -135,7 +137,7 @@ class Writers:
         ]
 
 
-def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
+def test_repeated_hand_overs_under_load_lose_nothing(pair: Pair) -> None:
     writers = Writers(pair)
     writers.start()
     try:
@@ -144,7 +146,7 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
         for turn in range(HAND_OVERS):
             giver, taker = pair.combined_file[turn % 2], pair.combined_file[1 - turn % 2]
             to = f"127.0.0.1:{taker.port}"
-            # Whoever does not have it says who does.
+            # A coordinator that does not own the shard names the owner.
             elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
             assert elsewhere.returncode == 1
             assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
@@ -170,13 +172,15 @@ def test_shards_are_handed_over_to_and_fro_without_a_loss(pair: Pair) -> None:
         assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
 
 
-def test_one_that_is_alone_says_so(pair: Pair) -> None:
+def test_hand_over_is_refused_if_there_is_no_other_member(pair: Pair) -> None:
     first, second = pair.combined_file
     second.stop()
     wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one has all shards")
 
     def refused() -> str:
-        """Return what is said; at first the other, which gave its shards away, is still in the group."""
+        """Return the error. At first it is another one, while the stopped coordinator is still in the
+        group.
+        """
         done = pair.run(first, "hand-over", "0", "--execute")
         assert done.returncode == 1
         return done.stderr if "the only member of its group" in done.stderr else ""

@@ -1,4 +1,6 @@
-"""A state that no record of the topic can hold: ours answers as Kafka's own, and all else stays as it was."""
+"""A state that exceeds max.message.bytes of the topic is refused with Kafka's error code, and nothing
+changes.
+"""
 
 import asyncio
 from pathlib import Path
@@ -22,14 +24,14 @@ from tests.topic.logs import new_topic
 
 pytestmark = pytest.mark.broker
 
-# Kafka makes its topic when it is first asked for the coordinator, and takes its time to load it.
+# Kafka creates its state topic with the first FindCoordinator, and needs time to load it.
 SOON = RetryPolicy(attempts_max=60, first_s=0.5, wait_max_s=2.0)
-# 20 bytes each: above the 1,048,588 of max.message.bytes that a topic has unless it is told otherwise.
+# A state batch has 20 bytes, so these exceed the default max.message.bytes of a topic, 1,048,588.
 TOO_MANY = [StateBatch(offset, offset, (ACKNOWLEDGED, AVAILABLE)[offset % 2], 1) for offset in range(60_000)]
 
 
 async def told(addresses: str, topic_id: bytes) -> ErrorCode:
-    """Write too much, and see that it was as if nobody had; return what was answered."""
+    """Write a state that is too large. Check that the earlier state remains, and return the error code."""
     async with ShareCoordinatorClient(addresses, retry=SOON) as client:
         key = SharePartitionKey("large", topic_id, 0)
         await client.initialize(key, 1, 0)
@@ -43,17 +45,15 @@ async def told(addresses: str, topic_id: bytes) -> ErrorCode:
         return refused.value.error_code
 
 
-def test_what_is_too_large_for_the_topic_is_refused_as_kafka_does(
-    built_in: BuiltInRig, tmp_path: Path
-) -> None:
+def test_state_too_large_for_the_topic_is_refused_as_by_kafka(built_in: BuiltInRig, tmp_path: Path) -> None:
     consumed = parse_topic_id(built_in.client.create_topic("large"))
     state_topic = new_topic("large-state")
-    # Made by others, with the brokers' max.message.bytes.
+    # The topic is created in advance, with the default max.message.bytes of brokers.
     built_in.client.create_topic(state_topic)
     port, http_port = free_ports(2)
     settings = {
         "bootstrap.servers": built_in.broker.bootstrap,
-        # Above the topic's limit, which is the subject of this test.
+        # These limits exceed that of the topic, which this test checks.
         "share.partition.write.max.batches": "100000",
         "request.max.elements": "200000",
         "share.coordinator.state.topic.name": state_topic,
@@ -67,7 +67,7 @@ def test_what_is_too_large_for_the_topic_is_refused_as_kafka_does(
         kafkas_answer = asyncio.run(told(built_in.broker.bootstrap, consumed))
         assert kafkas_answer is ErrorCode.UNKNOWN_SERVER_ERROR
         assert asyncio.run(told(f"127.0.0.1:{port}", consumed)) is kafkas_answer
-        # Nothing was thrown away and loaded again.
+        # The refusal did not cause a reload of the shard.
         assert "is loaded again" not in ours.process.log.read_text()
     finally:
         ours.kill()

@@ -1,6 +1,7 @@
-"""State into Kafka's own coordinator and out again, with every release: what can be held is held exactly.
+"""Migrate state to Kafka's own coordinator of each release and back: all fields that Kafka stores are
+equal.
 
-What a coordinator was told is read from its topic, not from its answers.
+The test reads the stored state from Kafka's state topic, not from responses.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 PARTITIONS = 8
 GROUPS = ("one", "two", "über-日本-😀")
-# That a topic is unknown is not believed at once.
+# An unknown topic is refused only after retries.
 SOON = RetryPolicy(attempts_max=4, first_s=0.2)
 REPLACE = Options(execute=True, replace=True)
 
@@ -45,13 +46,13 @@ REPLACE = Options(execute=True, replace=True)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["KafkaCluster"]:
-    """A broker of each release, whose own coordinator nobody has asked for anything yet."""
+    """Start a broker of each release. Its share coordinator has received no requests yet."""
     with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
         yield KafkaCluster(rig, request.param)
 
 
 class KafkaCluster:
-    """The places of one cluster."""
+    """The migration sources and targets of one cluster."""
 
     def __init__(self, rig: BuiltInRig, release: str) -> None:
         self.release = release
@@ -87,13 +88,13 @@ class KafkaCluster:
         return await migrate(TopicSource(self.reader(source)), target, options, no_progress)
 
     async def write(self, topic: str, records: list[StateRecord]) -> None:
-        """Write records to a topic of ours that has one partition."""
+        """Write records to a state topic of this project with one partition."""
         async with topic_log(self.bootstrap, topic) as log:
             await append_durably(log, 0, [encode_record(record) for record in records])
             await log.release(0)
 
     def some_state(self, seed: int) -> list[StateRecord]:
-        """Return states of all kinds, at random."""
+        """Return random states of all kinds."""
         chance = random.Random(seed)
         return [
             StateRecord(SharePartitionKey(group, self.topic_id, partition), a_snapshot(chance))
@@ -110,7 +111,7 @@ def a_snapshot(chance: random.Random) -> ShareSnapshotValue:
         for _ in range(chance.choice([0, 1, 3, 300])):
             last = first + chance.randrange(5)
             batches.append(StateBatch(first, last, chance.choice([0, 2, 4]), chance.randrange(1, 6)))
-            # With a gap, or two neighbours might be one batch.
+            # The gap prevents that two adjacent batches are merged.
             first = last + 2
     leader_epoch = chance.choice([0, 0, 7])
     return ShareSnapshotValue(
@@ -133,11 +134,11 @@ def on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_what_goes_in_comes_out(cluster: KafkaCluster) -> None:
+def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
     async def main() -> None:
         first, last = new_topic("first"), new_topic("last")
         await cluster.write(first, cluster.some_state(seed=1))
-        # Only looked at, so the broker's own topic is not even made.
+        # This is a dry run, so the broker does not even create its state topic.
         told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
         assert await cluster.reader(KAFKA_STATE_TOPIC).partitions() is None
         assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS
@@ -163,11 +164,12 @@ def test_what_goes_in_comes_out(cluster: KafkaCluster) -> None:
     on(cluster, main)
 
 
-def test_old_state_is_replaced_by_newer_and_by_older(cluster: KafkaCluster) -> None:
+def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
     async def main() -> None:
         for seed in (2, 3):
             topic = new_topic("replacing")
-            # One share-partition less each time: it goes from Kafka's own coordinator too.
+            # Each topic lacks some of the share-partitions, so the migration deletes them from Kafka's
+            # coordinator.
             await cluster.write(topic, cluster.some_state(seed)[seed:])
             with pytest.raises(MigrationRefused, match="--replace"):
                 await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
@@ -180,7 +182,7 @@ def test_old_state_is_replaced_by_newer_and_by_older(cluster: KafkaCluster) -> N
     on(cluster, main)
 
 
-def test_what_was_interrupted_between_two_requests_is_gone_on_with(cluster: KafkaCluster) -> None:
+def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("interrupted")
         records = cluster.some_state(seed=3)[3:]
@@ -198,7 +200,7 @@ def test_what_was_interrupted_between_two_requests_is_gone_on_with(cluster: Kafk
     on(cluster, main)
 
 
-def test_a_group_id_with_colons_is_carried_where_the_broker_can(cluster: KafkaCluster) -> None:
+def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("colons")
         key = SharePartitionKey("with:colons", cluster.topic_id, 0)
@@ -212,7 +214,7 @@ def test_a_group_id_with_colons_is_carried_where_the_broker_can(cluster: KafkaCl
     on(cluster, main)
 
 
-def test_state_of_a_topic_that_is_gone_is_left_out_on_demand(cluster: KafkaCluster) -> None:
+def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("gone")
         gone = SharePartitionKey("gone", TOPIC_ID, 0)

@@ -20,7 +20,7 @@ STATE_TOPIC = "__share_group_state"
 
 
 @pytest.mark.timeout(600)
-def test_read_and_describe_are_enough_and_a_missing_one_is_named(
+def test_observer_needs_read_and_describe_and_names_a_missing_one(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     broker = Broker(newest_jars, tmp_path)
@@ -66,7 +66,7 @@ def test_read_and_describe_are_enough_and_a_missing_one_is_named(
 
 
 def _consume_half(client: KafkaClient) -> None:
-    """Leave five of ten records for the next consumer."""
+    """Produce 10 records and consume 5 of them."""
     client.create_topic(TOPIC)
     client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
     client.produce(TOPIC, 5)

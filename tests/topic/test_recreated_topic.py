@@ -1,4 +1,4 @@
-"""A state topic that is deleted and created again under an owner, on a real broker."""
+"""A state topic that is deleted and created again while it has an owner, on a real broker."""
 
 import asyncio
 
@@ -18,7 +18,9 @@ DEADLINE_S = 120.0
 
 
 async def recreate(bootstrap: str, topic: str) -> None:
-    """Delete a topic and create it again; the broker deletes it some time after it has said so."""
+    """Delete a topic and create it again. Retry the creation, because the broker completes the deletion
+    later.
+    """
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:
@@ -37,7 +39,7 @@ async def recreate(bootstrap: str, topic: str) -> None:
 
 
 async def refusal(log: KafkaLog) -> str:
-    """Append until the log refuses for good; return why."""
+    """Append until the log refuses an append permanently. Return the reason."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             _, error = await append(log, 0, [(b"k", b"of the old topic")])
@@ -46,7 +48,7 @@ async def refusal(log: KafkaLog) -> str:
                 return str(error)
 
 
-def test_an_owner_refuses_a_topic_that_was_created_again(built_in: BuiltInRig) -> None:
+def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
     async def main() -> None:
         bootstrap, topic = built_in.broker.bootstrap, new_topic("recreated")
         async with topic_log(bootstrap, topic) as owner:
@@ -59,7 +61,8 @@ def test_an_owner_refuses_a_topic_that_was_created_again(built_in: BuiltInRig) -
                 await owner.own(0)
             async with topic_log(bootstrap, topic) as other:
                 offset = await append_durably(other, 0, [(b"k", b"after")])
-                # The first record is the claim: nothing of the old owner is in the new topic.
+                # The first record is the claim of the new owner. The old owner wrote nothing to the new
+                # topic.
                 assert offset == 1
                 assert await read_all(other, range(1)) == {0: [(1, b"k", b"after")]}
 

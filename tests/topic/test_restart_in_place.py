@@ -1,4 +1,4 @@
-"""A coordinator that is killed and started again: how long its shards rest, with and without a name."""
+"""Kill and restart a coordinator: the unavailability of its shards with and without group.instance.id."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,8 @@ from tests.topic.logs import new_topic
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 KEYS = [SharePartitionKey(f"group-{number}", TOPIC_ID, number) for number in range(20)]
-# Nobody with a name waits for its end, so it may be long: what takes half of it on a busy machine is no wait.
+# With group.instance.id, no step waits for the session timeout, so the timeout is long. A restart within half
+# of it did not wait, even on a busy machine.
 SESSION_S = {True: 120.0, False: 30.0}
 
 
@@ -69,7 +70,7 @@ def pair(request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path) -
 
 
 async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> None:
-    """Write to every share-partition, again and again until it succeeds."""
+    """Write to every share-partition. Retry until each write succeeds."""
 
     async def is_written(key: SharePartitionKey) -> bool:
         batches = [StateBatch(user_offset, user_offset, ACKNOWLEDGED, 1)]
@@ -91,7 +92,9 @@ async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> N
 
 
 @pytest.mark.timeout(600)
-def test_who_is_started_again_at_its_place(pair: Pair, request: pytest.FixtureRequest) -> None:
+def test_shards_are_available_again_after_a_restart_in_place(
+    pair: Pair, request: pytest.FixtureRequest
+) -> None:
     named = "nameless" not in request.node.name
     restarted = pair.coordinators[0]
 
@@ -114,7 +117,7 @@ def test_who_is_started_again_at_its_place(pair: Pair, request: pytest.FixtureRe
             print(f"named={named}: unavailable for {took_s:.2f} s, of which its start took {started_s:.2f} s")
             if named:
                 assert took_s - started_s < SESSION_S[named] / 2
-        # Shards may still move.
+        # Shards may still move, so this client retries.
         async with ShareCoordinatorClient(pair.addresses) as patient:
             for key in KEYS:
                 state = await patient.read(key, 0)

@@ -1,4 +1,4 @@
-"""The log in a topic of a broker that wants TLS and a password."""
+"""The log in a topic of a broker that requires TLS and a password."""
 
 import asyncio
 import subprocess
@@ -25,14 +25,16 @@ USER, PASSWORD, STORE_PASSWORD = "coordinator", "not-told", "of-the-store"
 
 
 def keytool(*arguments: str) -> str:
-    """Run the JDK's tool for keys and return what it prints."""
+    """Run keytool of the JDK. Return its output."""
     program = program_path("keytool")
     assert program is not None, "keytool comes with Java"
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def secure(broker: Broker, directory: Path) -> Path:
-    """Have the broker's listener for clients want TLS and a password; return who signs its certificate."""
+    """Make the broker's client listener require TLS and a password. Return the file with the signer of
+    its certificate.
+    """
     store = directory / "broker.p12"
     in_store = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
     keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)
@@ -86,7 +88,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
 
 
 @pytest.mark.timeout(600)
-def test_tls_and_a_password(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     right = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))

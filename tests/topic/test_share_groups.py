@@ -1,4 +1,4 @@
-"""Share groups asked of a real broker of each release: what their coordinators know, allow and refuse."""
+"""Requests about share groups to a real broker of each release: descriptions, changes and refusals."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module", params=RELEASES)
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
-    """A broker of each release with its own share coordinator."""
+    """Start a broker of each release with its own share coordinator."""
     with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
         yield rig
 
@@ -46,7 +46,7 @@ def described(rig: BuiltInRig, group: str) -> GroupDescription:
 
 @contextmanager
 def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
-    """Be a member of a group that has got a record of a topic."""
+    """Run a share consumer that has received a record of a topic, while the context is open."""
     rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
     rig.client.produce(topic, 1)
     consumer = rig.client.share_consumer(group, topic)
@@ -58,7 +58,7 @@ def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
         consumer.close()
 
 
-def test_a_group_is_described_with_what_its_members_subscribe_to(rig: BuiltInRig) -> None:
+def test_description_of_a_group_has_the_subscriptions_of_its_members(rig: BuiltInRig) -> None:
     for topic in ("described-a", "described-b"):
         rig.client.create_topic(topic)
     with member(rig, "described", "described-a"):
@@ -75,7 +75,7 @@ def test_a_group_is_described_with_what_its_members_subscribe_to(rig: BuiltInRig
     assert described(rig, "described") == empty, "the group epoch stays while nobody comes"
 
 
-def test_a_group_that_there_is_none_of_is_told_from_one_that_cannot_be_asked_about(rig: BuiltInRig) -> None:
+def test_missing_group_is_distinguished_from_an_unreachable_cluster(rig: BuiltInRig) -> None:
     unknown = described(rig, "nobody")
     assert (unknown.error_code, unknown.is_empty) == (ErrorCode.GROUP_ID_NOT_FOUND, False)
     (port,) = free_ports(1)
@@ -83,7 +83,7 @@ def test_a_group_that_there_is_none_of_is_told_from_one_that_cannot_be_asked_abo
         asyncio.run(ShareGroups(f"127.0.0.1:{port}").describe_groups(["nobody"]))
 
 
-def test_offsets_are_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+def test_offsets_can_be_deleted_only_while_the_group_is_empty(rig: BuiltInRig) -> None:
     for topic in ("deleted-a", "deleted-b"):
         rig.client.create_topic(topic)
     topics = ["deleted-a", "deleted-b", "deleted-c"]
@@ -91,7 +91,7 @@ def test_offsets_are_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None
         with member(rig, "deleting", "deleted-b"):
             pass
         refused = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
-        # Of a topic that nobody subscribes to any more, too.
+        # This also applies to a topic without a current subscription.
         assert {outcome.error_code for outcome in refused.values()} == {ErrorCode.NON_EMPTY_GROUP}
     outcomes = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
     assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE
@@ -104,7 +104,7 @@ def test_offsets_are_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None
     assert unknown["deleted-a"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_are_altered_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+def test_offsets_can_be_altered_only_while_the_group_is_empty(rig: BuiltInRig) -> None:
     rig.client.create_topic("altered", partitions=2)
     wanted = {"altered": {0: 7, 1: 0}}
     if rig.broker.jars.release == "4.1.1":
@@ -125,7 +125,7 @@ def test_offsets_are_altered_only_while_nobody_is_there(rig: BuiltInRig) -> None
     assert unknown["no-such-topic"][0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_group_is_deleted_only_while_nobody_is_there(rig: BuiltInRig) -> None:
+def test_group_can_be_deleted_only_while_it_is_empty(rig: BuiltInRig) -> None:
     rig.client.create_topic("whole")
     with member(rig, "going", "whole"):
         refused = ask(rig, lambda groups: groups.delete_groups(["going", "nobody"]))

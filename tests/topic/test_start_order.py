@@ -1,4 +1,4 @@
-"""Coordinators that are started before the brokers that keep their state, and what waiting cannot heal."""
+"""Coordinators that start before the brokers with their state, and errors that end the wait."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ PARTITIONS = "share.coordinator.state.topic.num.partitions"
 
 
 class Place:
-    """A broker that is not started, and coordinators that look for it."""
+    """A broker that is not started yet, and coordinators that use it."""
 
     def __init__(self, broker: Broker, directory: Path, stack: ExitStack) -> None:
         self.broker = broker
@@ -28,7 +28,7 @@ class Place:
         self._stack = stack
 
     def coordinator(self, name: str, settings: Mapping[str, str] | None = None) -> CoordinatorProcess:
-        """Return a coordinator that is started, and may not be ready."""
+        """Start a coordinator. Return it without waiting until it is ready."""
         directory = self._directory / name
         directory.mkdir()
         port, http_port = free_ports(2)
@@ -70,7 +70,7 @@ def wait_for_unready(coordinator: CoordinatorProcess) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_coordinators_wait_for_brokers_and_one_says_that_it_made_the_topic(place: Place) -> None:
+def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: Place) -> None:
     coordinators = [place.coordinator(name) for name in ("first", "second")]
     for coordinator in coordinators:
         wait_for_unready(coordinator)
@@ -85,7 +85,7 @@ def test_coordinators_wait_for_brokers_and_one_says_that_it_made_the_topic(place
     for coordinator in coordinators:
         wait_until(partial(answers, coordinator, "/readyz", 200), seconds=120, what="all shards are served")
         assert coordinator.get("/startupz")[0] == 200
-        # However often it looked.
+        # The message appears once, although the coordinator retried.
         assert coordinator.process.logged("Waiting for the log") == 1
     assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
 
@@ -95,7 +95,7 @@ def test_coordinators_wait_for_brokers_and_one_says_that_it_made_the_topic(place
     assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
 
 
-def test_who_waits_for_brokers_is_stopped_at_once(place: Place) -> None:
+def test_coordinator_that_waits_for_brokers_stops_quickly(place: Place) -> None:
     coordinator = place.coordinator("only")
     wait_for_unready(coordinator)
     coordinator.process.stop(seconds=15)

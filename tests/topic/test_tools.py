@@ -1,4 +1,4 @@
-"""Kafka's own tools read our topic, and we read the topic of Kafka's own coordinator."""
+"""Read the state topic with Kafka's tools, and read the state topic of Kafka's own coordinator."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ UPDATE = ShareUpdateValue(6, 2, 105, pack([StateBatch(105, 109, 4, 1)]))
 
 @pytest.fixture(scope="module")
 def topic(built_in: BuiltInRig) -> str:
-    """A topic with a claim, a snapshot, an update, one more claim, and a tombstone."""
+    """Return a topic with a claim, a snapshot, an update, another claim, and a tombstone."""
     name = new_topic("tools")
 
     async def main() -> None:
@@ -49,7 +49,7 @@ def topic(built_in: BuiltInRig) -> str:
     return name
 
 
-def test_the_log_dump_shows_the_records_and_skips_the_claims(built_in: BuiltInRig, topic: str) -> None:
+def test_kafkas_log_dump_shows_records_and_skips_claims(built_in: BuiltInRig, topic: str) -> None:
     segment = built_in.broker.directory / "data" / f"{topic}-0" / f"{0:020}.log"
     printed = dump_share_group_state(Path(segment))
     lines = [line for line in printed.splitlines() if line.startswith("| offset")]
@@ -63,7 +63,7 @@ def test_the_log_dump_shows_the_records_and_skips_the_claims(built_in: BuiltInRi
 
 
 def json_documents(text: str) -> Iterator[Any]:
-    """Read one JSON document after the other: the formatter puts nothing in between."""
+    """Yield the JSON documents of a text. The formatter writes no separator between them."""
     decoder = json.JSONDecoder()
     at = 0
     while at < len(text):
@@ -71,7 +71,7 @@ def json_documents(text: str) -> Iterator[Any]:
         yield document
 
 
-def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str) -> None:
+def test_kafkas_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str) -> None:
     # The tools of 4.3.1 need the libraries of 4.3.1.
     done = fetch_jars("4.3.1").run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -91,7 +91,7 @@ def test_the_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str)
 
 
 class BuiltInCluster(NamedTuple):
-    """A broker with the coordinator that is built into it."""
+    """A broker, and its built-in share coordinator."""
 
     bootstrap: str
     coordinator: BuiltInCoordinator
@@ -101,7 +101,7 @@ class BuiltInCluster(NamedTuple):
 def builtin_coordinator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BuiltInCluster]:
-    """Kafka's own coordinator of each release."""
+    """Start Kafka's share coordinator of each release."""
     if request.param == NEWEST:
         built_in = request.getfixturevalue("built_in")
         yield BuiltInCluster(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
@@ -111,7 +111,7 @@ def builtin_coordinator(
 
 
 async def live_some(client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random) -> None:
-    """Let a share-partition have a history: epochs that rise, writes over each other, now and then an end."""
+    """Change a share-partition at random: rising epochs, overlapping writes, and sometimes a deletion."""
     start_offset = dice.randrange(100)
     for state_epoch in range(1, dice.randint(2, 4)):
         await client.initialize(key, state_epoch, start_offset)
@@ -134,7 +134,7 @@ async def live_some(client: ShareCoordinatorClient, key: SharePartitionKey, dice
 
 
 async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
-    """Return what is in the topic of Kafka's own coordinator."""
+    """Return the states in the topic of Kafka's coordinator."""
     shards = [Shard(partition, SnapshotPolicy()) for partition in range(STATE_PARTITIONS)]
     own_topic = "__share_group_state"
     async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
@@ -148,7 +148,7 @@ async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
     return {key: state for shard in shards for key, state in shard.items()}
 
 
-def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
+def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     builtin_coordinator: BuiltInCluster,
 ) -> None:
     peer, dice = builtin_coordinator.coordinator, random.Random(5)
@@ -167,7 +167,7 @@ def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
                 answer = await client.read(key, state.leader_epoch)
                 assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
                 assert state.batches == pack(answer.batches)
-                # Before Kafka 4.2 the count is not kept, and answered as unknown.
+                # Before Kafka 4.2, the count is not stored, and the response reports it as unknown.
                 assert summary == (
                     state.state_epoch,
                     state.leader_epoch,
@@ -178,9 +178,7 @@ def test_the_state_of_kafkas_own_coordinator_is_read_from_its_topic(
     asyncio.run(main())
 
 
-def test_kafkas_internal_topics_and_another_number_of_partitions_are_refused(
-    built_in: BuiltInRig, topic: str
-) -> None:
+def test_internal_topics_and_wrong_partition_counts_are_refused(built_in: BuiltInRig, topic: str) -> None:
     async def main() -> None:
         for name, partitions, what in (
             ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
@@ -193,7 +191,7 @@ def test_kafkas_internal_topics_and_another_number_of_partitions_are_refused(
     asyncio.run(main())
 
 
-def test_what_was_pruned_is_deleted_by_the_broker(built_in: BuiltInRig) -> None:
+def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
     bootstrap, name = built_in.broker.bootstrap, new_topic("pruned")
 
     async def main() -> None:
@@ -211,14 +209,14 @@ def test_what_was_pruned_is_deleted_by_the_broker(built_in: BuiltInRig) -> None:
     asyncio.run(main())
 
 
-def test_a_topic_that_somebody_else_made_is_used_and_what_is_wrong_with_it_is_said(
+def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
     built_in: BuiltInRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = new_topic("made-by-hand")
     built_in.client.create_topic(name, partitions=1)
 
     async def main() -> None:
-        # The second is more than the broker takes as one batch.
+        # These records exceed the broker's limit for one batch.
         records: list[tuple[bytes, bytes | None]] = [(b"k", bytes(1_000)) for _ in range(3_000)]
         async with topic_log(built_in.broker.bootstrap, name) as log:
             at = await append_durably(log, 0, [(b"k", b"v")])

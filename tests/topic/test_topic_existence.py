@@ -1,4 +1,4 @@
-"""Whether a topic exists, asked of a real broker, and what one is told who may not know."""
+"""Check on a real broker whether a topic exists, also without the Describe permission."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.topic.test_security import PASSWORD, USER, secure
 pytestmark = pytest.mark.broker
 
 
-def test_a_look_tells_whether_there_is_a_topic_and_creates_none(built_in: BuiltInRig) -> None:
+def test_exists_reports_the_topic_and_does_not_create_it(built_in: BuiltInRig) -> None:
     bootstrap = f"127.0.0.1:1,{built_in.broker.bootstrap}"
     built_in.client.create_topic("looked-for")
     assert asyncio.run(TopicExistence(bootstrap, "looked-for").exists()) is True
@@ -28,7 +28,7 @@ def test_a_look_tells_whether_there_is_a_topic_and_creates_none(built_in: BuiltI
     assert "not-looked-for" not in built_in.client.topics()
 
 
-def test_a_look_at_nothing_says_that_there_is_no_broker() -> None:
+def test_exists_raises_if_no_broker_can_be_reached() -> None:
     (port,) = free_ports(1)
     with pytest.raises(LogUnavailable):
         asyncio.run(TopicExistence(f"127.0.0.1:{port}", KAFKA_STATE_TOPIC).exists())
@@ -36,9 +36,7 @@ def test_a_look_at_nothing_says_that_there_is_no_broker() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_who_may_not_see_a_topic_is_not_told_that_it_does_not_exist(
-    newest_jars: KafkaJars, tmp_path: Path
-) -> None:
+def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
     signer = secure(broker, tmp_path)
     forbid(broker)
@@ -51,7 +49,7 @@ def test_who_may_not_see_a_topic_is_not_told_that_it_does_not_exist(
         broker.start()
         assert asyncio.run(look.exists()) is None
         allow(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
-        # The broker hears later than its controller of what is allowed.
+        # The broker applies the ACL later than the controller.
         wait_until(lambda: asyncio.run(look.exists()) is not None, seconds=120, what="it may be seen")
         assert asyncio.run(look.exists()) is False
     finally:
