@@ -8,7 +8,6 @@ must not delay it. Later responses are also used.
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterable
 
 from coordinator.errors import LogUnavailable
@@ -38,8 +37,13 @@ class MetadataCache:
         topic: str | None,
         ask: Callable[[int], Awaitable[ClusterMetadata]],
         ask_bootstrap_servers: Callable[[], Awaitable[ClusterMetadata]],
+        first_broker: int = 0,
     ) -> None:
-        """Prepare. `ask` raises NoResponse, and `ask_bootstrap_servers` LogUnavailable if none answers."""
+        """Prepare. `ask` raises NoResponse, and `ask_bootstrap_servers` LogUnavailable if none answers.
+
+        `first_broker`, modulo the number of brokers, is the index of the first broker to ask. Processes with
+        different numbers spread their requests over the cluster.
+        """
         self._topic_name = topic
         self._ask = ask
         self._ask_bootstrap_servers = ask_bootstrap_servers
@@ -48,8 +52,7 @@ class MetadataCache:
         self.unreachable_reason: str | None = None
         self._recreation_is_logged = False
         self._last_responder = NO_NODE
-        # The index of the first broker to ask; random, so that processes spread their requests.
-        self._first = random.randrange(1 << 16)
+        self._first = first_broker
         self._asking: dict[int, asyncio.Task[ClusterMetadata | None]] = {}
 
     async def close(self) -> None:

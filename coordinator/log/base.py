@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
 
-# Pending appends in the log's own representation, the next offset of each state partition, and the function that
-# makes an append of a state partition, its base offset, a timestamp, (key, value) records and an `AppendCallback`.
+# Pending appends in the own representation of the log; next offsets by state partition; and the function that
+# makes an append from a state partition, base offset, timestamp, (key, value) records and callback.
 NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any], Any]
 PendingEntries = tuple[list[Any], list[int], NewAppend]
 

@@ -69,8 +69,7 @@ class Journal(UnsharedLog):
         self._oldest = self._oldest_recorded = 1  # The oldest needed segment, and the one that a frame names.
         self._codec = append_codec()
         self._pending: list[Append] = []
-        # Number of pending appends that may also be stored in the abandoned stretch.
-        self._unconfirmed = 0
+        self._unconfirmed = 0  # Number of pending appends that may also be stored in the abandoned stretch.
         self._failures = 0
         self._commit_is_scheduled = self._gathering = self.committing = False
         self._commit_callback: Callable[[], None] = lambda: None
