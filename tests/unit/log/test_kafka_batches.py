@@ -86,8 +86,10 @@ def test_owner_deposed_between_two_batches_is_fenced() -> None:
     async def main() -> None:
         all_of_them = narrow()
         log = await all_of_them.owner(0)
+        next_owner = all_of_them.log()
+        await next_owner.open()
         appending = await under_way(all_of_them, log)
-        await all_of_them.owner(0)
+        await next_owner.own(0)
         _, error = await appending
         assert isinstance(error, LogFenced)
 
