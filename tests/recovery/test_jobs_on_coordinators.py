@@ -252,7 +252,7 @@ OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 def test_backup_and_restore_commands_of_page(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    section = OPERATIONS.read_text("utf-8").partition("## Backing up and restoring")[2].partition("\n## ")[0]
+    section = OPERATIONS.read_text("utf-8").partition("## Back up and restore")[2].partition("\n## ")[0]
     commands = re.findall(r"^share-coordinator (.*)$", section, re.MULTILINE)
     (back_up, restore, look, serve) = map(shlex.split, commands)
     monkeypatch.chdir(tmp_path)
