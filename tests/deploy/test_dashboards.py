@@ -102,11 +102,15 @@ def coordinators(
     built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[CoordinatorProcess]]:
     # Short intervals for snapshots and pruning.
+    # The test writes the state of a group without consumers, whose start offset never moves.
+    not_stuck = {"signals.stuck.seconds": "3600"}
     journal = {
+        **not_stuck,
         "share.coordinator.snapshot.update.records.per.snapshot": "1",
         "share.coordinator.state.topic.prune.interval.ms": "500",
     }
     group = {
+        **not_stuck,
         "bootstrap.servers": built_in.broker.bootstrap,
         "share.coordinator.state.topic.name": "dashboards-state",
         "ownership": "group",
@@ -288,7 +292,13 @@ def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> No
 
     def states() -> list[tuple[str, str]]:
         rules = wait_until(evaluated, seconds=_SCRAPED_S, what="every rule was evaluated")
-        return [(rule["name"], alert["state"]) for rule in rules for alert in rule.get("alerts", [])]
+        alerts = [(rule["name"], alert) for rule in rules for alert in rule.get("alerts", [])]
+        # Other tests use the same broker, and their groups may have problems.
+        return [
+            (name, alert["state"])
+            for name, alert in alerts
+            if alert["labels"].get("group", "watched") in ("watched", "observed-group")
+        ]
 
     def none_is_raised() -> bool:
         """Return whether no alert is pending or firing. An alert after a late scrape resolves soon."""
