@@ -7,7 +7,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -127,6 +127,18 @@ def test_fragmented_first_frame_is_routed_like_a_whole_one(split: Split) -> None
         for piece in (first_frame[:4], first_frame[4:20], first_frame[20:30], first_frame[30:]):
             persister.sendall(piece)
         assert received(coordinator, len(first_frame)) == first_frame
+
+
+def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: Split) -> None:
+    """If it were routed to the broker, a slow persister would write to Kafka's own share coordinator."""
+    with listening(split.coordinator_port), split.connect() as slow:
+        slow.sendall(frame("Persister-client-1")[:30])
+        with suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
+    first_frame = frame("broker-1-fetcher-0", FETCH)
+    with split.connect() as other:
+        other.sendall(first_frame)
+        assert received(split.broker, len(first_frame)) == first_frame, "the broker received the slow frame"
 
 
 def test_persister_waits_for_restarting_coordinator(split: Split) -> None:
