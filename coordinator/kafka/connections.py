@@ -67,18 +67,18 @@ class Connections:
         security: ClientSecurity | None,
         client_id: str,
         request_timeout_s: float,
-        patience_s: Mapping[str, float] | None = None,
+        channel_timeouts_s: Mapping[str, float] | None = None,
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        Without a topic, `metadata` has only the brokers. `patience_s` maps channels to a response timeout
+        Without a topic, `metadata` has only the brokers. `channel_timeouts_s` maps channels to a response timeout
         that is longer than `request_timeout_s`.
         """
         security = security or ClientSecurity()
         self._bootstrap = bootstrap_servers
         self._topics = () if topic is None else (topic,)
         self._request_timeout_s = request_timeout_s
-        self._bootstrap_timeout_s = patience_s or {}
+        self._channel_timeouts_s = channel_timeouts_s or {}
         self._connect_options = {
             "client_id": client_id,
             # aiokafka's timeout for connecting and for each response.
@@ -257,12 +257,12 @@ class Connections:
             return connection
 
     async def _connect(self, channel: str, host: str, port: int) -> AIOKafkaConnection:
-        patience_s = self._bootstrap_timeout_s.get(channel)
-        if patience_s is None:
+        timeout_s = self._channel_timeouts_s.get(channel)
+        if timeout_s is None:
             return await create_conn(host, port, **self._connect_options)
         # The longer timeout of a channel does not apply to connecting.
         async with asyncio.timeout(self._request_timeout_s):
-            options = self._connect_options | {"request_timeout_ms": round(patience_s * 1000)}
+            options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
             return await create_conn(host, port, **options)
 
 

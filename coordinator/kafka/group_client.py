@@ -77,7 +77,7 @@ class KafkaGroupClient:
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
-            patience_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
+            channel_timeouts_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
         )
 
     async def find_coordinator(self) -> CoordinatorLookup:

@@ -77,7 +77,7 @@ class ShareGroups:
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
-            patience_s={_CHANGE_CHANNEL: change_timeout_s},
+            channel_timeouts_s={_CHANGE_CHANNEL: change_timeout_s},
         )
         self._coordinators: dict[str, int] = {}
 
