@@ -223,8 +223,8 @@ class GroupCommitLog(StateLog, Protocol):
     def take_pending(self) -> PendingEntries | None:
         """Suspend commits until `flush`, which the caller must call without an await in between.
 
-        Returns the pending entries, to which the caller may add appends with records instead of calling `append`;
-        None if appends are refused.
+        Returns the pending entries, to which the caller may add appends with records instead of calling
+        `append`; None if appends are refused.
         """
         ...
 
