@@ -1,10 +1,10 @@
 """Choose between the compiled and the Python form of modules that have both.
 
-If there was a C compiler, some modules are compiled from their own Python source: an extension module stands
-beside the source and is imported in its place.  The .pxd file beside it declares C types and nothing else, so
-the meaning is written once.
+If the installation had a C compiler, some modules were compiled from their own Python source. The extension
+module is in the same folder, and Python imports it instead of the source. A .pxd file declares C types only,
+so the code is written once.
 
-With SHARE_COORDINATOR_PURE_PYTHON=1 the source itself is imported, and modules without one are not found.
+With SHARE_COORDINATOR_PURE_PYTHON=1, Python imports the source, and a module without a source is not found.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
-# Those that pyproject.toml lists as extension modules beside a .py file.
+# The extension modules in pyproject.toml that have a .py file in the same folder.
 COMPILED_SOURCES = frozenset(
     {
         "coordinator.fastpath.commit_batch",
@@ -26,17 +26,17 @@ COMPILED_SOURCES = frozenset(
         "coordinator.runtime.shard_queue",
     }
 )
-# Those without a source in Python.  They use the compiled form of the others.
+# Extension modules without a Python source. They require the compiled form of the others.
 COMPILED_ONLY = frozenset({"coordinator.fastpath._compiled", "coordinator.fastpath._loading"})
 
 
 def is_pure_python() -> bool:
-    """Tell whether the environment asks for the Python sources alone."""
+    """Return whether the environment variable selects the Python sources."""
     return os.environ.get(PURE_PYTHON_ENV, "0") not in ("", "0")
 
 
 class _SourceFinder:
-    """Finds the sources of modules that have a compiled form, and none of the modules that have no source."""
+    """Finds the Python source of compiled modules; a module without a source is not found."""
 
     @staticmethod
     def find_spec(
@@ -51,6 +51,6 @@ class _SourceFinder:
 
 
 def import_sources_if_asked() -> None:
-    """Import Python sources instead of their compiled forms from now on, if the environment asks for that."""
+    """From now on, import Python sources instead of compiled modules, if the environment selects them."""
     if is_pure_python():
         sys.meta_path.insert(0, _SourceFinder)

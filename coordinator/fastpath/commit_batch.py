@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""One run of the commit scheduler, and the records that it appends to a shard.
+"""The values of one run of the commit scheduler, and the batch of operations of one shard in it.
 
-Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Encoded = tuple[bytes, bytes | None]
 
 
 class Commit:
-    """What the batches of one run share: the time, whether the log takes writes, and where appends go.
+    """Values for all batches of one run: the time, whether the log accepts writes, and where appends go.
 
     `gathered` is the `PendingEntries` of the log, or None.
     """
@@ -28,10 +28,11 @@ class Commit:
 
 
 class CommitBatch:
-    """Operations that are decided together, and the records that they made so far; made by `new_batch`.
+    """Operations whose records are appended together, and the records so far; created by `new_batch`.
 
-    `done` operations of the first `last` are decided.  `units` are records that are stored all or none; each
-    of the others is stored or not by itself.  A record that needs no settling by itself is None.
+    Of the first `last` operations, `done` are decided. A unit is a range of `records` that the log stores
+    completely or not at all; the log stores each other record independently. A record is None if the kernel
+    has already applied it, and nothing has to be done for it when it is durable.
     """
 
     __slots__ = (
@@ -57,11 +58,11 @@ class CommitBatch:
     append_bytes: int
 
     def has_room(self) -> bool:
-        """Tell whether another operation may be decided."""
+        """Return whether another operation may be decided."""
         return self.done < self.last and self.append_bytes < self.bytes_max
 
     def add(self, records: Sequence[Any], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
-        """Take the records of an operation, which were applied."""
+        """Add the records of an operation; the caller has applied them."""
         if is_unit and len(records) > 1:
             self.units.append((len(self.records), len(self.records) + len(records)))
         self.records += records
@@ -70,7 +71,7 @@ class CommitBatch:
 
 
 def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> CommitBatch:
-    """Return a batch of the first `last` operations, none of which is decided yet."""
+    """Return a batch for the first `last` operations; none of them is decided."""
     batch = CommitBatch.__new__(CommitBatch)
     batch.operations, batch.last = operations, last
     batch.bytes_max, batch.now_ms = bytes_max, now_ms
@@ -80,10 +81,10 @@ def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> 
 
 
 def size_bytes(encoded: Encoded) -> int:
-    """Return the bytes of key and value together."""
+    """Return the size of key and value in bytes."""
     return len(encoded[0]) + len(encoded[1] or b"")
 
 
 def unit_bytes(encoded: Sequence[Encoded]) -> int:
-    """Return what a log takes of a unit at the most `record_bytes_max` of; see `StateLog.append`."""
+    """Return the size of a unit in bytes, which must not exceed `record_bytes_max`; see `StateLog.append`."""
     return sum(map(size_bytes, encoded)) + RECORD_BYTES_IN_BATCH * max(0, len(encoded) - 1)

@@ -1,16 +1,16 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False
 """Count values by range, for metrics of every request.
 
-prometheus_client's histogram takes 0.6 µs and a lock for each observation, and there are several for each
-request.  This one has no lock: it is written and read on the event loop only.
+An observation in a histogram of prometheus_client takes 0.6 µs and a lock, and each request has several. This
+histogram needs no lock, because only the event loop uses it.
 
-Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 from array import array
 from collections.abc import Sequence
 
-# 0.1 ms to 10 s: a request from memory takes 0.2 ms, a broker waits 30 s.
+# 0.1 ms to 10 s: a response from memory takes 0.2 ms; the request timeout of a broker is 30 s.
 # fmt: off
 SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -20,19 +20,19 @@ RECORDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 
 
 class Histogram:
-    """How often each range of values was seen, and their sum."""
+    """The number of values in each range, and the sum of all values."""
 
     __slots__ = ("_bounds", "_counts", "_size", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        # A buffer of no elements has no type, so there is always one more than is used.
+        # Cython cannot type an empty buffer, so the array has one element more than bounds.
         self._bounds = array("d", (*bounds, 0.0))
         self._counts = array("Q", [0] * (len(bounds) + 1))
         self._size = len(bounds)
         self._sum = 0.0
 
     def add(self, value: float) -> None:
-        """Count one value; a bound belongs to the range below it, as Prometheus requires."""
+        """Count one value. Upper bounds are inclusive, as in Prometheus."""
         at = 0
         while at < self._size and self._bounds[at] < value:
             at += 1
@@ -40,7 +40,7 @@ class Histogram:
         self._sum += value
 
     def cumulative(self) -> tuple[list[tuple[str, float]], float]:
-        """Return ([(upper bound, how many values up to it)], sum of all values), ready for a family."""
+        """Return ([(upper bound, number of values up to it)], sum of all values) for a metric family."""
         seen, buckets = 0, []
         for at in range(self._size + 1):
             seen += self._counts[at]

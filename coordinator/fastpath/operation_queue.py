@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
-"""Base classes of operations, their queues and the write kernel: compiled callers need no attribute look-up.
+"""Base classes of operations, queues and the write kernel, which compiled callers call without look-ups.
 
-Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 from typing import Any
@@ -10,25 +10,25 @@ from coordinator.fastpath.commit_batch import Commit, CommitBatch
 
 
 class QueuedOperation:
-    """An operation; `writes` tells whether it may leave a record of a client's making.
+    """An operation; `writes` is true if a client's request may create a record.
 
-    An operation keeps the answer that was decided until its append is durable.
+    After the decision, an operation holds its response until the append is durable.
     """
 
     __slots__ = ("writes",)
 
     def answer_decided(self) -> None:
-        """Give the answer that was decided."""
+        """Send the response that was decided."""
         raise AssertionError("an operation must define how it is answered")
 
 
 class WriteDecider:
-    """Decides consecutive writes of a batch; `fastpath.compiled.WriteKernel` is the only one."""
+    """Decides consecutive writes of a batch; implemented by `fastpath.compiled.WriteKernel`."""
 
     __slots__ = ()
 
     def decide_writes(self, shard: Any, batch: CommitBatch, waiting: list[Any]) -> None:
-        """Decide and apply the next operations of a batch while they are writes that are accepted."""
+        """Decide and apply the next operations of a batch, until one is not a write or is refused."""
         raise AssertionError("a write decider must define how it decides")
 
 
@@ -38,21 +38,21 @@ class OperationQueue:
     __slots__ = ()
 
     def submit(self, operation: Any) -> None:
-        """Take an operation; it is answered exactly once, later or within this call."""
+        """Accept an operation; it gets exactly one response, during this call or later."""
         raise AssertionError("a queue must define how operations are submitted")
 
     def queued_operations(self) -> int:
-        """Return how many operations are queued."""
+        """Return the number of queued operations."""
         raise AssertionError("a queue must define its length")
 
     def process_batch(self, commit: Commit) -> None:
-        """Decide what is queued and append it; an exception is a defect."""
+        """Decide the queued operations and append their records; an exception is a defect."""
         raise AssertionError("a queue must define how a batch is processed")
 
     def batch_failed(self, failure: Exception) -> None:
-        """Recover from a batch that raised this exception."""
+        """Recover after `process_batch` raised this exception."""
         raise AssertionError("a queue must define how it recovers")
 
     def on_append_done(self, base_offset: int, error: Any) -> None:
-        """Take the outcome of an append; `error` is a LogError or None."""
+        """Complete an append; `error` is a LogError or None."""
         raise AssertionError("a queue must define what follows an append")

@@ -1,13 +1,13 @@
 # cython: annotation_typing=False
 """Schedule the commits of all shards: one callback of the event loop processes every shard that has work.
 
-A shard that receives an operation while no append of it is in flight is scheduled.  Operations that arrive
-for other shards before the callback runs are decided in the same run, so their appends are written together.
+A shard is scheduled when it receives an operation and none of its appends is in flight. The same run decides
+operations of other shards that arrive before it, so the log writes their appends together.
 
-Over a log whose commits take time, a run also waits for the commit in flight and for the operations that are
-expected after it (`coordinator.runtime.group_commit`).  Then one run is one commit.
+If the log reports its commits, a run also waits for the commit in flight and for the operations that are
+expected after it (`coordinator.runtime.group_commit`). Then one run is one commit.
 
-Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 import asyncio
@@ -59,26 +59,26 @@ class CommitScheduler:
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._loop.time)
-        # Decides runs of fast-path writes, where it was built.
+        # Decides consecutive fast-path writes; None if it was not compiled.
         self.kernel: Any = None
         if fastpath.compiled is not None:
             topics_to_ask = None if isinstance(topics, AllTopics) else topics
             self.kernel = fastpath.compiled.WriteKernel(topics_to_ask, limits.request_age_max_s)
 
     def schedule(self, queue: OperationQueue) -> None:
-        """Process this queue on the next iteration of the event loop, or when a commit is over."""
+        """Process this queue in the next iteration of the event loop, or after the commit in flight."""
         self._scheduled.append(queue)
         if not self._run_scheduled and not self._must_wait_for_commit():
             self._run_scheduled = True
             self._loop.call_soon(self._run)
 
     def _must_wait_for_commit(self) -> bool:
-        """Tell whether a commit is in flight whose end the log will report."""
+        """Return whether a commit is in flight whose end the log will report."""
         log = self._gathering_log
         return self._linger is not None and log is not None and log.committing
 
     def _on_commit_finished(self) -> None:
-        assert self._linger is not None, "commits are reported only where the scheduler lingers"
+        assert self._linger is not None, "the log reports commits only to a scheduler that lingers"
         self._linger.commit_finished(self._queued_operations())
         if self._scheduled and not self._run_scheduled and not self._must_wait_for_commit():
             self._run_scheduled = True
@@ -92,26 +92,26 @@ class CommitScheduler:
             self._run_scheduled = False
             self._process_scheduled()
         elif self._must_wait_for_commit():
-            # The log has begun a commit of its own.
+            # The log has started a commit itself.
             self._run_scheduled = False
         else:
             self._run_group_commit(self._linger, self._queued_operations())
 
     def _run_group_commit(self, linger: GroupCommitLinger, queued: int) -> None:
-        """Begin a commit with all operations that are expected, or wait for them."""
+        """Start a commit if all expected operations have arrived; otherwise wait."""
         if linger.should_wait(queued):
             self._loop.call_soon(self._run)
             return
         self._run_scheduled = False
         log = self._gathering_log
-        assert log is not None, "the scheduler lingers only over such a log"
+        assert log is not None, "the scheduler lingers only for a log that reports commits"
         behind = log.committing
         self._process_scheduled()
         if log.committing:
             linger.commit_started(queued, behind=behind)
 
     def _process_scheduled(self) -> None:
-        """Process the scheduled queues; over a log that gathers, their appends are one commit."""
+        """Process the scheduled queues; a `GroupCommitLog` writes their appends in one commit."""
         queues, self._scheduled = self._scheduled, []
         log = self._gathering_log
         if log is None:
@@ -138,9 +138,9 @@ class CommitScheduler:
             self._metrics.write_operations(kernel.end())
 
     def _on_batch_failed(self, queue: OperationQueue, failure: Exception) -> None:
-        """Let a shard recover whose batch raised; the other shards are not affected."""
+        """Recover a shard whose batch raised an exception; other shards are not affected."""
         self._loop.call_exception_handler({"message": "a batch failed", "exception": failure})
         try:
             queue.batch_failed(failure)
         except Exception as second:
-            report_failure("recovering from a batch that failed has failed", second)
+            report_failure("recovery from a failed batch failed", second)

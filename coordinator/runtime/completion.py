@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode
 
 
 def answer(operation: Operation, answered: Any) -> None:
-    """Give an operation its answer."""
+    """Send the response of an operation."""
     try:
         operation.answer(answered)
     except Exception as failure:
@@ -35,5 +35,5 @@ def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: 
 
 
 def report_failure(message: str, failure: Exception) -> None:
-    """Report a defect that harmed one operation, and let everything else go on."""
+    """Report a defect that affected one operation to the exception handler of the event loop."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

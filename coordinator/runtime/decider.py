@@ -1,4 +1,4 @@
-"""Decide single operations: all of them without the compiled write kernel, otherwise those it leaves."""
+"""Decide single operations: those that the compiled write kernel does not decide, or all without it."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Decider:
-    """Decides the operations of all shards; it changes none of them."""
+    """Decides operations of all shards, without changing a shard."""
 
     def __init__(self, *, log: StateLog, clock: Clock, topics: TopicDirectory, limits: RuntimeLimits) -> None:
         self._loop = asyncio.get_running_loop()
@@ -34,11 +34,11 @@ class Decider:
     def decide(
         self, shard: Shard, operation: Operation, now_ms: int | None = None
     ) -> CoordinatorResult | None:
-        """Decide one operation; None if it is dropped or already answered."""
+        """Decide one operation; None if it was dropped or refused."""
         if operation.origin is not None and operation.origin.disconnected:
             return None
         if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
-            # Its sender has given up by now and may have written something else since.
+            # The broker has given up this request and may have sent another write since.
             refuse(
                 operation,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -50,7 +50,7 @@ class Decider:
             facts = RequestContext(now_ms, self._topics.contains(key.topic_id, key.partition))
             return operation.decide(shard, key, operation.unit, facts)
         except Exception:
-            # Deciding changes nothing, so a defect in it harms this one request only.
+            # A decision changes no state, so this defect affects one operation only.
             _logger.exception("deciding an operation on %s failed", key)
             refuse(
                 operation,
@@ -60,9 +60,9 @@ class Decider:
             return None
 
     def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
-        """Encode an operation's records; None if they cannot be stored, and it was refused.
+        """Encode the records of an operation; None if it was refused, because they cannot be stored.
 
-        An append of what is too large would fail, and take the whole shard's memory along.
+        A record above the limit would fail the append of the batch, and the shard would be loaded again.
         """
         try:
             encoded = list(map(encode_record, result.records))
@@ -74,12 +74,12 @@ class Decider:
             unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
         )
         if largest > self._log.record_bytes_max:
-            # Kafka's answer, too.
+            # Kafka responds with this error too.
             refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
             return None
         return encoded
 
 
 def is_unit(operation: Operation, result: CoordinatorResult) -> bool:
-    """Tell whether all records are of one share-partition, as a client's are: they are stored all or none."""
+    """Return whether all records belong to the operation's share-partition; then all or none are stored."""
     return all(record.key == operation.key for record in result.records)

@@ -1,34 +1,34 @@
-"""Decide when a group commit begins, over a log whose commits take time.
+"""Decide when a group commit starts, for a log whose commits take time.
 
-A broker has one request in flight on a connection, so a client that was answered sends its next request at
-once.  If a commit began with the operations that are there when the last one ends, it would leave those
-clients out, and each request would wait for two syncs: half of the clients always wait for the other half.
-So one commit is under way at a time, and the next one begins when as many operations wait as the last
-commit answered and left behind.  If no operation arrives for half the time that the last commit took, or for
-`LINGER_S`, it begins without the others.
+A broker has one request in flight per connection, and sends the next one after the response. If a commit
+started with the operations that are queued when the last commit ends, it would miss the next requests of the
+clients that just got their responses. Each request would then wait for two syncs: its own and the one
+before. So one commit is in flight at a time. The next one starts when as many operations are queued as the
+last commit completed and left in the queue. If no operation arrives for half the duration of the last commit,
+or for `LINGER_S`, it starts without the missing ones.
 
-The rule knows the last commit only: a client alone never waits, and latency does not depend on earlier load.
+The rule depends on the last commit only: a single client never waits, and earlier load has no effect.
 """
 
 from collections.abc import Callable
 
-# Longer than a network in one data centre takes from a response to the next request of the same client.
+# More than a round trip in one data centre, from a response to the next request of the same client.
 LINGER_S = 0.00025
 LINGER_SHARE = 0.5
 
 
 class GroupCommitLinger:
-    """The operations that the next commit waits for."""
+    """Counts the operations for which the next commit waits."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
-        # Operations of the commit under way, and those that were appended after it began.
+        # Operations of the commit in flight, and of appends after its start.
         self._under_way = self._behind = 0
         self._expected = self._seen = 0
         self._began_s = self._arrived_s = self._linger_s = 0.0
 
     def commit_started(self, operations: int, *, behind: bool) -> None:
-        """Note the operations of a commit; `behind`: of the one after the commit under way."""
+        """Record the operations of a commit; with `behind`, of the commit after the one in flight."""
         if behind:
             self._behind += operations
         else:
@@ -36,7 +36,7 @@ class GroupCommitLinger:
             self._began_s = self._time()
 
     def commit_finished(self, waiting: int) -> None:
-        """Note that the commit under way has ended and its operations are answered."""
+        """Record the end of the commit in flight, whose operations have their responses."""
         now_s = self._time()
         answered, self._under_way, self._behind = self._under_way, self._behind, 0
         self._linger_s = min(LINGER_S, (now_s - self._began_s) * LINGER_SHARE)
@@ -44,7 +44,7 @@ class GroupCommitLinger:
         self._seen, self._began_s, self._arrived_s = waiting, now_s, now_s
 
     def should_wait(self, waiting: int) -> bool:
-        """Tell whether the next commit should wait; ask again on each turn of the event loop."""
+        """Return whether the next commit should wait; called once per iteration of the event loop."""
         now_s = self._time()
         if waiting != self._seen:
             self._seen, self._arrived_s = waiting, now_s

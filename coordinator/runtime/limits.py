@@ -6,8 +6,8 @@ from typing import NamedTuple
 class RuntimeLimits(NamedTuple):
     """Limits of queued operations, and of their waiting time.
 
-    `request_age_max_s` is below the 30 s after which a broker gives a request up and may write something
-    else, so no write begins later.
+    `request_age_max_s` is below the request timeout of a broker (30 s). After its timeout, a broker may send
+    another write, so an older write must not be decided.
     """
 
     queued_operations_max: int = 100_000
@@ -21,7 +21,7 @@ class RuntimeLimits(NamedTuple):
     reload_backoff_first_s: float = 0.1
     reload_backoff_max_s: float = 30.0
     load_slice_batches: int = 256
-    # The records that a job writes at once, so that clients do not wait long behind it.
+    # Records of one maintenance job, so that clients do not wait long for it.
     job_records_max: int = 500
     job_bytes_max: int = 1 << 20
     compaction_interval_s: float = 10.0

@@ -1,7 +1,7 @@
-"""Operations: the units of work that wait in the queue of a shard.
+"""Operations: the units of work in the queue of a shard.
 
-An operation is one unit of one request (all of it that concerns one share-partition), or a job of our
-own.  It is decided in order of arrival and answered exactly once, by calling `answer`.
+An operation is the part of a request for one share-partition, or a maintenance job. Operations are decided in
+order of arrival, and each gets exactly one response, through `answer` or `refuse`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,19 +25,19 @@ class Origin(Protocol):
 
 
 class FastPathWrites(Protocol):
-    """Carries fast-path writes out, and counts those that it answered.
+    """Executes fast-path writes and counts them.
 
-    A request with more than `elements_max` topics and partitions is none of them, nor is one with more than
-    `batches_max` state batches for a partition.
+    A request is not a fast-path write if it has more than `elements_max` topics and partitions, or more than
+    `batches_max` state batches for one partition.
     """
 
     elements_max: int
     batches_max: int
 
     def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
-        """Carry out a fast-path write and return True; do nothing with other requests and return False.
+        """Execute a fast-path write and return True; ignore any other request and return False.
 
-        `frame` begins with the request header; `respond` is given the answer with its size, once.
+        `frame` begins with the request header; `respond` is called once, with the response and its size.
         """
         ...
 
@@ -45,9 +45,8 @@ class FastPathWrites(Protocol):
 class Operation(QueuedOperation):
     """One unit of work for one share-partition.
 
-    `decide` is a method of `Shard`; `writes` says whether it may leave a record of a client's making
-    (a write is never begun while the log refuses writes); `received_s` is loop time.  Subclasses give
-    it a way to answer.
+    `decide` is a method of `Shard`. `writes` is true if a client's request may create a record; such an
+    operation is refused while the log refuses writes. `received_s` is loop time. Subclasses send responses.
     """
 
     __slots__ = ("decide", "decided", "key", "origin", "received_s", "unit")
@@ -71,13 +70,13 @@ class Operation(QueuedOperation):
         self.received_s = received_s
 
     def answer(self, result: Any) -> None:
-        """Give the answer that the shard decided."""
-        raise AssertionError("an operation must know how to answer")
+        """Send the response that the shard decided."""
+        raise AssertionError("an operation must define how it is answered")
 
     def answer_decided(self) -> None:
-        """Give the answer that was decided before the append."""
+        """Send the response that was decided before the append."""
         self.answer(self.decided)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        """Give an error as the answer: nothing of this operation is known to be stored."""
-        raise AssertionError("an operation must know how to refuse")
+        """Send an error: it is not known that anything of this operation was stored."""
+        raise AssertionError("an operation must define how it is refused")

@@ -1,21 +1,20 @@
 # cython: annotation_typing=False
-"""The queue of one shard: operations are decided in batches, appended in one go, and only then answered.
+"""The queue of one shard: decide operations in batches, append each batch once, then send the responses.
 
-Theory of operation.  Operations wait in a queue.  Processing a *batch* takes all of it, decides each
-operation in order and applies its records at once, so that the next one sees them; then one append carries
-the records of the whole batch.  While it is in flight the queue fills again: a busy shard makes large
-appends and an idle one appends at once, without a timer.  When the append is durable the records settle
-and the answers go out.
+A *batch* takes all queued operations. Each operation is decided in order, and its records are applied at
+once, so that the next operation sees them. One append writes the records of the whole batch. Meanwhile, new
+operations are queued: a busy shard makes large appends, and an idle shard appends at once, without a timer.
+Responses are sent when the append is durable.
 
-A read is answered at once unless its share-partition has a change in flight (its answer would show
-what is not durable) or the lease is over.  So reads do not wait for the writes of other share-partitions.
-Without a lease a read waits for the next append, or for one that renews the lease: if that append is in the
-log, no other process was the owner when the read arrived.
+A read gets its response at once, except in two cases. If a change of its share-partition is queued or in
+flight, the read waits for that append, because the response would contain a state that is not durable. If the
+lease has expired, the read waits for the next append or for one that renews the lease: an append at the
+expected offset proves that no other process was the owner when the read arrived.
 
-Consecutive writes that the API decoded into compiled operations are decided by the compiled write kernel, all
-other operations by `Decider`.
+The compiled write kernel decides consecutive writes that the API decoded into compiled operations. `Decider`
+decides all other operations.
 
-Compiled from this source where there is a compiler; see `coordinator.compiled_sources`.
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ _ACTIVE = Status.ACTIVE
 
 
 class ShardQueue(OperationQueue):
-    """Carries out the operations of a shard while it is active; `ShardRunner` loads and closes it."""
+    """Executes the operations of a shard while it is active; `ShardRunner` loads and closes the shard."""
 
     __slots__ = (
         "_append_bytes",
@@ -87,10 +86,10 @@ class ShardQueue(OperationQueue):
         limits: RuntimeLimits,
         on_failure: Callable[[LogError, list[Operation]], None],
     ) -> None:
-        """Make a queue that is closed.
+        """Create a closed queue.
 
-        After a failure that leaves memory and log apart, `on_failure` is called with the operations that
-        waited; it refuses them and lets the shard be loaded again.
+        If a failure leaves memory and log different, `on_failure` is called with the waiting operations. It
+        refuses them, and the shard is loaded again.
         """
         self.state_partition = state_partition
         self.status = Status.CLOSED
@@ -108,26 +107,26 @@ class ShardQueue(OperationQueue):
         self._batch_bytes_max = limits.bytes_per_append_max
         self._queue: list[Operation] = []
         self._batch_scheduled = False
-        # The append in flight: its records, the operations that wait for it, and what it changes.
+        # The append in flight: its records, its operations, and the share-partitions that it changes.
         self._records_in_flight: list[StateRecord | None] | None = None
         self._append_started_s = 0.0
         self._append_bytes = 0
         self._awaiting_append: list[Operation] = []
         self._in_flight_keys: set[SharePartitionKey] = set()
-        # Share-partitions with a queued operation: a read of one has to queue behind it.
+        # Share-partitions with a queued operation: a read of one is queued behind it.
         self._queued_keys: set[SharePartitionKey] = set()
-        # Prefix lengths already indexed for read checks, of the in-flight append and of the queue.
+        # The number of operations whose keys are in the two sets above.
         self._in_flight_indexed = self._queued_indexed = 0
-        # The batch that is being decided, until it is appended.
+        # The batch that is being decided.
         self._batch: CommitBatch | None = None
         self._next_log_offset = 0
-        # Is set when the append in flight is over; only there when somebody waits for that.
+        # Set when the append in flight is complete; None if no task waits for that.
         self._append_finished: asyncio.Event | None = None
-        # Whether a read was answered since the lease was renewed last.
+        # Whether a read arrived after the last renewal of the lease.
         self._reads_arrived = False
         self._append_callback: AppendCallback = self.on_append_done
 
-    # Operations come in.
+    # Accepting operations.
 
     def submit(self, operation: Operation) -> None:
         """Take an operation; it is answered exactly once, later or within this call."""
@@ -156,7 +155,7 @@ class ShardQueue(OperationQueue):
             self._queue.append(operation)
 
     def _is_leased(self) -> bool:
-        """Tell whether reads may be answered from memory; if that cannot be told, they may not."""
+        """Return whether memory may answer reads; False if the lease cannot be read."""
         self._reads_arrived = True
         try:
             return self._log.lease_left_s(self.state_partition) > 0
@@ -181,18 +180,18 @@ class ShardQueue(OperationQueue):
         self._in_flight_indexed = len(self._awaiting_append)
 
     def _clear_queued_keys(self) -> None:
-        """Note that the queue is another one now."""
+        """Forget the indexed keys after the queue was replaced."""
         if self._queued_indexed:
             self._queued_keys.clear()
             self._queued_indexed = 0
 
     def _clear_in_flight_keys(self) -> None:
-        """Note that no append is in flight."""
+        """Forget the indexed keys after an append."""
         self._in_flight_keys.clear()
         self._in_flight_indexed = 0
 
     def _answer_read_immediately(self, operation: Operation) -> bool:
-        """Answer a read of a share-partition that nothing in flight or queued changes; else False."""
+        """Answer a read unless its share-partition has a queued or in-flight change; False if it has one."""
         if self._is_in_flight(operation.key) or self._is_queued(operation.key):
             return False
         result = self._decider.decide(self.shard, operation)
@@ -205,11 +204,11 @@ class ShardQueue(OperationQueue):
     # Batches.
 
     def queued_operations(self) -> int:
-        """Return how many operations are queued."""
+        """Return the number of queued operations."""
         return len(self._queue)
 
     def process_batch(self, commit: Commit) -> None:
-        """Decide what is queued, apply it, and append it in one go."""
+        """Decide and apply the queued operations, and append their records once."""
         self._batch_scheduled = False
         operations = self._queue
         if self.status is not _ACTIVE or self._records_in_flight is not None or not operations:
@@ -227,7 +226,7 @@ class ShardQueue(OperationQueue):
             self._process_operation(batch, operations[batch.done], commit.accepts_writes)
             batch.done += 1
         if batch.done < len(operations):
-            # What the append has no room for waits in front of what arrived meanwhile.
+            # Operations for which the append has no room stay first in the queue.
             self._queue[:0] = operations[batch.done :]
             self._clear_queued_keys()
         self._batch = None
@@ -237,9 +236,9 @@ class ShardQueue(OperationQueue):
             self._schedule_batch()
 
     def batch_failed(self, failure: Exception) -> None:
-        """Recover from a batch that raised this in the middle: a defect of ours.
+        """Recover from a batch that raised an exception, which is a defect.
 
-        What it had applied is not on the log, so memory is thrown away; nobody was answered from it.
+        Applied records of the batch are not on the log, so memory is discarded. No response has used it.
         """
         self._records_in_flight = None
         self._clear_in_flight_keys()
@@ -258,7 +257,7 @@ class ShardQueue(OperationQueue):
             self._scheduler.schedule(self)
 
     def _process_operation(self, batch: CommitBatch, operation: Operation, accepts_writes: bool) -> None:
-        """Decide one operation and apply it; answer it now if there is nothing to wait for."""
+        """Decide and apply one operation; send the response now if it does not depend on an append."""
         if operation.writes and not accepts_writes:
             refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
@@ -297,7 +296,7 @@ class ShardQueue(OperationQueue):
         pending.append(new_append(state_partition, ends[state_partition], batch.now_ms, batch.encoded, done))
 
     def _renew_lease(self) -> None:
-        """Renew the lease if that is due, and no append does it anyway."""
+        """Renew the lease if that is due and no append is queued or in flight."""
         idle = self.status is _ACTIVE and self._records_in_flight is None and not self._queue
         if idle and self._log.renewal_due(self.state_partition, read=self._reads_arrived):
             self._records_in_flight = []
@@ -306,9 +305,9 @@ class ShardQueue(OperationQueue):
             self._log.append(self.state_partition, [], self._decider.now_ms(), self._append_callback, [])
 
     def on_append_done(self, base_offset: int, error: LogError | None) -> None:
-        """Settle what became durable and answer for it; or throw memory away."""
+        """Mark records durable and send the responses; after an error, load the shard again."""
         records, waiting = self._records_in_flight, self._awaiting_append
-        assert records is not None, "the log answered an append that nobody made"
+        assert records is not None, "the log completed an append that was not in flight"
         self._records_in_flight, self._awaiting_append = None, []
         self._clear_in_flight_keys()
         if self._append_finished is not None:
@@ -352,12 +351,12 @@ class ShardQueue(OperationQueue):
     def _settle_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
     ) -> bool:
-        """Settle durable records; False: that failed, and the shard is loaded again from its log."""
+        """Mark records durable. If that raises, start to load the shard again and return False."""
         try:
             self._mark_durable(records, base_offset)
         except Exception as failure:
-            report_failure("settling the records of an append failed", failure)
-            self._on_failure(LogOutcomeUnknown(f"settling failed: {failure!r}"), waiting)
+            report_failure("marking the records of an append durable failed", failure)
+            self._on_failure(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
             return False
         return True
 
@@ -374,7 +373,7 @@ class ShardQueue(OperationQueue):
     def _mark_record_durable(self, record: StateRecord, log_offset: int) -> None:
         self.shard.mark_durable(record, log_offset)
         if isinstance(record.value, ShareSnapshotValue):
-            # Only a job leaves the creation time of the state as it was.
+            # Only a maintenance job keeps the creation time of the state.
             by_job = record.value.create_timestamp != record.value.write_timestamp
             self._metrics.snapshot_written("job" if by_job else "request")
 

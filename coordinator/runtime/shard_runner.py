@@ -1,11 +1,11 @@
-"""Run one shard: load it, serve its commit batches, recover and close it.
+"""Run one shard: load it, process its batches, recover and close it.
 
-Memory is a cache of the log.  If an append fails, or what we know stops fitting together, memory is
-thrown away and the shard is loaded again; that is the one way to recover.
+Memory is a cache of the log. If an append fails, or memory and log may differ, memory is discarded and the
+shard is loaded again. This is the only way to recover.
 
-States: CLOSED -> LOADING -> ACTIVE -> LOADING ...; LOADING -> FAILED -> LOADING; any -> CLOSED.  A shard is
-closed while it is not ours.  One that somebody else has taken stays so until it is elected again: two owners
-that reopen by themselves fight for ever.
+States: CLOSED -> LOADING -> ACTIVE -> LOADING ...; LOADING -> FAILED -> LOADING; any -> CLOSED. A shard is
+CLOSED while another process owns it. A fenced shard stays CLOSED until this process is elected again: if two
+processes opened it without an election, each would fence the other forever.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ShardRunner(ShardQueue):
-    """Runs one shard on the event loop, without a task of its own. Made and closed by `Runtime`."""
+    """Runs one shard on the event loop without a task. `Runtime` creates and closes it."""
 
     __slots__ = (
         "_on_fenced",
@@ -65,7 +65,7 @@ class ShardRunner(ShardQueue):
             limits=limits,
             on_failure=self._recover,
         )
-        # Whether it should be ours: loading goes on only as long as it should.
+        # Whether this process should own the shard; if not, loading stops.
         self.elected = False
         self.failure: str | None = None
         self.owner_epoch = 0
@@ -76,7 +76,7 @@ class ShardRunner(ShardQueue):
         self._on_fenced = on_fenced
 
     def _recover(self, error: LogError, waiting: list[Operation]) -> None:
-        """Answer that nothing is known to be stored, and load the shard again from its log, if it is ours."""
+        """Refuse the waiting operations, and load the shard again unless this process was fenced."""
         if isinstance(error, LogFenced):
             refuse_all(waiting, ErrorCode.NOT_COORDINATOR, str(error))
             self.handle_fenced(error)
@@ -91,17 +91,15 @@ class ShardRunner(ShardQueue):
     # Loading and closing.
 
     def begin_loading(self) -> None:
-        """Discard everything but the queue; operations are parked until `finish_loading` or
-        `loading_failed`.
-        """
-        assert self._records_in_flight is None, "a shard is not loaded under its own append"
+        """Discard the state. Operations are queued until `finish_loading`, also after `loading_failed`."""
+        assert self._records_in_flight is None, "a shard was loaded while its append was in flight"
         self.status = Status.LOADING
         self.failure = None
         self._reads_arrived = False
         self.shard = Shard(self.state_partition, self._policy)
 
     def finish_loading(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
-        """Start serving from the state that was replayed into a shard, unless it is out of date by now."""
+        """Start to serve the replayed `shard`, unless another load or a close began meanwhile."""
         if self.shard is not shard or self.status is not Status.LOADING:
             return
         self.status = Status.ACTIVE
@@ -112,13 +110,13 @@ class ShardRunner(ShardQueue):
             self._schedule_batch()
 
     def loading_failed(self, reason: str) -> None:
-        """Note that loading failed; operations stay parked for the next attempt, or expire."""
+        """Set the status to FAILED. Operations wait for the next attempt, or expire."""
         if self.status is Status.LOADING:
             self.status = Status.FAILED
             self.failure = reason
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:
-        """Answer what waits with NOT_COORDINATOR; what an append under way carries, as the log tells."""
+        """Refuse queued operations with NOT_COORDINATOR. The append in flight completes as usual."""
         self.status = Status.CLOSED
         self.elected = False
         self._metrics.shard_closed(self.state_partition)
@@ -127,32 +125,32 @@ class ShardRunner(ShardQueue):
         refuse_all(waiting, ErrorCode.NOT_COORDINATOR, reason)
 
     def handle_fenced(self, error: LogFenced) -> None:
-        """Close the shard because somebody else owns it, and forget its state, which is theirs to change."""
+        """Close the shard, because another process owns it, and discard its state."""
         _logger.warning("Shard %d is closed: %s", self.state_partition, error)
         self.close(str(error))
         self.discard_state(str(error))
         try:
             self._on_fenced(self.state_partition)
         except Exception as failure:
-            report_failure(f"telling that shard {self.state_partition} was taken failed", failure)
+            report_failure(f"the fencing callback of shard {self.state_partition} failed", failure)
 
     def discard_state(self, failure: str | None = None) -> None:
-        """Drop the state of a shard that is closed; `failure` is why that should worry somebody."""
+        """Discard the state of a closed shard; `failure` is the reason if an operator should know it."""
         self.failure = failure
         self.shard = Shard(self.state_partition, self._policy)
 
     async def wait_for_append(self) -> None:
-        """Wait until no append is under way."""
+        """Wait until no append is in flight."""
         if self._records_in_flight is not None:
             self._append_finished = self._append_finished or asyncio.Event()
             await self._append_finished.wait()
 
     def expire_operations(self) -> None:
-        """Refuse what has waited too long, and keep the lease; called by the runtime's ticker."""
+        """Refuse operations that have waited too long, and renew the lease; called once per tick."""
         now_s = self._loop.time()
         self._renew_lease()
         if self.append_overdue:
-            # What they change is changing all the same.
+            # Their share-partitions still count as changing, because the append may succeed.
             self._index_in_flight_keys()
             self._in_flight_indexed = 0
             waiting, self._awaiting_append = self._awaiting_append, []
@@ -177,12 +175,12 @@ class ShardRunner(ShardQueue):
 
     @property
     def append_in_flight(self) -> bool:
-        """True while the log has not confirmed an append."""
+        """True while the log has not completed an append."""
         return self._records_in_flight is not None
 
     @property
     def append_overdue(self) -> bool:
-        """True while the log has not confirmed an append in the time that a write may take."""
+        """True if the append in flight has taken longer than `write_timeout_s`."""
         return (
             self._records_in_flight is not None
             and self._loop.time() - self._append_started_s > self._limits.write_timeout_s
@@ -190,5 +188,5 @@ class ShardRunner(ShardQueue):
 
     @property
     def next_log_offset(self) -> int:
-        """The log offset that the next record gets."""
+        """The log offset of the next record."""
         return self._next_log_offset
