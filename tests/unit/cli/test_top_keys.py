@@ -47,7 +47,9 @@ class Terminal:
     def wait(self) -> int:
         """Return the exit code. Read the terminal until then, so that the process does not block on a
         write."""
+        deadline_s = seconds_since_boot() + TIMEOUT_S
         while self.process.poll() is None:
+            assert seconds_since_boot() < deadline_s, self.shown
             if select([self._terminal], [], [], 0.1)[0]:
                 try:
                     self.shown += os.read(self._terminal, 65536)
@@ -63,7 +65,15 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Iterator[Terminal]:
+def interruptible() -> Iterator[None]:
+    """Let child processes receive SIGINT. A shell ignores it for the processes that it starts with `&`."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def terminal(interruptible: None) -> Iterator[Terminal]:
     with served() as coordinator:
         it = Terminal(coordinator.url)
         try:
