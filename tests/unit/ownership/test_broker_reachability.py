@@ -313,7 +313,7 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
 
     with caplog.at_level(logging.INFO):
         play(scene)
-    said = [record for record in caplog.records if record.name == "coordinator.ownership.broker_reachability"]
+    said = [record for record in caplog.records if record.name.endswith(".broker_reachability")]
     assert [record.levelno for record in said] == [
         logging.WARNING,
         logging.INFO,
@@ -336,7 +336,7 @@ def test_lasting_unreachability_is_logged_and_reported_once(
         assert group.generation == generation
 
     play(scene)
-    assert sum(record.name == "coordinator.ownership.broker_reachability" for record in caplog.records) == 1
+    assert sum(record.name.endswith(".broker_reachability") for record in caplog.records) == 1
 
 
 def test_broker_failure_moves_no_shard(play: Play) -> None:
