@@ -1,21 +1,19 @@
-"""Load the compiled module for fast-path writes, where it was built; without it Python decides everything.
+"""Load the compiled modules, if they were built. Without them, Python code does the same work.
 
-A *fast-path* write is a WriteShareGroupState without unknown tagged fields.  It may name a share-partition
-several times, with batches in any order that overlap.  The compiled module decodes it, decides and applies
-it and encodes its records and its response: the same responses, records and states as the definition in
-Python, to the byte.  An operation that the coordinator refuses is left to the definition, alone: the
-operations before and after it in the same append are not affected.
+A *fast-path write* is a WriteShareGroupState without unknown tagged fields. It may name a share-partition
+several times, and its batches may overlap, in any order. The compiled module decodes the request, decides and
+applies it, and encodes the records and the response. Responses, records and states are equal to those of the
+Python reference, byte for byte. The Python reference decides each operation that is refused; this does not
+affect the other operations of the same append.
 
-It also has twins of what is done for each append whatever is in it: entries and frames of the journal, the
-syncs of its commits, and the tallies of the metrics.
+The module also has compiled functions for every append: entries and frames of the journal, and the syncs of
+its commits. `loading` replays the records of a log into a shard.
 
-Loading has a compiled way too (`loading`): it replays the records of a log into a shard.
+The sources are `_compiled.pyx` and `_loading.pyx`. They include the .pxi files, one per subject.
 
-The sources are `_compiled.pyx` and `_loading.pyx`; the .pxi files are parts of them, by what they are about.
-
-`compiled` and `loading` are the modules, or None: they were not built (there was no compiler), or the
-environment variable SHARE_COORDINATOR_PURE_PYTHON is set.  Control flow is not here: the queue of a shard and
-its commits are compiled from their Python source (`coordinator.compiled_sources`).
+`compiled` and `loading` are the modules, or None if they were not built (no C compiler) or if the environment
+variable SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their
+Python source (`coordinator.compiled_sources`).
 """
 
 from importlib import import_module

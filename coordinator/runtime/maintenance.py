@@ -1,7 +1,7 @@
-"""What the runtime does by itself: snapshots of cold state, pruning, compaction.
+"""Periodic jobs: snapshots of cold state, pruning and compaction.
 
-Each job is an operation in the queue of its shard, decided in order like a client's and with few
-records at a time, so that no append grows beyond a client's and no client waits long behind a job.
+Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. It
+creates few records at a time, so that appends stay small and clients do not wait long.
 Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
 
@@ -26,12 +26,12 @@ _logger = logging.getLogger(__name__)
 
 _MakeRecords = Callable[[Shard, int], list[StateRecord]]
 
-# A job concerns many share-partitions and so none in particular.
+# A job affects many share-partitions, so its operation has no key.
 _NO_KEY = SharePartitionKey("", bytes(16), -1)
 
 
 class _MaintenanceOperation(Operation):
-    """A job's operation: the number of records that became durable, or None if they did not, and why."""
+    """An operation of a job. `written` is the number of durable records; None after a refusal."""
 
     __slots__ = ("refusal", "written")
 
@@ -57,7 +57,7 @@ class _MaintenanceOperation(Operation):
 
 
 class MaintenanceJobs:
-    """The periodic work of all shards of this process."""
+    """The periodic jobs of all shards of this process."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class MaintenanceJobs:
         self._prune_interval_ms = prune_interval_ms
 
     async def run(self) -> None:
-        """Run all jobs for ever, each in its own rhythm."""
+        """Run all jobs until cancelled, each at its interval."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._run_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
             tasks.create_task(self._run_periodically(self._prune_interval_ms / 1000, self.prune))
@@ -97,7 +97,7 @@ class MaintenanceJobs:
                 _logger.exception("A periodic job failed. It is retried at its next interval.")
 
     async def snapshot_cold(self) -> None:
-        """Snapshot what has been idle for an interval and holds pruning back."""
+        """Snapshot states that were idle for an interval and whose old records prevent pruning."""
         for runner in self._active_runners():
             await self._run_until_done(
                 runner,
@@ -107,7 +107,7 @@ class MaintenanceJobs:
             )
 
     async def prune(self) -> None:
-        """Tell the log what is not needed any more."""
+        """Prune records that are no longer needed."""
         for runner in self._active_runners():
             self._prune(runner)
 
@@ -118,10 +118,10 @@ class MaintenanceJobs:
             self._metrics.pruned(runner.state_partition, log_offset)
 
     async def compact(self) -> None:
-        """Write anew what alone keeps the oldest storage of the log alive, and let go of that.
+        """Snapshot the states whose records alone keep the oldest segments of the log, and prune the log.
 
-        A log that is no bigger than it should be is left to `prune`, which has an interval of its own; but
-        one of ours alone that takes no writes may have a full disk, and free some of it.
+        If the log has no such segments, only `prune` runs, at its interval. An exception is a journal that
+        accepts no writes: its disk may be full, so it is pruned here.
         """
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
         is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
@@ -130,14 +130,14 @@ class MaintenanceJobs:
         ends = {each.state_partition: self._log.end_offset(each.state_partition) for each in self._runners}
         while pinned := self._log.pinned(live_bytes):
             if all(before > ends[state_partition] for state_partition, before in pinned.items()):
-                # All that was there is written anew, and is not smaller: another lap is of no use now.
+                # All states have new snapshots and the log is not smaller, so another pass would not help.
                 return
             for runner in self._active_runners():
                 before = pinned.get(runner.state_partition)
                 if before is not None:
                     await self._rewrite_oldest(runner, before)
             if self._log.pinned(live_bytes) == pinned:
-                # Something cannot be written anew now; it is retried at the next interval.
+                # A snapshot could not be written now; it is retried at the next interval.
                 return
 
     async def _rewrite_oldest(self, runner: ShardRunner, before: int) -> None:
@@ -147,12 +147,13 @@ class MaintenanceJobs:
         )
         self._prune(runner)
 
-    # What a person asks for.
+    # Jobs on request.
 
     async def snapshot_now(self, state_partition: int, keys: Sequence[SharePartitionKey]) -> int:
-        """Write a snapshot of share-partitions of one shard, in small parts; return of how many.
+        """Write snapshots of share-partitions of one shard, in small parts; return their number.
 
-        What has no state any more, or one that cannot be served, is passed by. Raises OperationFailed.
+        Share-partitions without a state, or with one that cannot be served, are skipped. Raises
+        OperationFailed.
         """
         runner, left, written = self._runners[state_partition], iter(keys), 0
         while True:
@@ -169,7 +170,7 @@ class MaintenanceJobs:
             written += count
 
     def prune_now(self, state_partition: int) -> None:
-        """Tell the log what it does not need of one shard. Raises OperationFailed."""
+        """Prune the records of one shard that are no longer needed. Raises OperationFailed."""
         runner = self._runners[state_partition]
         if runner.status is not Status.ACTIVE:
             raise OperationFailed(f"shard {state_partition} is {runner.status}")
@@ -179,7 +180,7 @@ class MaintenanceJobs:
         return [runner for runner in self._runners if runner.status is Status.ACTIVE]
 
     async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
-        """Run a job on a shard until it finds nothing more to do, or cannot be done now."""
+        """Repeat a job on a shard until it creates no record or is refused."""
         while True:
             job = _MaintenanceOperation(make_records, asyncio.get_running_loop().time())
             runner.submit(job)

@@ -1,4 +1,4 @@
-"""Replays the batches of a log into shards, the compiled way where there is one (`coordinator.fastpath`)."""
+"""Replay the batches of a log into shards, with compiled code if available (`coordinator.fastpath`)."""
 
 import logging
 from collections.abc import Mapping
@@ -11,24 +11,24 @@ from protocol.state_records import decode_record
 
 _logger = logging.getLogger(__name__)
 
-# States that are given to a shard before other work on the event loop gets its turn.
+# The number of states that are moved to a shard before other callbacks of the event loop run.
 FINISH_BATCH = 2_000
 
 
 class Replay(Protocol):
-    """Replays the log of one shard, in log order. Before it is finished the shard is not to be looked at."""
+    """Replays the log of one shard, in log order. The shard must not be read before `finish` returns True."""
 
     def take(self, data: bytes, /) -> int:
         """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
         ...
 
     def finish(self, count_max: int, /) -> bool:
-        """Do what is left for so many share-partitions at most; return whether nothing is left."""
+        """Complete up to `count_max` share-partitions; return whether all are complete."""
         ...
 
 
 class GeneralReplay:
-    """The definition: every record is decoded, applied and settled by itself."""
+    """The reference implementation: it decodes and applies each record separately."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -43,12 +43,12 @@ class GeneralReplay:
         return count
 
     def finish(self, count_max: int, /) -> bool:
-        """Say that nothing is left, which is always so."""
+        """Return True: `take` leaves nothing to complete."""
         return True
 
 
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
-    """Make what replays each of these shards; what they are told of names is shared."""
+    """Return a replay for each shard; the replays share their strings of names."""
     if fastpath.loading is None:
         return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
     names = fastpath.loading.InternedNames()
@@ -58,7 +58,7 @@ def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
 
 
 def release_memory() -> None:
-    """Give memory that replays took back to the system, when they are gone."""
+    """Return unused memory of completed replays to the system."""
     if fastpath.loading is not None:
         fastpath.loading.release_memory()
 

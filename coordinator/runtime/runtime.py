@@ -1,6 +1,7 @@
-"""The runtime: one runner for each shard, the loader, the jobs, and the ticker that expires waits.
+"""The runtime: one runner per shard, the loader, the maintenance jobs, and the tick that expires operations.
 
-It owns the log.  Everything runs on one event loop; nothing here is called from another thread.
+The runtime owns the log. All of it runs on one event loop. Unless a method says otherwise, only the thread of
+that loop may call it.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# Share-partitions that are visited before other work on the event loop runs.
+# The number of share-partitions that are visited before other callbacks of the event loop run.
 VIEW_SLICE = 2_000
 
 
@@ -52,10 +53,10 @@ class Runtime:
         may_claim: Callable[[], bool] = lambda: True,
         on_fenced: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
-        """Make a runtime that has no shard yet.
+        """Create a runtime that owns no shard.
 
-        `may_claim` tells whether shards may be claimed now; `on_fenced` is told of a shard that another
-        process has claimed.
+        `may_claim` returns whether shards may be claimed now. `on_fenced` is called with each shard that
+        another process has claimed.
         """
         self.state_partitions = state_partitions
         self.limits = limits
@@ -92,13 +93,13 @@ class Runtime:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._resigning: dict[int, asyncio.Task[None]] = {}
-        # For those that are elected again while they resign: how long the owner until then is waited for.
+        # For shards that are elected again while they resign: how long to wait for the release of the owner.
         self._release_waits_s: dict[int, float] = {}
 
     async def start(self, *, elect_all: bool = True) -> None:
-        """Open the log, and begin to load every shard unless somebody else will elect.
+        """Open the log. With `elect_all`, own all shards and start to load them.
 
-        Raises LogError when the log cannot be opened; after LogUnavailable this may be called again.
+        Raises LogError if the log cannot be opened. After LogUnavailable, the call may be repeated.
         """
         await self._log.open()
         self._open = True
@@ -114,9 +115,10 @@ class Runtime:
     # Ownership.
 
     def elect(self, state_partition: int, *, release_expected: bool = False) -> None:
-        """Own a shard from now on, and load it; one that is ours already goes on as it is.
+        """Own a shard from now on and load it. A shard that is already owned is not affected.
 
-        With `release_expected` its owner until now is given some time to finish and to release it.
+        With `release_expected`, the current owner gets `release_wait_s` to complete its append and to release
+        the shard.
         """
         runner = self._runners[state_partition]
         if self._stopping or runner.elected:
@@ -129,9 +131,9 @@ class Runtime:
             self._loader.request_load(runner, release_wait_s)
 
     def resign(self, state_partition: int) -> None:
-        """Own a shard no more: let its append under way finish, release it in the log, and forget it.
+        """Stop owning a shard: complete its append in flight, release it in the log, and discard its state.
 
-        It is over when the state partition is not among `resigning`.
+        This is complete when the state partition is no longer in `resigning`.
         """
         runner = self._runners[state_partition]
         was_open = runner.status is not Status.CLOSED
@@ -151,7 +153,7 @@ class Runtime:
             if isinstance(self._log, SharedLog):
                 await self._log.release(state_partition)
         except LogError as error:
-            # Whoever comes next waits for our lease to end, and takes it.
+            # The next owner waits until this lease has ended, and then claims the shard.
             _logger.info(
                 "Shard %d has no release record, so its next owner waits for the lease: %s",
                 state_partition,
@@ -165,11 +167,11 @@ class Runtime:
 
     @property
     def resigning(self) -> Collection[int]:
-        """The shards that are being given away right now."""
+        """The shards that are being released."""
         return self._resigning.keys()
 
     def owns(self, state_partition: int) -> bool:
-        """Tell whether this process should own a shard, loaded or not."""
+        """Return whether this process should own a shard, loaded or not."""
         return self._runners[state_partition].elected
 
     def owned_shards(self) -> list[int]:
@@ -177,14 +179,13 @@ class Runtime:
         return [runner.state_partition for runner in self._runners if runner.elected]
 
     def mark_not_ready(self) -> None:
-        """Say from now on that this coordinator is not ready: it is about to stop."""
+        """Report from now on that this coordinator is not ready, because it will stop."""
         self._stopping = True
 
     async def stop(self) -> None:
-        """Close every shard, and the log when the appends under way are through.
+        """Release and close all shards, and close the log after the appends in flight.
 
-        Operations that still wait are answered NOT_COORDINATOR; whoever wants them finished waits for
-        the answers first (`Listener.drain`).
+        Queued operations are refused with NOT_COORDINATOR. To complete them first, call `Listener.drain`.
         """
         self._stopping = True
         if isinstance(self._log, SharedLog):
@@ -198,18 +199,18 @@ class Runtime:
         await self._log.close()
 
     async def _release_all(self) -> None:
-        """Let whoever comes next know that nothing of ours is under way, if the log takes that soon."""
+        """Release all shards in the log, so that their next owners do not wait for the leases."""
         for owned in self.owned_shards():
             self.resign(owned)
         if self._resigning:
             await asyncio.wait(self._resigning.values(), timeout=self.limits.release_timeout_s)
 
     def submit(self, operation: Operation) -> None:
-        """Hand an operation to the shard of its share-partition."""
+        """Queue an operation in the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
     def fast_path_writes(self) -> FastPathWrites | None:
-        """Return what carries fast-path writes out, where there is such a thing."""
+        """Return the executor of fast-path writes, or None without the compiled module."""
         if fastpath.compiled is None:
             return None
         writes: FastPathWrites = fastpath.compiled.FastPathWrites(
@@ -220,7 +221,7 @@ class Runtime:
         return writes
 
     async def _tick(self) -> None:
-        """Expire waits, and measure how late the event loop is."""
+        """Expire operations, renew leases, and measure the lag of the event loop."""
         loop = asyncio.get_running_loop()
         while True:
             due_s = loop.time() + self.limits.tick_s
@@ -232,20 +233,20 @@ class Runtime:
                 except Exception as failure:
                     report_failure(f"expiring operations of shard {runner.state_partition} failed", failure)
 
-    # Look.
+    # Queries.
 
     @property
     def can_serve(self) -> bool:
-        """True if shards would be served here: the log as a whole is well. For any thread.
+        """True if this process could serve shards, because the log is available. Callable from any thread.
 
-        A shard that failed to load does not count: who has it next would have the same log to read, and all
-        that is well would move with it.
+        Shards that failed to load do not count: their next owner would read the same log, and the healthy
+        shards would move too.
         """
         return self._log.health() is None and not self._stopping
 
     @property
     def initial_load_done(self) -> bool:
-        """True as soon as every shard is past its first load; one that waits for its turn is not."""
+        """True when the first load of every owned shard has succeeded, or was ended by another owner."""
         return self._open and all(
             runner.status is Status.ACTIVE
             or (runner.status is Status.CLOSED and (not runner.elected or runner.failure is not None))
@@ -253,11 +254,11 @@ class Runtime:
         )
 
     def add_health_source(self, part: Callable[[], list[str]]) -> None:
-        """Add to `health` what a part outside of the runtime says."""
+        """Add the reasons of another component to `health`."""
         self._health_sources.append(part)
 
     def health(self) -> list[str]:
-        """Return why this coordinator is not ready, one sentence each; nothing when it is."""
+        """Return the reasons why this coordinator is not ready, one sentence each."""
         reasons = [reason for part in self._health_sources for reason in part()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
@@ -278,11 +279,11 @@ class Runtime:
         return reasons
 
     def appends_in_flight(self) -> int:
-        """Return the number of appends that the log has not confirmed yet."""
+        """Return the number of appends that the log has not completed."""
         return sum(runner.append_in_flight for runner in self._runners)
 
     def shard_views(self) -> list[ShardView]:
-        """Return what there is to see of every shard, cheap at any size of state."""
+        """Return a view of every shard. The cost does not depend on the size of the state."""
         return [
             ShardView(
                 state_partition=runner.state_partition,
@@ -302,18 +303,19 @@ class Runtime:
         ]
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
-        """Iterate over all states, letting other work on the loop run in between.
+        """Iterate over all states; other callbacks of the event loop run in between.
 
-        Each state is as of the moment when it is yielded; keys that come or go meanwhile may be missed.
+        Each state is current when it is yielded. Share-partitions that are created or deleted meanwhile may
+        be missing.
         """
-        looked_at = 0
+        visited = 0
         for runner in self._runners:
             for key in runner.shard.share_partitions():
                 state = runner.shard.state(key)
                 if state is not None:
                     yield key, state
-                looked_at += 1
-                if looked_at % VIEW_SLICE == 0:
+                visited += 1
+                if visited % VIEW_SLICE == 0:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:
