@@ -8,13 +8,15 @@
 # PYTHON  the interpreter the environment is made from (3.11 or later)
 # TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs, which make bench ARGS=recovery runs alone
-# MINUTES  how long make fuzz searches, all decoders together
+# MINUTES  how long make fuzz searches, all decoders together, and how long make soak begins new schedules
+# SEEDS  how many seeds make soak-simulation runs
 # ARGS    passed on: make run ARGS='--listen 127.0.0.1:9195 --log memory', make test ARGS='-k journal'
 
 PYTHON ?= python3
 ARGS ?=
 RECOVERY_ARGS ?=
 MINUTES ?= 5
+SEEDS ?= 10000
 TEST_WORKERS ?= 3
 
 VENV := .venv
@@ -25,11 +27,11 @@ RUNTIME := $(VENV)/.runtime-installed
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
-	@echo "targets: install run check test sanitize fuzz demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
+	@echo "targets: install run check test sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -114,6 +116,15 @@ fuzz: $(INSTALLED)
 	@$(PIP) 'atheris>=3.0'
 	@$(BIN)/python -m tests.fuzz --planted
 	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+
+# Real brokers and coordinators with random network partitions; tests/topic/soak.py describes it. SCHEDULES=n instead of
+# MINUTES runs so many schedules.
+soak: $(INSTALLED)
+	@$(BIN)/python -m tests.topic.soak --minutes $(MINUTES) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+
+# New seeds of the simulator, SEEDS for each kind of simulation.
+soak-simulation: $(INSTALLED)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 demo: $(INSTALLED)
 	@$(BIN)/python -m tests.kafka.demo

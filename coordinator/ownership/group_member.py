@@ -268,7 +268,10 @@ class GroupMember:
     def on_lease_changed(self, fresh: bool) -> None:
         """Publish the owners while the lease is fresh."""
         if not fresh:
-            _logger.warning("No heartbeat succeeded for too long; reads are refused until one does.")
+            _logger.warning(
+                "No heartbeat of the group succeeded for too long. Until one does, this coordinator claims "
+                "no shards and names no owners. It serves its shards while it can append to their logs."
+            )
         if self._published_assignment is not (self.assignment if fresh else None):
             self._deliver(self._listener_calls(OwnershipChange()))
 

@@ -52,7 +52,10 @@ class Ledger:
         self.in_doubt: dict[Record, str] = {}
         self.broken_promises: list[str] = []
         self.failed_commits = 0
+        # The phase of the test, which broken promises name.
+        self.phase = ""
         self._released_at: dict[Record, int] = {}
+        self._settled_when: dict[Record, str] = {}
 
     def consume(self, consumer: ShareConsumer, rule: Rule, *, timeout_ms: int = 500) -> list[Delivery]:
         """Poll once, acknowledge the records by `rule`, and record both."""
@@ -95,11 +98,17 @@ class Ledger:
         counts = self.delivery_counts[record]
         counts.append(delivery.delivery_count)
         if record in self.settled:
-            self.broken_promises.append(f"{self.settled[record]} was forgotten: {delivery}")
+            self._break(f"{self.settled[record]} {self._settled_when[record]} was forgotten: {delivery}")
         if delivery.delivery_count <= self._released_at.get(record, 0):
-            self.broken_promises.append(f"the delivery count went back, {counts}: {delivery}")
+            self._break(f"the delivery count went back, {counts}: {delivery}")
         if delivery.value != str(delivery.offset):
-            self.broken_promises.append(f"not the record that was produced: {delivery}")
+            self._break(f"not the record that was produced: {delivery}")
+
+    def _break(self, promise: str) -> None:
+        self.broken_promises.append(f"{self._when()}: {promise}")
+
+    def _when(self) -> str:
+        return f"at {time.strftime('%H:%M:%S')} {self.phase}".rstrip()
 
     def _note_done(self, delivery: Delivery, said: str) -> None:
         record = (delivery.partition, delivery.offset)
@@ -107,6 +116,7 @@ class Ledger:
             self._released_at[record] = delivery.delivery_count
         else:
             self.settled[record] = said
+            self._settled_when[record] = self._when()
             self.in_doubt.pop(record, None)
 
 

@@ -1,35 +1,77 @@
-"""A TCP proxy between processes of a test. It can drop the connectivity silently, like a firewall rule."""
+"""A TCP proxy between processes of a test, which imitates faults of the network on its connections."""
 
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Flag, auto
 
 _HERE = "127.0.0.1"
 
 
+class Direction(Flag):
+    """The directions of a connection, from its client to its server and back."""
+
+    REQUESTS = auto()
+    RESPONSES = auto()
+    BOTH = REQUESTS | RESPONSES
+
+
+class _Way:
+    """One direction: data passes while `open` is set, each portion `delay_s` after its arrival."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.open.set()
+        self.delay_s = 0.0
+
+
 class TcpProxy:
-    """Forwards connections from one port to another. While it is cut, sent data waits in both directions."""
+    """Forwards connections from one port to another, which may be cut, delayed or half-open.
+
+    While a direction is cut, sent data and the ends of connections wait, as if a firewall dropped packets.
+    New connections succeed, but nothing passes.
+    """
 
     def __init__(self, port: int, to_port: int) -> None:
         """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
         self._to_port = to_port
-        self._open = threading.Event()
-        self._open.set()
-        self._listening = socket.create_server((_HERE, port), backlog=100)
+        self._ways = {Direction.REQUESTS: _Way(), Direction.RESPONSES: _Way()}
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        # The client's and the server's end of each connection.
+        self._connections: set[tuple[socket.socket, socket.socket]] = set()
         self._threads: list[threading.Thread] = []
+        self._listening = socket.create_server((_HERE, port), backlog=100)
         self._begin(self._accept)
 
-    def cut(self) -> None:
-        """Stop forwarding in both directions."""
-        self._open.clear()
+    def cut(self, direction: Direction = Direction.BOTH) -> None:
+        """Stop forwarding."""
+        for each in direction:
+            self._ways[each].open.clear()
+
+    def delay(self, seconds: float, direction: Direction = Direction.BOTH) -> None:
+        """Forward each portion of data so many seconds after its arrival."""
+        for each in direction:
+            self._ways[each].delay_s = seconds
+
+    def half_open(self) -> None:
+        """Cut both directions, and close the server's end of each connection. The client's end stays open."""
+        self.cut()
+        with self._lock:
+            for _, there in self._connections:
+                with suppress(OSError):
+                    there.shutdown(socket.SHUT_RDWR)
 
     def mend(self) -> None:
-        """Continue forwarding, including the data that waited."""
-        self._open.set()
+        """Forward without faults, including the data that waited."""
+        for way in self._ways.values():
+            way.delay_s = 0.0
+            way.open.set()
 
     def close(self) -> None:
         """Stop accepting, and wait until all connections have ended. One peer of each must have closed it."""
+        self._closing.set()
         self.mend()
         # Only a shutdown of the listening socket interrupts `accept`.
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -39,27 +81,39 @@ class TcpProxy:
 
     def _begin(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._lock:
+            self._threads = [each for each in self._threads if each.is_alive()]
+            thread.start()
+            self._threads.append(thread)
         return thread
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 here, _ = self._listening.accept()
-                self._begin(self._lead, here)
+                self._begin(self._connect, here)
 
-    def _lead(self, here: socket.socket) -> None:
+    def _connect(self, here: socket.socket) -> None:
         with here, suppress(OSError), socket.create_connection((_HERE, self._to_port)) as there:
-            back = self._begin(self._pump, there, here)
-            self._pump(here, there)
+            with self._lock:
+                self._connections.add((here, there))
+            back = self._begin(self._pump, there, here, self._ways[Direction.RESPONSES])
+            self._pump(here, there, self._ways[Direction.REQUESTS])
             back.join()
+            with self._lock:
+                self._connections.discard((here, there))
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, way: _Way) -> None:
         with suppress(OSError):
-            while data := source.recv(1 << 16):
-                self._open.wait()
-                sink.sendall(data)
+            data = b"-"
+            while data:
+                data = source.recv(1 << 16)
+                way.open.wait()
+                if way.delay_s:
+                    self._closing.wait(way.delay_s)
+                if data:
+                    sink.sendall(data)
+        way.open.wait()
         # The end of one direction ends the other direction.
         for end in (source, sink):
             with suppress(OSError):

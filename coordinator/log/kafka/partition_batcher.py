@@ -139,11 +139,14 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
                 self._send_ready()
 
     def _resend(self, item: RequestT, why: str) -> None:
-        """Send an item again after a pause, or give it up after its deadline."""
+        """Send an item again after a pause, or give it up after its deadline.
+
+        In both cases, refresh the metadata: the next item must not go to the same old leader.
+        """
+        self._cluster.refresh_soon()
         if self._loop.time() >= item.deadline_s:
             self._give_up(item, why)
             return
-        self._cluster.refresh_soon()
         pause_s = min(PAUSE_FIRST_S * 2 ** min(item.attempts, 10), PAUSE_MAX_S)
         item.attempts += 1
         self._pauses[id(item)] = self._loop.call_later(pause_s, self._requeue, item)

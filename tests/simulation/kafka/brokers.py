@@ -5,7 +5,7 @@ connection. All appends of a process are delayed for some time. A process cannot
 
 Brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state. A broker
 without a connection to the others keeps an old view while other brokers lead. It returns the old end of the
-log, and acknowledges no write.
+log, and acknowledges no write. Brokers learn of a new leader with a delay, each at another time.
 
 Partitions: a new leader does not return the end offset at first. Producers that were idle for long expire. An
 unclean election loses the newest records of a partition.
@@ -23,6 +23,7 @@ from random import Random
 
 from coordinator.kafka import cluster as kafka
 from coordinator.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
+from coordinator.kafka.metadata import PartitionMetadata
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop
@@ -47,6 +48,9 @@ class BrokerFaults:
     forgets_rate: float = 0.0
     elections_s: float = 0.2
     transactional: bool = True
+    # The delay of each broker's metadata after an election. None: processes use a simpler model, in which
+    # a connected broker has no delay.
+    metadata_delay_s: float | None = None
 
 
 class SimPartition(FakePartition):
@@ -55,6 +59,7 @@ class SimPartition(FakePartition):
     def __init__(self, leader: int) -> None:
         super().__init__()
         self.leader = leader
+        self.leader_epoch = 0
         # Before this time, a new leader does not return the end of its log.
         self.settled_s = 0.0
         # The number of times that the producer state was lost.
@@ -112,6 +117,10 @@ class SimBrokers:
         self.held: dict[str, float] = {}
         # The leaders and end offsets that a node had when it lost its connection to the others.
         self.views: dict[int, tuple[list[int], list[int]]] = {}
+        # The metadata of each node, by partition.
+        self._metadata = {node: self._current_metadata() for node in self.nodes}
+        # The delays have their own random generator, so that they do not change other runs.
+        self._delays = Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
 
     # Faults.
@@ -133,7 +142,9 @@ class SimBrokers:
 
     def revive(self, node: int) -> None:
         """Start a dead node again."""
-        self.down.discard(node)
+        if node in self.down:
+            self.down.discard(node)
+            self._metadata[node] = self._current_metadata()
         self._elect_missing()
 
     def cut_off(self, node: int) -> None:
@@ -144,6 +155,7 @@ class SimBrokers:
     def rejoin(self, node: int) -> None:
         """Reconnect a node. Then it knows the current leaders."""
         if self.views.pop(node, None) is not None:
+            self._metadata[node] = self._current_metadata()
             self._elect_missing()
 
     def move(self, number: int) -> None:
@@ -175,9 +187,35 @@ class SimBrokers:
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
         partition.leader = rng.choice(others)
+        partition.leader_epoch += 1
+        self._publish(number)
         partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
         if rng.random() < self.faults.forgets_rate:
             partition.forget()
+
+    def metadata(self, node: int) -> list[PartitionMetadata]:
+        """Return the partitions in the metadata of a node."""
+        return list(self._metadata[node].values())
+
+    def _current_metadata(self) -> dict[int, PartitionMetadata]:
+        return {
+            number: PartitionMetadata(number, partition.leader, partition.leader_epoch)
+            for number, partition in enumerate(self.partitions)
+        }
+
+    def _publish(self, number: int) -> None:
+        """Send the leader of a partition to all nodes."""
+        reported = self._current_metadata()[number]
+        for node in self.nodes:
+            mean_s = self.faults.metadata_delay_s
+            if mean_s is not None:
+                delay_s = self._delays.expovariate(1 / mean_s)
+                self.loop.call_later(delay_s, self._receive_metadata, node, reported)
+
+    def _receive_metadata(self, node: int, reported: PartitionMetadata) -> None:
+        known = self._metadata[node][reported.partition]
+        if node not in self.views and reported.leader_epoch > known.leader_epoch:
+            self._metadata[node][reported.partition] = reported
 
     def expire_producers(self, older_than_s: float) -> None:
         """Remove the state of producers whose last append is older than a time."""

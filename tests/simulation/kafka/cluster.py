@@ -5,7 +5,9 @@ Requests in flight are independent of their process: they arrive even if the pro
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
+from random import Random
 from typing import Any, TypeVar
 
 from coordinator.errors import LogUnavailable
@@ -18,7 +20,9 @@ from coordinator.kafka.cluster import (
     ProducerId,
     TopicDescription,
 )
-from coordinator.kafka.metadata import NO_TOPIC_ID
+from coordinator.kafka.metadata import NO_TOPIC_ID, ClusterMetadata, TopicMetadata
+from coordinator.kafka.metadata_cache import MetadataCache
+from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import SimBrokers
 
 _Answer = TypeVar("_Answer")
@@ -27,6 +31,8 @@ _Answer = TypeVar("_Answer")
 _Serve = Callable[[], tuple[float, _Answer]]
 
 _REFRESH_PAUSE_S = 0.1
+_TOPIC = "state"
+_TOPIC_ID = bytes(range(16))
 
 
 class SimCluster:
@@ -44,6 +50,10 @@ class SimCluster:
         self._unreachable_reason: str | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_asked = False
+        # The product's metadata, if the metadata of brokers is delayed.
+        self._cache: MetadataCache | None = None
+        if brokers.faults.metadata_delay_s is not None:
+            self._cache = MetadataCache(_TOPIC, self._ask_metadata, self._ask_bootstrap_servers)
 
     # Connection and metadata.
 
@@ -54,9 +64,13 @@ class SimCluster:
     async def close(self) -> None:
         """Send no more requests."""
         self.dead = True
+        if self._cache is not None:
+            await self._cache.close()
 
     def leader(self, partition: int) -> int:
         """Return the leader of a partition in the metadata of this process."""
+        if self._cache is not None:
+            return self._cache.leader(partition)
         return self._leaders[partition] if self._leaders else kafka.NO_NODE
 
     def refresh_soon(self) -> None:
@@ -75,6 +89,9 @@ class SimCluster:
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
     async def _refresh(self) -> None:
+        if self._cache is not None:
+            await self._cache.refresh(ask_others=True)
+            return
         for node in self._rng.sample(self._brokers.nodes, len(self._brokers.nodes)):
             try:
                 self._leaders = await self._ask(node, lambda node=node: (0.0, self._metadata(node)))
@@ -85,13 +102,28 @@ class SimCluster:
         self._unreachable_reason = "No broker can be reached."
         raise LogUnavailable(self._unreachable_reason)
 
+    async def _ask_metadata(self, node: int) -> ClusterMetadata:
+        return await self._ask(node, lambda: (0.0, self._cluster_metadata(node)))
+
+    async def _ask_bootstrap_servers(self) -> ClusterMetadata:
+        # Each process has the bootstrap servers in another order.
+        for node in Random(self.name).sample(self._brokers.nodes, len(self._brokers.nodes)):
+            with suppress(NoResponse):
+                return await self._ask_metadata(node)
+        raise LogUnavailable("No broker can be reached.")
+
+    def _cluster_metadata(self, node: int) -> ClusterMetadata:
+        addresses = {node: (f"broker-{node}", 9092) for node in self._brokers.nodes}
+        topic = TopicMetadata(ErrorCode.NONE, _TOPIC, _TOPIC_ID, self._brokers.metadata(node))
+        return ClusterMetadata("cluster", addresses, [topic])
+
     def _metadata(self, node: int) -> list[int]:
         views = self._brokers.views
         return list(views[node][0]) if node in views else self._brokers.leaders()
 
     def unreachable_reason(self) -> str | None:
         """Return the reason while no broker can be reached, or None."""
-        return self._unreachable_reason
+        return self._unreachable_reason if self._cache is None else self._cache.unreachable_reason
 
     def pin_topic_id(self) -> bytes:
         """Return the topic id that means unknown."""

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown
+from coordinator.kafka import metadata_cache
+from coordinator.kafka.metadata import NewestTopic
+from coordinator.kafka.metadata_cache import MetadataCache
 from coordinator.log.claims import AcceptedClaim, FencingFilter, is_claim, owner_epoch_of, owner_of
 from coordinator.log.kafka import KafkaLog, kafka_log
 from coordinator.log.kafka.appends import Appender
@@ -163,6 +166,21 @@ def waits_for_no_earlier_lease(patch: Patch) -> None:
         accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
     patch.setattr(Ownership, "accepted", no_leases)
+
+
+# Metadata.
+
+
+@_mutant
+def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
+    def update(self: Any, node: int, topic: Any) -> bool:
+        self._reported_ids = {node: topic.topic_id}
+        self._partitions = {topic.topic_id: {reported.partition: reported for reported in topic.partitions}}
+        return True
+
+    patch.setattr(metadata_cache, "BROKERS_ASKED", 1)
+    patch.setattr(MetadataCache, "_nodes_to_ask", MetadataCache.nodes_best_first)
+    patch.setattr(NewestTopic, "update", update)
 
 
 # Claims and resignations.

@@ -208,6 +208,14 @@ async def _producers_expire(world: KafkaWorld, rng: Random) -> None:
     world.brokers.expire_producers(world.loop.time() - late_s)
 
 
+async def _stale(world: KafkaWorld, rng: Random) -> None:
+    """Disconnect a broker for the rest of the run, unless one is disconnected already."""
+    brokers = world.brokers
+    leaders = [node for node in brokers.leaders() if node in brokers.nodes and node not in brokers.down]
+    if world.stale_node is None and leaders:
+        world.make_stale(rng.choice(leaders))
+
+
 async def _unclean(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
     world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
@@ -230,6 +238,7 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
         (plan.unclean_s, _unclean),
         (plan.hold_s, _hold),
         (plan.island_s, _island),
+        (plan.stale_s, _stale),
     )
     return [
         _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))

@@ -66,6 +66,9 @@ class KafkaNemesis:
     clock_jump_max_ms: int = 3_600_000
     producers_expire_s: float | None = None
     unclean_s: float | None = None
+    # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
+    # it, and it answers with its old metadata.
+    stale_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     hold_s: float | None = None
     held_s: float = 8.0
@@ -152,6 +155,7 @@ class KafkaPlan:
             travel_s=min(self.broker_faults.travel_s, slow_s),
             elections_s=0.2,
             transactional=self.broker_faults.transactional,
+            metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
         calm = replace(self.membership, travel_s=0.005, lost_rate=0.0, hasty_rate=0.0)
         return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=0.02)

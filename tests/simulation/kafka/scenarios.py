@@ -16,6 +16,8 @@ from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
+# Changes the seeds of one scenario only.
+STALE = 0xC6
 # Periodic snapshots write the state in memory again, which hides a log with other contents.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
@@ -33,6 +35,9 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         if islands.random() < 0.3:
             # The clock may run 10 times too fast, so that claimants wait only for a part of the lease.
             plan = replace(plan, clock_rate_max=10.0)
+    stale = Random(seed ^ STALE)
+    if plan.scenario == "any" and plan.nemesis.unclean_s is None and stale.random() < 0.1:
+        plan = replace(_stale_metadata(plan, stale), scenario="stale metadata")
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
@@ -173,6 +178,25 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         ),
         membership=replace(_quick(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
+
+
+def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """A broker is disconnected from the controller, but not from coordinators, until the end of the run.
+
+    It reports old leaders at once. The metadata of the others is delayed.
+    """
+    return replace(
+        plan,
+        ownership="simulated",
+        brokers=rng.randrange(3, 5),
+        nemesis=KafkaNemesis(
+            stale_s=draw_log_uniform(rng, 1.0, 5.0),
+            leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
+            crash_s=_now_and_then(rng, plan.nemesis.crash_s),
+            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+        ),
+        broker_faults=replace(plan.broker_faults, metadata_delay_s=draw_log_uniform(rng, 0.01, 2.0)),
     )
 
 

@@ -15,6 +15,7 @@ from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
 from tests.simulation.loop import SimLoop
+from tests.simulation.world import until
 
 Scene = Callable[[SimBrokers, SimCluster], Awaitable[None]]
 Play = Callable[..., None]
@@ -53,6 +54,22 @@ def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes
 async def produce(cluster: SimCluster, data: bytes, node: int | None = None) -> kafka.ProduceResult:
     node = cluster.leader(0) if node is None else node
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
+
+
+def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(play: Play) -> None:
+    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+        old = brokers.metadata(1)
+        brokers.cut_off(1)
+        await until(lambda: brokers.leaders()[0] in (2, 3), brokers.leaders)
+        assert brokers.metadata(2)[0].leader == brokers.metadata(3)[0].leader == 1
+        await asyncio.sleep(60.0)
+        for node in (2, 3):
+            assert brokers.metadata(node)[0][1:3] == (brokers.leaders()[0], 1)
+        assert brokers.metadata(1) == old
+        brokers.rejoin(1)
+        assert brokers.metadata(1) == brokers.metadata(2)
+
+    play(scene, elections_s=0.2, metadata_delay_s=2.0)
 
 
 async def end_at(cluster: SimCluster, node: int) -> kafka.ListedOffset:

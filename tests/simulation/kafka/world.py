@@ -52,6 +52,8 @@ class KafkaWorld:
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
         # A fault that starts or ends the process of a place holds the lock of this place.
         self.lives = [asyncio.Lock() for _ in range(plan.coordinators)]
+        # The broker that is disconnected from the others until the end of the run.
+        self.stale_node: int | None = None
         # Places that writers cannot reach.
         self.apart: set[int] = set()
         self.faulty = True
@@ -119,6 +121,11 @@ class KafkaWorld:
         name = self.membership.owner(number)
         return None if name is None else int(name.split(".")[0])
 
+    def make_stale(self, node: int) -> None:
+        """Disconnect a broker from the other brokers until the end of the run."""
+        self.stale_node = node
+        self.cut_off(node)
+
     def cut_off(self, node: int) -> None:
         """Disconnect a broker from the other brokers."""
         self.brokers.cut_off(node)
@@ -141,7 +148,8 @@ class KafkaWorld:
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
             self.brokers.revive(node)
-            self.rejoin(node)
+            if node != self.stale_node:
+                self.rejoin(node)
         for process in self.alive():
             process.resume()
 

@@ -25,14 +25,14 @@ class KafkaLogs:
     def log(self) -> KafkaLog:
         return self.log_and_cluster()[0]
 
-    def log_and_cluster(self) -> tuple[KafkaLog, FakeCluster]:
+    def log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, FakeCluster]:
         cluster = self.kafka.cluster(TOPIC)
         log = KafkaLog(
             cluster,
             TopicConfig(TOPIC, STATE_PARTITIONS),
             owner="test",
             clock=SystemClock(),
-            limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5),
+            limits=KafkaLogLimits(request_timeout_s=1, append_timeout_s=append_timeout_s, start_timeout_s=5),
             prune_failed=self.pruning_failed.append,
             monotonic=loop_time,
         )

@@ -255,6 +255,25 @@ def test_appends_and_reads_follow_a_new_leader() -> None:
     run(main())
 
 
+def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
+    async def main() -> None:
+        all_of_them = KafkaLogs()
+        log, cluster = all_of_them.log_and_cluster(append_timeout_s=0)
+        await log.open()
+        await log.own(0)
+        await read_all(log)
+        all_of_them.kafka.leaders[0] = 2
+        # An old leader answers this if its replicas do not respond.
+        all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        _, error = await append(log, 0, ONE)
+        assert isinstance(error, LogUnavailable)
+        await asyncio.sleep(1)
+        assert cluster.leader(0) == 2
+        await append_durably(log, 0, ONE)
+
+    run(main())
+
+
 def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()

@@ -1,6 +1,4 @@
-"""One of two coordinators loses its connection to one of three brokers. The other one serves the
-broker's shards.
-"""
+"""Coordinators whose links to the brokers and to each other fail. The brokers are started once."""
 
 import asyncio
 import json
@@ -16,63 +14,47 @@ from coordinator.kafka.group_client import KafkaGroupClient
 from protocol.routing import state_partition
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.kafka import wait_until
-from tests.kafka.broker import Broker, Member, new_cluster
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
-from tests.kafka.tcp_proxy import TcpProxy
 from tests.topic.groups import sharing
+from tests.topic.linked_brokers import LinkedBrokers
 from tests.topic.logs import new_topic
+from tests.topic.partition_schedule import draw_schedule
+from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
+# `make soak` runs longer schedules, and other seeds.
+SCHEDULES = 10
+SCHEDULE_S = 4.0
 SHARDS = 12
 PATIENCE_S = 240
 
 
-def _overrides(member: Member, port: int, way_port: int) -> dict[str, str]:
-    """Return the settings of a broker with another listener, which is advertised at the port of a proxy."""
-    listeners = (
-        f"CLIENT://127.0.0.1:{member.client_port},INTERNAL://127.0.0.1:{member.internal_port},"
-        f"CONTROLLER://127.0.0.1:{member.controller_port},FAR://127.0.0.1:"
-    )
-    names = ("CLIENT", "INTERNAL", "CONTROLLER", "FAR")
-    return {
-        "listeners": f"{listeners}{port}",
-        "advertised.listeners": f"{listeners}{way_port}",
-        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
-    }
+@pytest.fixture(scope="module")
+def brokers(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedBrokers]:
+    with ExitStack() as stack:
+        yield LinkedBrokers(newest_jars, tmp_path_factory.mktemp("linked"), stack, BROKER_SETTINGS)
 
 
-class ReachabilityCluster:
-    """Three brokers and two coordinators. The near coordinator connects directly, and the far one
-    through proxies.
-    """
+def test_histories_are_linearizable_in_random_partitions(brokers: LinkedBrokers, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        cluster = PartitionedCluster(brokers, tmp_path, stack, new_topic("partitions"))
+        cluster.start()
+        for seed in range(SCHEDULES):
+            cluster.run(draw_schedule(seed, SCHEDULE_S))
 
-    def __init__(self, jars: KafkaJars, directory: Path, stack: ExitStack) -> None:
-        cluster = new_cluster(brokers=3)
-        self.ways: dict[int, TcpProxy] = {}
+
+class NearAndFar:
+    """Two coordinators. The near one connects to the brokers directly, and the far one through proxies."""
+
+    def __init__(self, brokers: LinkedBrokers, directory: Path, stack: ExitStack) -> None:
         self.topic = new_topic("reach")
-        way_ports = []
-        brokers = []
-        for member in cluster.members:
-            port, way_port = free_ports(2)
-            self.ways[member.node_id] = TcpProxy(way_port, port)
-            stack.callback(self.ways[member.node_id].close)
-            own = directory / f"broker-{member.node_id}"
-            own.mkdir()
-            overrides = _overrides(member, port, way_port)
-            broker = Broker(jars, own, cluster=cluster, node_id=member.node_id, overrides=overrides)
-            stack.callback(broker.kill)
-            broker.process.start()
-            way_ports.append(way_port)
-            brokers.append(broker)
-        for broker in brokers:
-            broker.wait_ready()
-        self.bootstrap = cluster.bootstrap
-        far_bootstrap = ",".join(f"127.0.0.1:{port}" for port in way_ports)
+        self.bootstrap = brokers.bootstrap
+        self.links = brokers.links[0]
         self.near = self._coordinator(directory / "near", self.bootstrap, stack)
-        self.far = self._coordinator(directory / "far", far_bootstrap, stack)
+        self.far = self._coordinator(directory / "far", brokers.bootstraps[0], stack)
 
     def _coordinator(self, directory: Path, bootstrap: str, stack: ExitStack) -> CoordinatorProcess:
         directory.mkdir()
@@ -136,12 +118,12 @@ async def _write(client: ShareCoordinatorClient, key: SharePartitionKey, offset:
 
 
 @pytest.fixture
-def world(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReachabilityCluster]:
+def world(brokers: LinkedBrokers, tmp_path: Path) -> Iterator[NearAndFar]:
     with ExitStack() as stack:
-        yield ReachabilityCluster(newest_jars, tmp_path, stack)
+        yield NearAndFar(brokers, tmp_path, stack)
 
 
-def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: ReachabilityCluster) -> None:
+def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAndFar) -> None:
     world.near.start()
     world.far.start()
     wait_until(world.share, seconds=PATIENCE_S, what="each has half of the shards")
@@ -149,11 +131,11 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: Reachab
     coordinating, leaders = world.look()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
-    away = next(node for node in world.ways if node != coordinating)
+    away = next(node for node in world.links if node != coordinating)
     led = {shard for shard, leader in leaders.items() if leader == away}
     assert world.served_by(world.far) & led
 
-    world.ways[away].cut()
+    world.links[away].cut()
     wait_until(
         lambda: not world.served_by(world.far) & led and world.share(),
         seconds=PATIENCE_S,
@@ -172,7 +154,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: Reachab
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    world.ways[away].mend()
+    world.links[away].mend()
     wait_until(
         lambda: len(world.served_by(world.far)) == SHARDS, seconds=PATIENCE_S, what="the far one serves all"
     )
