@@ -71,8 +71,8 @@ class Connections:
     ) -> None:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
 
-        Without a topic, `metadata` has only the brokers. `channel_timeouts_s` maps channels to a response timeout
-        that is longer than `request_timeout_s`.
+        Without a topic, `metadata` has only the brokers. `channel_timeouts_s` maps channels to a response
+        timeout that is longer than `request_timeout_s`.
         """
         security = security or ClientSecurity()
         self._bootstrap = bootstrap_servers
