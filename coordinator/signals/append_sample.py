@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from coordinator.signals.changes import ACKNOWLEDGED, ARCHIVED, AVAILABLE, COMPLETE
 from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches
 from protocol.state_batches import unpack
@@ -61,26 +62,39 @@ class Appends:
                 await asyncio.sleep(0)
         return groups
 
-    def completed(self, key: SharePartitionKey) -> int | None:
-        """Return the number of completed records of a share-partition.
+    def completed(self, key: SharePartitionKey, first: int, end: int) -> list[tuple[int, int]] | None:
+        """Return the ranges of `first` to `end` - 1 that were completed, as pairs of first offset and end.
 
-        None if it is not known: appends are missing, or the share-partition has other records than updates.
+        None if they are not known: appends are missing, or the share-partition was initialised or deleted.
         """
         if not self.is_complete:
             return None
         encoded_key = encode_record(StateRecord(key, None))[0][_RECORD_TYPE_BYTES:]
-        completed = 0
+        ranges: list[tuple[int, int]] = []
         for batch in self._batches:
             if encoded_key not in batch:
                 continue
             for record in _decode_records(batch):
                 if record.key != key:
                     continue
-                if not isinstance(record.value, ShareUpdateValue):
+                if not isinstance(record.value, ShareUpdateValue | ShareSnapshotValue):
                     return None
-                for first, last, state, _ in unpack(record.value.state_batches):
-                    completed += last - first + 1 if state in COMPLETE else 0
-        return completed
+                if isinstance(record.value, ShareSnapshotValue) and not record.value.state_batches:
+                    return None
+                for range_first, last, state, _ in unpack(record.value.state_batches):
+                    if state in COMPLETE and range_first < end and last >= first:
+                        ranges.append((max(range_first, first), min(last + 1, end)))
+        return ranges
+
+
+def count_offsets(ranges: list[tuple[int, int]]) -> int:
+    """Return the number of offsets in ranges that may overlap."""
+    count = 0
+    counted_to = -1
+    for first, end in sorted(ranges):
+        count += max(0, end - max(first, counted_to))
+        counted_to = max(counted_to, end)
+    return count
 
 
 class AppendSample:

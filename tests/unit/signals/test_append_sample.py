@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.signals import append_sample
-from coordinator.signals.append_sample import AppendSample
+from coordinator.signals.append_sample import AppendSample, count_offsets
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
@@ -17,8 +17,8 @@ def update(*batches: BatchTuple, key: SharePartitionKey = KEY) -> tuple[bytes, b
     return encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, packed(*batches), 0)))
 
 
-def snapshot() -> tuple[bytes, bytes | None]:
-    return encode_record(StateRecord(KEY, ShareSnapshotValue(1, 1, 1, 0, 5, 5, b"", 0)))
+def snapshot(*batches: BatchTuple) -> tuple[bytes, bytes | None]:
+    return encode_record(StateRecord(KEY, ShareSnapshotValue(1, 1, 1, 0, 5, 5, packed(*batches), 0)))
 
 
 def one_of_each() -> list[tuple[bytes, bytes | None]]:
@@ -60,15 +60,30 @@ def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
     appends = sample.take()
     assert appends.is_complete
     assert asyncio.run(appends.changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)
-    assert appends.completed(KEY) == 1_000
+    assert count_offsets(appends.completed(KEY, 0, 1_000) or []) == 1_000
 
 
-def test_completed_records_are_unknown_after_a_snapshot_or_without_all_appends() -> None:
+def test_completed_records_are_unknown_after_an_initialization_or_without_all_appends() -> None:
     sample = AppendSample()
     sample.add([encode_batch(0, 1, [update((0, 3, ACKNOWLEDGED, 1)), snapshot()])], 0)
     appends = sample.take()
-    assert appends.completed(KEY) is None
-    assert appends.completed(KEY._replace(partition=1)) == 0
+    assert appends.completed(KEY, 0, 9) is None
+    assert appends.completed(KEY._replace(partition=1), 0, 9) == []
     small = AppendSample(bytes_max=10)
     small.add([encode_batch(0, 1, [snapshot()])], 0)
-    assert small.take().completed(KEY._replace(partition=1)) is None
+    assert small.take().completed(KEY._replace(partition=1), 0, 9) is None
+
+
+def test_completed_records_are_counted_once_and_within_the_range() -> None:
+    sample = AppendSample()
+    retried = update((10, 19, ACKNOWLEDGED, 1), (20, 24, ARCHIVED, 5), (25, 29, AVAILABLE, 1))
+    sample.add([encode_batch(0, 1, [retried, retried])], 0)
+    appends = sample.take()
+    assert count_offsets(appends.completed(KEY, 0, 100) or []) == 15
+    assert count_offsets(appends.completed(KEY, 15, 22) or []) == 7
+
+
+def test_snapshot_in_place_of_an_update_has_completed_records() -> None:
+    sample = AppendSample()
+    sample.add([encode_batch(0, 1, [snapshot((10, 19, ACKNOWLEDGED, 1), (20, 29, AVAILABLE, 1))])], 0)
+    assert count_offsets(sample.take().completed(KEY, 0, 100) or []) == 10
