@@ -52,6 +52,10 @@ class TopicsInMemory:
         await self._work(topic_ids)
         return {key: name for key, name in self.known_names.items() if key in topic_ids}
 
+    async def topic_id(self, name: str) -> bytes | None:
+        await self._work([name])
+        return next((key for key, known in self.known_names.items() if known == name), None)
+
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         await self._work(partitions)
         return {key: end for key, end in self.known_ends.items() if key in partitions}
