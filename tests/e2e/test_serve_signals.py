@@ -1,4 +1,4 @@
-"""The signals of a coordinator: rates, and records that a real broker deleted before their delivery."""
+"""The signals of a coordinator with a real broker: rates, lost records, and events in a topic."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
@@ -21,6 +22,7 @@ from tests.kafka.ports import free_ports
 pytestmark = pytest.mark.broker
 
 TOPIC = "served-signals"
+EVENTS = "share-group-events"
 GROUP = "served"
 RECORDS = 20
 # A deadline: signals are computed every 5 s.
@@ -30,7 +32,8 @@ COMPUTED_S = 120
 @pytest.fixture
 def coordinator(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorProcess]:
     port, http_port = free_ports(2)
-    settings = {"bootstrap.servers": built_in.broker.bootstrap}
+    built_in.client.create_topic(EVENTS, partitions=2)
+    settings = {"bootstrap.servers": built_in.broker.bootstrap, "signals.events.topic": EVENTS}
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, settings=settings)
     process.start()
     try:
@@ -104,6 +107,24 @@ def test_coordinator_reports_rates_and_lost_records(
     assert shown["problem"] == "lost-before-delivery"
     # At most 4 of the 8 deleted offsets are complete, in flight or counted as such.
     assert 4 <= shown["lost_records"] <= 8
+
+    key_and_event = asyncio.run(_read_event(built_in.broker.bootstrap, "lost-before-delivery"))
+    assert key_and_event == (GROUP.encode(), shown["message"].partition(",")[0])
+
+
+async def _read_event(bootstrap: str, problem: str) -> tuple[bytes | None, str]:
+    """Wait for the event that this problem began; return its key and the first part of its message."""
+    consumer = AIOKafkaConsumer(EVENTS, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        async with asyncio.timeout(COMPUTED_S):
+            async for record in consumer:
+                event = json.loads(record.value)
+                if (event["problem"], event["began"]) == (problem, True):
+                    return record.key, event["message"].partition(",")[0]
+    finally:
+        await consumer.stop()
+    raise AssertionError("the consumer ended")
 
 
 async def _delete_records(bootstrap: str, before_offset: int) -> None:
