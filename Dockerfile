@@ -7,7 +7,8 @@
 # Targets: serve (the default), recovery (jobs on the state log), spark (the same jobs on Spark).
 # The root file system may be read-only; /data holds the journal. Dependencies are pinned with hashes in deploy/image.
 
-ARG PYTHON_IMAGE=python:3.12-slim
+# Docker's image of Python 3.12.13 on Debian trixie, for all platforms; .github/dependabot.yml keeps it current.
+ARG PYTHON_IMAGE=python:3.12-slim@sha256:229a2c5bfa27522db7815ea81f9bed70af17ccb9de9fc7ad142b1877b5830d36
 
 FROM ${PYTHON_IMAGE} AS environment
 # A compiler for the compiled fast path. BUILD_PACKAGES= leaves both out; writes then cost more CPU time.

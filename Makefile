@@ -49,9 +49,10 @@ $(RUNTIME): $(SOURCES) | $(VENV)
 	@$(PIP) -e '.[kafka]'
 	@touch $@
 
-$(INSTALLED): $(SOURCES) | $(VENV)
+$(INSTALLED): $(SOURCES) tests/browser/axe.lock | $(VENV)
 	@echo "installing the coordinator and its test dependencies into $(VENV) (once; about 90 s)"
 	@$(PIP) -e '.[dev]'
+	@$(PIP) --no-deps --require-hashes -r tests/browser/axe.lock
 	@touch $(RUNTIME) $@
 
 install: $(INSTALLED)

@@ -20,7 +20,7 @@ from coordinator.expiry import Expiry, make_expiry
 from coordinator.forwarding import KAFKA_STATE_TOPIC, Forwarder, ForwardingMode
 from coordinator.kafka.group import GroupClient
 from coordinator.log.assembly import describe_log, make_log
-from coordinator.log.base import StateLog
+from coordinator.log.base import ObservedAppends, StateLog
 from coordinator.metrics import Metrics
 from coordinator.ownership import Assignment, Ownership, Replica, StaticOwnership
 from coordinator.ownership.group import GroupOwnership
@@ -30,6 +30,7 @@ from coordinator.security.client_security import make_client_security, make_peer
 from coordinator.server import CoordinatorDirectory, Listener, make_listener
 from coordinator.service import Service, ServiceLimits
 from coordinator.shard import SnapshotPolicy
+from coordinator.signals.append_sample import AppendSample
 from coordinator.signals.assembly import SignalService
 from coordinator.topics import AllTopics
 
@@ -126,12 +127,13 @@ class _Coordinator:
         self._forwarding: ForwardingMode | None = None
         self._expiry: Expiry | None = None
         self._signals: SignalService | None = None
+        self._append_sample = AppendSample()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
         self._take_signals()
         config, metrics = self._config, self._metrics
         runtime = make_runtime(
-            config, make_log(config, metrics), metrics, may_claim=self._may_claim, on_fenced=self._on_fenced
+            config, self._make_log(), metrics, may_claim=self._may_claim, on_fenced=self._on_fenced
         )
         directory = CoordinatorDirectory(
             _advertised(config, config.listen.port),
@@ -188,11 +190,17 @@ class _Coordinator:
         _logger.info("stopped")
         return EXIT_OK
 
+    def _make_log(self) -> StateLog:
+        log = make_log(self._config, self._metrics)
+        if isinstance(log, ObservedAppends):
+            log.observe_appends(self._append_sample.add)
+        return log
+
     def _make_http(self, runtime: Runtime) -> HttpService:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
-        self._signals = SignalService(config, runtime, metrics)
+        self._signals = SignalService(config, runtime, metrics, sample=self._append_sample)
         return HttpService(
             runtime,
             metrics,

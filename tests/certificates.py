@@ -21,6 +21,19 @@ def subject_of(common_name: str, **rest: str) -> Subject:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class IssuedCertificate(NamedTuple):
     """A certificate and its key, in separate files and in a combined file."""
 
@@ -41,6 +54,8 @@ class Authority:
         certificate = (
             _begun(self._name, self._name, self._key.public_key(), now - _A_DAY, now + _A_DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            # Python 3.13 and later refuse an authority without it.
+            .add_extension(_SIGNS_CERTIFICATES, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )

@@ -37,6 +37,11 @@ class Page(BaseModel, Generic[Item]):
     offset: int
 
 
+_NEXT = (
+    "The value of `after` for the next page; null if there is none, or if the order is not the default one."
+)
+
+
 class Liveness(BaseModel):
     """The process is alive."""
 
@@ -106,6 +111,7 @@ class Group(BaseModel):
 class GroupPage(Page[Group]):
     """A part of the list of groups."""
 
+    next: str | None = Field(description=_NEXT)
     missing_shards: list[int] = Field(
         description="State partitions that are not loaded; the list is incomplete without their state."
     )
@@ -154,6 +160,7 @@ class SharePartition(BaseModel):
 class SharePartitionPage(Page[SharePartition]):
     """A part of a list of share-partitions."""
 
+    next: str | None = Field(description=_NEXT)
     missing_shards: list[int] = Field(
         description="State partitions that are not loaded; the list is incomplete without their state."
     )

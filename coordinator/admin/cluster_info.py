@@ -43,6 +43,10 @@ class Topics(Protocol):
         """Return the end offsets that could be read. Raises CoordinatorError."""
         ...
 
+    async def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic, None if it does not exist. Raises CoordinatorError."""
+        ...
+
     async def close(self) -> None:
         """Close all connections."""
         ...
@@ -59,6 +63,7 @@ class ClusterInfoCache:
     """Cached results of cluster queries. Used on one event loop; never raises."""
 
     def __init__(self, topics: Topics | None) -> None:
+        self._topics = topics
         self._names = self._end_offsets = None
         if topics is not None:
             self._names = _RefreshingCache(topics.names, _NAME_REFRESH_S, float("inf"))
@@ -74,6 +79,17 @@ class ClusterInfoCache:
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the topic names that are available within a second."""
         return {} if self._names is None else await self._names.get_all(topic_ids)
+
+    async def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic if the cluster knows it and answers within a second."""
+        if self._topics is None:
+            return None
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                return await self._topics.topic_id(name)
+        except (CoordinatorError, TimeoutError) as error:
+            _logger.debug("The id of topic %s is unavailable: %s", name, error)
+            return None
 
     async def lookup(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
         """Return the names and end offsets of partitions that are available within a second."""

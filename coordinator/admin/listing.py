@@ -113,9 +113,16 @@ class GroupSelection(NamedTuple):
 
 
 async def groups(
-    runtime: StateView, contained: str, order: GroupOrder, *, descending: bool, limit: int, offset: int
+    runtime: StateView,
+    contained: str,
+    order: GroupOrder,
+    *,
+    descending: bool,
+    limit: int,
+    offset: int,
+    after: str | None = None,
 ) -> GroupSelection:
-    """Select a page of the groups whose id contains a text, ignoring case.
+    """Select a page of the groups whose id contains a text, ignoring case, and is greater than `after`.
 
     One number is kept for each group; totals are computed only for the groups of the page.
     """
@@ -125,6 +132,8 @@ async def groups(
     yield_timer = YieldTimer()
     async for key, state in runtime.share_partitions():
         group_id = key.group_id
+        if after is not None and group_id <= after:
+            continue
         if group_id in figures or contained in group_id.casefold():
             figures[group_id] = figure_after(figures.get(group_id, 0), state)
             await yield_timer.spend(1)

@@ -7,6 +7,7 @@ from uuid import UUID
 from fastapi import Depends, HTTPException, Path, Query
 
 from coordinator.admin.api_models import ErrorResponse, Responses
+from coordinator.admin.cluster_info import ClusterInfoCache
 from protocol.state_records import parse_topic_id
 
 GROUPS_PATH = "/api/v1/groups"
@@ -25,6 +26,15 @@ Columns = Annotated[
 FromOffset = Annotated[
     int, Query(ge=0, description="With columns: add up to 256 offset ranges from this offset on.")
 ]
+After = Annotated[
+    str | None,
+    Query(
+        max_length=100_000,
+        description="Only items after this one: the `next` of the page before. Unlike `offset`, it neither "
+        "repeats nor omits items if the list changes between two pages. Only in the default order, without "
+        "`offset`.",
+    ),
+]
 Contains = Annotated[
     str, Query(max_length=1_000, description="Only groups whose id contains this text, ignoring case.")
 ]
@@ -40,32 +50,40 @@ async def _group(
         raise HTTPException(422, f"group: {group!r} is not percent-encoded UTF-8") from None
 
 
-def parse_topic(topic: str) -> bytes:
-    """Parse a topic id. Raises HTTPException with status 422."""
+async def resolve_topic(cluster: ClusterInfoCache, topic: str) -> bytes:
+    """Return the id of a topic that is given by id or by name. Raises HTTPException: status 404 or 422."""
+    topic_id = _parse_topic_id(topic)
+    if topic_id is None:
+        topic_id = await cluster.topic_id(topic)
+    if topic_id is not None:
+        return topic_id
+    if cluster.failure is not None:
+        raise HTTPException(
+            422, f"topic: {topic!r} is not a topic id, and names are unknown: {cluster.failure}"
+        )
+    raise HTTPException(404, f"there is no topic {topic!r}")
+
+
+def _parse_topic_id(topic: str) -> bytes | None:
+    """Parse a topic id: 22 characters of base64url, or a UUID with hyphens."""
     try:
         return UUID(topic).bytes if len(topic) == 36 else parse_topic_id(topic)
     except ValueError:
-        raise HTTPException(
-            422, f"topic: {topic!r} is not a topic id: 22 characters of base64url, or a UUID with hyphens"
-        ) from None
+        return None
 
 
-_TOPIC_DESCRIPTION = "The topic id: base64url, or a UUID with hyphens."
-
-
-async def _topic(topic: Annotated[str, Path(description=_TOPIC_DESCRIPTION)]) -> bytes:
-    return parse_topic(topic)
-
-
-async def _topic_query(topic: Annotated[str, Query(description=_TOPIC_DESCRIPTION)]) -> bytes:
-    return parse_topic(topic)
+Topic = Annotated[
+    str,
+    Query(
+        max_length=249,
+        description="The topic id (base64url, or a UUID with hyphens), or the name of the topic if "
+        "bootstrap.servers is set. A text that can be both is an id.",
+    ),
+]
 
 
 # Kafka's partition numbers are signed 32-bit integers.
 PARTITION_MAX = 2**31 - 1
 
 GroupId = Annotated[str, Depends(_group)]
-TopicId = Annotated[bytes, Depends(_topic)]
-TopicIdQuery = Annotated[bytes, Depends(_topic_query)]
-Partition = Annotated[int, Path(ge=0, le=PARTITION_MAX)]
 PartitionQuery = Annotated[int, Query(ge=0, le=PARTITION_MAX)]

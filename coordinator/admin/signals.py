@@ -34,6 +34,7 @@ class GroupSignalsAnswer(BaseModel):
     window_usage: float
     stuck_seconds: float
     stuck_at: str | None
+    oldest_record_age_seconds: float | None
     acknowledged_per_second: float | None
     released_per_second: float | None
     rejected_per_second: float | None
@@ -73,9 +74,12 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     async def list_signals(
         limit: Limit = 100,
         only_problems: Annotated[bool, Query(description="Omit groups without a problem.")] = False,
+        group: Annotated[str | None, Query(description="Only this group.")] = None,
     ) -> SignalsAnswer:
         """List share groups by the severity of their problem."""
         groups = list(view.signals.groups.values()) if view.signals is not None else []
+        if group is not None:
+            groups = [each for each in groups if each.group == group]
         with_problem = [each for each in groups if each.problem is not Problem.NONE]
         shown = with_problem if only_problems else groups
         shown = sorted(shown, key=lambda each: (-each.problem, -each.lag, each.group))
@@ -128,6 +132,7 @@ def _answer(signals: GroupSignals) -> GroupSignalsAnswer:
         window_usage=round(signals.window_usage, 4),
         stuck_seconds=round(signals.stuck_s, 1),
         stuck_at=signals.stuck_at or None,
+        oldest_record_age_seconds=_rate(signals.oldest_record_age_s),
         acknowledged_per_second=_rate(signals.acknowledged_rate),
         released_per_second=_rate(signals.released_rate),
         rejected_per_second=_rate(signals.rejected_rate),

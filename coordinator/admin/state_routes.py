@@ -15,7 +15,6 @@ from coordinator.admin.api_models import (
     Responses,
     Shard,
     SharePartition,
-    SharePartitionDetail,
     SharePartitionPage,
     SharePartitionWithChart,
     WindowChart,
@@ -32,6 +31,7 @@ from coordinator.admin.owner_directory import Owner
 from coordinator.admin.paths import (
     GROUPS_PATH,
     MALFORMED,
+    After,
     Columns,
     Contains,
     Descending,
@@ -39,12 +39,10 @@ from coordinator.admin.paths import (
     GroupId,
     Limit,
     Offset,
-    Partition,
     PartitionQuery,
     ShortLimit,
-    TopicId,
-    TopicIdQuery,
-    parse_topic,
+    Topic,
+    resolve_topic,
 )
 from coordinator.admin.views import GroupTotals, make_group, make_share_partition, make_share_partition_detail
 from coordinator.shard import ShareState
@@ -100,14 +98,19 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -
         contains: Contains = "",
         sort: GroupOrder = GroupOrder.GROUP,
         descending: Descending = False,
+        after: After = None,
     ) -> Response:
-        """List the groups that have state."""
+        """List the groups that have state. `total` does not count groups up to `after`."""
+        in_order = sort is GroupOrder.GROUP and not descending
+        _check_after(after, in_order=in_order, offset=offset)
         async with turns.turn():
             selected = await listing.groups(
-                view.runtime, contains, sort, descending=descending, limit=limit, offset=offset
+                view.runtime, contains, sort, descending=descending, limit=limit, offset=offset, after=after
             )
+            more = in_order and offset + limit < selected.total
             page = GroupPage(
                 items=[],
+                next=selected.page[-1][0] if more else None,
                 total=selected.total,
                 limit=limit,
                 offset=offset,
@@ -158,17 +161,25 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
     @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only share-partitions of this group.")] = None,
-        topic: Annotated[str | None, Query(description="Only share-partitions of this topic id.")] = None,
+        topic: Topic | None = None,
         limit: ShortLimit = 100,
         offset: Offset = 0,
         sort: SharePartitionOrder = SharePartitionOrder.KEY,
         descending: Descending = False,
+        after: After = None,
     ) -> Response:
-        """List share-partitions, of all groups or of one."""
-        topic_id = None if topic is None else parse_topic(topic)
+        """List share-partitions, of all groups or of one. `total` does not count those up to `after`."""
+        in_order = sort is SharePartitionOrder.KEY and not descending
+        _check_after(after, in_order=in_order, offset=offset)
+        topic_id = None if topic is None else await resolve_topic(view.cluster, topic)
+        after_key = None if after is None else _parse_key(after)
 
         def wanted(key: SharePartitionKey) -> bool:
-            return (group is None or key.group_id == group) and (topic_id is None or key.topic_id == topic_id)
+            return (
+                (group is None or key.group_id == group)
+                and (topic_id is None or key.topic_id == topic_id)
+                and (after_key is None or key > after_key)
+            )
 
         async with turns.turn():
             found = await listing.first_share_partitions(
@@ -176,38 +187,42 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
             )
             backwards = descending and sort is SharePartitionOrder.KEY
             items = await _make_page(view, found.first, limit=limit, offset=offset, backwards=backwards)
+        more = in_order and items and offset + limit < found.total
         page = SharePartitionPage(
-            items=[], total=found.total, limit=limit, offset=offset, missing_shards=view.missing_shards()
+            items=[],
+            next=f"{items[-1].group}:{items[-1].topic_id}:{items[-1].partition}" if more else None,
+            total=found.total,
+            limit=limit,
+            offset=offset,
+            missing_shards=view.missing_shards(),
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 
     @routes.get("/api/v1/share-partition", responses=_NOT_FOUND, response_model=SharePartitionWithChart)
     async def get_share_partition(
         group: Annotated[str, Query(description="The group id.")],
-        topic: TopicIdQuery,
+        topic: Topic,
         partition: PartitionQuery,
         limit: Limit = 1_000,
         offset: Offset = 0,
         columns: Columns = 0,
         from_offset: FromOffset = 0,
     ) -> Response:
-        """Return the state of a share-partition; this path also works for the groups `.` and `..`.
-
-        A browser would remove these two from a path.
-        """
-        key = SharePartitionKey(group, topic, partition)
+        """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""
+        key = SharePartitionKey(group, await resolve_topic(view.cluster, topic), partition)
         return await _show_detail(view, key, limit, offset, columns, from_offset)
 
-    @routes.get(
-        GROUPS_PATH + "/{group}/{topic}/{partition}",
-        responses=_NOT_FOUND,
-        response_model=SharePartitionDetail,
-    )
-    async def get_share_partition_by_path(
-        group: GroupId, topic: TopicId, partition: Partition, limit: Limit = 10_000, offset: Offset = 0
-    ) -> Response:
-        """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""
-        return await _show_detail(view, SharePartitionKey(group, topic, partition), limit, offset)
+
+def _check_after(after: str | None, *, in_order: bool, offset: int) -> None:
+    if after is not None and (offset or not in_order):
+        raise HTTPException(422, "after: it can be used only in the default order, and without offset")
+
+
+def _parse_key(text: str) -> SharePartitionKey:
+    try:
+        return SharePartitionKey.parse(text)
+    except ValueError as error:
+        raise HTTPException(422, f"after: {error}") from None
 
 
 async def _show_detail(

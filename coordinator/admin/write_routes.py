@@ -19,7 +19,7 @@ from coordinator.admin.api_models import ErrorResponse, ErrorWithOwner, Response
 from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.admin.listing import ListedSharePartition, SharePartitionOrder
 from coordinator.admin.owner_directory import Owner, make_owner
-from coordinator.admin.paths import MALFORMED, PARTITION_MAX, parse_topic
+from coordinator.admin.paths import MALFORMED, PARTITION_MAX, resolve_topic
 from coordinator.admin.state_routes import OwnedElsewhere
 from coordinator.errors import OperationFailed
 from coordinator.printable import escape_unprintable
@@ -54,7 +54,7 @@ class SnapshotRequest(_WriteRequest):
 
     shard: int | None = Field(default=None, ge=0)
     group: str | None = None
-    topic: str | None = Field(default=None, description="A topic id; with group and partition.")
+    topic: str | None = Field(default=None, description="A topic id or name; with group and partition.")
     partition: int | None = Field(default=None, ge=0, le=PARTITION_MAX)
 
 
@@ -237,7 +237,8 @@ async def _find_wanted(
                 + (f"; {len(missing)} shards are not loaded here" if missing else ""),
             )
         return found, missing
-    wanted = SharePartitionKey(group, parse_topic(request_body.topic), request_body.partition)
+    topic_id = await resolve_topic(view.cluster, request_body.topic)
+    wanted = SharePartitionKey(group, topic_id, request_body.partition)
     _shards_here(view, state_partition(wanted, runtime.state_partitions))
     state = runtime.share_partition(wanted)
     if state is None:

@@ -73,13 +73,15 @@ class AdminClient:
         return self._ask(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
-        """Yield all items of a list, page by page."""
-        offset = 0
+        """Yield all items of a list, page by page; changes meanwhile neither repeat nor omit other items."""
+        after, offset = None, 0
         while True:
-            page = self.get(path, limit=_PAGE, offset=offset, **query)
+            page = self.get(path, limit=_PAGE, after=after, offset=offset or None, **query)
             yield from page["items"]
-            offset += _PAGE
-            if offset >= page["total"]:
+            after = page.get("next")
+            # The list of shards has no `next`, because shards neither come nor go.
+            offset = 0 if "next" in page else offset + _PAGE
+            if after is None and (not offset or offset >= page["total"]):
                 return
 
     def _ask(self, request: Request, timeout_s: float) -> Answer:

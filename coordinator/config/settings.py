@@ -298,7 +298,7 @@ class Config(
         self.check_ownership(self.log)
         self.check_expiry()
         self.check_http()
-        self.check_signals()
+        self.check_signals(self.bootstrap_servers)
         self.check_listener_security(self.listen, forwards=self.ownership == "group")
         if self.queued_bytes_max < self.frame_bytes_max:
             raise ConfigError(

@@ -45,8 +45,21 @@ class SignalSettings(BaseModel):
         ),
     ] = ""
 
-    def check_signals(self) -> None:
-        """Raise ConfigError for an invalid webhook URL."""
+    signals_events_topic: Annotated[
+        str,
+        SettingInfo(
+            "signals.events.topic",
+            "Each event is also written to this existing topic of bootstrap.servers: the key is the group "
+            "id, the value is JSON. Empty: events are not written to a topic.",
+        ),
+    ] = ""
+
+    def check_signals(self, bootstrap_servers: str) -> None:
+        """Raise ConfigError for an invalid destination of events."""
+        if self.signals_events_topic and not bootstrap_servers:
+            raise ConfigError(
+                "signals.events.topic", self.signals_events_topic, "used with bootstrap.servers"
+            )
         url = urlsplit(self.signals_webhook_url)
         if self.signals_webhook_url and not (url.scheme in ("http", "https") and url.hostname):
             raise ConfigError("signals.webhook.url", self.signals_webhook_url, "an http or https URL")

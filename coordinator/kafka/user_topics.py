@@ -66,35 +66,38 @@ class UserTopics(ClusterReader):
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the high watermarks of these partitions, without unknown ones. Raises like `names`."""
-        return await self._offsets(partitions, _LATEST)
+        return await self._offsets(dict.fromkeys(partitions, _LATEST))
 
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
-        return await self._offsets(partitions, _EARLIEST)
+        return await self._offsets(dict.fromkeys(partitions, _EARLIEST))
 
     async def offsets_at(
         self, partitions: Collection[TopicPartition], time_ms: int
     ) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time, -1 if there is none."""
-        return await self._offsets(partitions, time_ms)
+        return await self._offsets(dict.fromkeys(partitions, time_ms))
+
+    async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return the offset of the first record at or after a time of its own for each partition; else -1."""
+        return await self._offsets(times_ms)
 
     async def partitions(self, topic_id: bytes) -> list[int]:
         """Return the partitions of a topic, [] if it does not exist. Raises like `names`."""
         await self.names([topic_id])
         return sorted(partition for known, partition in self._leaders if known == topic_id)
 
-    async def _offsets(self, partitions: Collection[TopicPartition], which: int) -> dict[TopicPartition, int]:
-        unknown = {
-            topic_id for topic_id, partition in partitions if (topic_id, partition) not in self._leaders
-        }
+    async def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""
+        unknown = {topic_id for topic_id, partition in times if (topic_id, partition) not in self._leaders}
         if unknown:
             await self.names(unknown)
-        by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for topic_partition in partitions:
+        by_leader: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for topic_partition, time in times.items():
             leader = self._leaders.get(topic_partition, NO_NODE)
             if leader != NO_NODE:
-                by_leader[leader].append(topic_partition)
-        answers = await asyncio.gather(*(self._list(node, asked, which) for node, asked in by_leader.items()))
+                by_leader[leader][topic_partition] = time
+        answers = await asyncio.gather(*(self._list(node, asked) for node, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def _describe(self, request: GeneratedRequest) -> dict[bytes, str]:
@@ -118,13 +121,13 @@ class UserTopics(ClusterReader):
         self._names.update(found)
         return found
 
-    async def _list(self, node: int, asked: list[TopicPartition], which: int) -> dict[TopicPartition, int]:
+    async def _list(self, node: int, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         ids = {}
-        for topic_id, partition in asked:
+        for (topic_id, partition), time in asked.items():
             name = self._names[topic_id]
             ids[name] = topic_id
-            by_topic[name].append((partition, which))
+            by_topic[name].append((partition, time))
         request = OffsetRequest(-1, _READ_UNCOMMITTED, list(by_topic.items()))
         found = {}
         try:

@@ -17,6 +17,11 @@ NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any],
 PendingEntries = tuple[list[Any], list[int], NewAppend]
 
 
+# Called with the encoded record batches of an append or a commit that is in the log; in each item, the batch
+# begins after this number of bytes.  It must not raise.
+AppendObserver = Callable[[Sequence[bytes], int], None]
+
+
 class LoggedBatch(NamedTuple):
     """One Kafka record batch (magic 2) as stored in the log of one state partition."""
 
@@ -147,7 +152,19 @@ class StateLog(Protocol):
         ...
 
 
-class UnsharedLog:
+class ObservedAppends:
+    """Reports the bytes of appends to an observer; without one, they are ignored."""
+
+    @staticmethod
+    def _append_observer(batches: Sequence[bytes], prefix_bytes: int, /) -> None:
+        """Ignore an append."""
+
+    def observe_appends(self, observer: AppendObserver) -> None:
+        """Set the observer."""
+        self._append_observer = observer  # type: ignore[method-assign]
+
+
+class UnsharedLog(ObservedAppends):
     """Lease methods of a log that no other process can write to."""
 
     def lease_left_s(self, state_partition: int) -> float:

@@ -85,6 +85,7 @@ class MemoryLog(UnsharedLog):
             self._batches[state_partition].append(batch)
             self._end_offsets[state_partition] = base_offset + count
             self._size_bytes += len(batch)
+            self._append_observer((batch,), 0)
         done(base_offset, None)
 
     def prune(self, state_partition: int, before_offset: int) -> None:

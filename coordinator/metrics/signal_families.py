@@ -24,6 +24,7 @@ class GroupFigures(Protocol):
     near_delivery_limit: int
     window_usage: float
     stuck_s: float
+    oldest_record_age_s: float
     acknowledged_rate: float
     released_rate: float
     rejected_rate: float
@@ -54,6 +55,11 @@ _GAUGES = (
     ),
     ("window_usage_ratio", "Largest share of the in-flight window that is used.", "window_usage"),
     ("stuck_seconds", "Seconds since a start offset moved, although records wait.", "stuck_s"),
+    (
+        "oldest_record_age_seconds",
+        "Age of the first unfinished record, in the share-partition with the largest lag.",
+        "oldest_record_age_s",
+    ),
     ("acknowledged_records_per_second", "Records acknowledged.", "acknowledged_rate"),
     ("released_records_per_second", "Records released for another delivery.", "released_rate"),
     ("rejected_records_per_second", "Records rejected or out of deliveries.", "rejected_rate"),

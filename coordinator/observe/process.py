@@ -51,7 +51,7 @@ class _Observer:
         config = self._config
         follower = _make_follower(config, self._record_followed)
         self._metrics.attach(follower, "kafka", lambda: 0)
-        signals = self._signals = SignalService(config, follower, self._metrics, counts_records=True)
+        signals = self._signals = SignalService(config, follower, self._metrics)
         topics = make_user_topics(config)
         http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor)
         try:

@@ -2,13 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from coordinator.clock import SystemClock
 from coordinator.config import Config
+from coordinator.errors import ConfigError
 from coordinator.metrics import Metrics
+from coordinator.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
+from coordinator.signals.append_sample import AppendSample
 from coordinator.signals.detectors import SignalLimits
+from coordinator.signals.event_queue import EventDestination, EventQueue
+from coordinator.signals.event_topic import EventTopic
 from coordinator.signals.monitor import Event, SignalMonitor
 from coordinator.signals.webhook import Webhook
 from coordinator.state_view import StateView
@@ -20,9 +25,9 @@ class SignalService:
     """A `SignalMonitor` and its connections. Without bootstrap.servers, lag and members are unknown."""
 
     def __init__(
-        self, config: Config, view: StateView, metrics: Metrics, *, counts_records: bool = False
+        self, config: Config, view: StateView, metrics: Metrics, *, sample: AppendSample | None = None
     ) -> None:
-        """Create the monitor without connecting. For `counts_records`, see `SignalMonitor`."""
+        """Create the monitor without connecting. For `sample`, see `SignalMonitor`."""
         self._topics = self._share_groups = None
         if config.bootstrap_servers:
             try:
@@ -35,7 +40,7 @@ class SignalService:
                 security = make_client_security(config)
                 self._topics = UserTopics(config.bootstrap_servers, security=security)
                 self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
-        self._webhook = Webhook(config.signals_webhook_url) if config.signals_webhook_url else None
+        self._queues = [EventQueue(each) for each in _destinations(config)]
         self.monitor = SignalMonitor(
             view,
             topics=self._topics,
@@ -47,7 +52,7 @@ class SignalService:
                 stuck_s=config.stuck_seconds,
             ),
             event_raised=self._event_raised,
-            counts_records=counts_records,
+            sample=sample,
         )
         metrics.attach_signals(self.monitor.groups_now)
         self._running: list[asyncio.Task[None]] = []
@@ -55,27 +60,41 @@ class SignalService:
     def start(self) -> None:
         """Start to compute the signals periodically."""
         self._running = [asyncio.create_task(self.monitor.run(), name="signals")]
-        if self._webhook is not None:
-            self._running.append(asyncio.create_task(self._webhook.run(), name="webhook"))
+        self._running += [asyncio.create_task(queue.run(), name="events") for queue in self._queues]
 
     async def stop(self) -> None:
         """Stop the monitor and close the connections; harmless if it was never started."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        for connection in (self._topics, self._share_groups):
+        for connection in (self._topics, self._share_groups, *self._queues):
             if connection is not None:
                 await connection.close()
 
     def _event_raised(self, event: Event) -> None:
         _log_event(event)
-        if self._webhook is not None:
-            self._webhook.send(event)
+        for queue in self._queues:
+            queue.send(event)
 
     async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None
         described = await self._share_groups.describe_groups(groups)
         return {group: each.members for group, each in described.items() if each.error_code == 0}
+
+
+def _destinations(config: Config) -> Iterator[EventDestination]:
+    if config.signals_webhook_url:
+        yield Webhook(config.signals_webhook_url)
+    if config.signals_events_topic:
+        try:
+            from coordinator.kafka.brokers import Brokers
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "signals.events.topic", config.signals_events_topic, f"used with aiokafka: {KAFKA_EXTRA}"
+            ) from None
+        topic = config.signals_events_topic
+        security = make_client_security(config)
+        yield EventTopic(Brokers(config.bootstrap_servers, topic, security=security), topic)
 
 
 def _log_event(event: Event) -> None:

@@ -56,6 +56,8 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     # Seconds since the start offset of the worst share-partition moved although records wait, and its key.
     stuck_s: float = 0.0
     stuck_at: str = ""
+    # Age of the record at the start offset of the share-partition with the largest lag.
+    oldest_record_age_s: float = -1.0
     acknowledged_rate: float = -1.0
     released_rate: float = -1.0
     rejected_rate: float = -1.0
@@ -75,13 +77,13 @@ def _worst(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
     group = signals.group
     if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
         return Problem.LOST_BEFORE_DELIVERY, (
-            f"{signals.lost_records} records of group {group} were deleted by retention before they were "
-            f"delivered, the last ones {_duration(signals.lost_age_s)} ago"
+            f"retention deleted {_records(signals.lost_records)} of group {group} before their delivery, "
+            f"most recently {_duration(signals.lost_age_s)} ago"
         )
     if signals.stuck_s >= limits.stuck_s and signals.members != 0:
         return Problem.STUCK, (
             f"the start offset of {signals.stuck_at} has not moved for {_duration(signals.stuck_s)} "
-            f"although records wait; {signals.in_flight} records are in flight"
+            f"although records wait; {_records(signals.in_flight)} in flight"
         )
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
     finished = max(0.0, signals.acknowledged_rate)
@@ -92,16 +94,20 @@ def _worst(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
     ):
         return Problem.OUTAGE, (
             f"consumers of group {group} release or reject {failing:.1f} records/s and acknowledge "
-            f"{finished:.1f} records/s; {signals.redelivered} records were delivered more than once"
+            f"{finished:.1f} records/s; {_records(signals.redelivered)} delivered more than once"
         )
     if signals.near_delivery_limit:
         return Problem.POISON, (
-            f"{signals.near_delivery_limit} records of group {group} were delivered "
-            f"{signals.delivery_count_max} times; the limit is {limits.delivery_count_limit}"
+            f"group {group} has {_records(signals.near_delivery_limit)} with one delivery left; the limit is "
+            f"{limits.delivery_count_limit} deliveries"
         )
     if signals.members == 0 and signals.lag > 0:
-        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {signals.lag} records"
+        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {_records(signals.lag)}"
     return Problem.NONE, ""
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'' if count == 1 else 's'}"
 
 
 def _duration(seconds: float) -> str:

@@ -14,8 +14,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from coordinator.shard import ShareState
+from coordinator.signals.append_sample import Appends, AppendSample, RecordCounts, count_offsets
 from coordinator.signals.changes import COMPLETE, change_of
 from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, judge
+from coordinator.signals.record_age import OffsetsAtTimes, group_ages
 from coordinator.state_view import StateView
 from coordinator.topics import lag_of
 from protocol.state_batches import unpack
@@ -29,6 +31,8 @@ PAUSE_PER_LOOK = 10.0
 REMEMBERED_MAX = 200_000
 # Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
+# Maximum number of groups whose oldest record is searched in one pass; those with the largest lag come first.
+AGES_MAX = 100
 # Maximum number of groups whose members are requested in one pass; those with the largest lag come first.
 MEMBERS_ASKED_MAX = 1_000
 EVENTS_MAX = 1_000
@@ -39,7 +43,7 @@ _SMOOTHING = 0.5
 TopicPartition = tuple[bytes, int]
 
 
-class Topics(Protocol):
+class Topics(OffsetsAtTimes, Protocol):
     """The cluster queries of the monitor; `coordinator.kafka.user_topics.UserTopics` implements them."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -57,21 +61,39 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class _Moved(NamedTuple):
+    """The start offset of a share-partition at the last pass, since when it has been there, and the complete
+    records above it.
+    """
+
     start_offset: int
     since_s: float
+    complete: int
+
+
+class _Lag(NamedTuple):
+    """The share-partition of a group that has the largest lag."""
+
+    records: int
+    partition: TopicPartition
+    start_offset: int
+
+
+class _Skip(NamedTuple):
+    """Incomplete records that a start offset passed on its way from `from_offset` to `end_offset`.
+
+    They are lost if the log of the user topic begins at `log_start` or later.
+    """
+
+    key: SharePartitionKey
+    records: int
+    from_offset: int
+    end_offset: int
+    log_start: int
+    timestamp_ms: int
 
 
 def _lag(signals: GroupSignals) -> int:
     return signals.lag
-
-
-class _Counts:
-    """Numbers of changed user records of a group since the last pass."""
-
-    __slots__ = ("acknowledged", "rejected", "released")
-
-    def __init__(self) -> None:
-        self.acknowledged = self.released = self.rejected = 0
 
 
 class SignalMonitor:
@@ -86,9 +108,9 @@ class SignalMonitor:
         now_ms: Callable[[], int],
         limits: SignalLimits | None = None,
         event_raised: Callable[[Event], None] = lambda event: None,
-        counts_records: bool = False,
+        sample: AppendSample | None = None,
     ) -> None:
-        """Create a monitor; rates and lost records need `counts_records` and calls of `record_followed`."""
+        """Create a monitor that gets records from `sample`, or otherwise by calls of `record_followed`."""
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
@@ -98,10 +120,14 @@ class SignalMonitor:
         self._now_ms = now_ms
         self._limits = limits or SignalLimits()
         self._event_raised = event_raised
-        self._counts_records = counts_records
+        self._sample = sample
+        self._appends = Appends()
         self._moved: dict[SharePartitionKey, _Moved] = {}
-        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
-        self._skips: list[tuple[SharePartitionKey, int, int, int]] = []
+        self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
+        self._skips: list[_Skip] = []
+        # Start offsets that moved further since the last pass than the records that were complete then.
+        self._jumps: list[_Skip] = []
+        self._most_lag: dict[str, _Lag] = {}
         # Number of records lost before delivery, and the time of the last loss, by group.
         self._lost: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
@@ -129,7 +155,8 @@ class SignalMonitor:
             counts.released += change.released
             counts.rejected += change.rejected
         if change.skipped:
-            self._skips.append((key, change.skipped, change.skipped_to, self._now_ms()))
+            end, first = change.skipped_to, change.skipped_to - change.skipped
+            self._skips.append(_Skip(key, change.skipped, first, end, end, self._now_ms()))
         if change.is_reset:
             self._moved.pop(key, None)
 
@@ -147,8 +174,11 @@ class SignalMonitor:
                 part.clear()
         await self._add_all(part, groups, moved, began_s)
         self._moved = moved
+        if self._sample is not None:
+            await self._take_appends(self._sample.take())
         await self._attribute_skips()
         self._add_rates(groups, began_s)
+        await self._add_ages(groups)
         await self._add_members(groups)
         for signals in groups.values():
             self._add_lost(signals)
@@ -214,11 +244,20 @@ class SignalMonitor:
         lag = lag_of(state.start_offset, known_complete, end_offset)
         if lag is not None:
             signals.lag = max(0, signals.lag) + lag
+            if lag > self._most_lag.get(key.group_id, _Lag(0, (b"", 0), 0)).records:
+                self._most_lag[key.group_id] = _Lag(lag, (key.topic_id, key.partition), state.start_offset)
         waits = lag > 0 if lag is not None else in_flight > 0
+        before = self._moved.get(key)
+        if before is not None and self._sample is not None:
+            passed = state.start_offset - before.start_offset - before.complete
+            if passed > 0:
+                first, end = before.start_offset, state.start_offset
+                self._jumps.append(_Skip(key, passed, first, end, first + 1, self._now_ms()))
         if waits:
-            before = self._moved.get(key)
-            if before is None or before.start_offset != state.start_offset:
-                before = _Moved(state.start_offset, now_s)
+            since_s = now_s
+            if before is not None and before.start_offset == state.start_offset:
+                since_s = before.since_s
+            before = _Moved(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
             # Without in-flight records, no record prevents the start offset from moving: there is no
@@ -227,31 +266,66 @@ class SignalMonitor:
                 signals.stuck_s = now_s - before.since_s
                 signals.stuck_at = str(key)
 
+    async def _take_appends(self, appends: Appends) -> None:
+        """Count the records of the appends, and keep the jumps of start offsets that are skips."""
+        for group, fresh in (await appends.changes()).items():
+            counts = self._counts[group]
+            counts.acknowledged += fresh.acknowledged
+            counts.released += fresh.released
+            counts.rejected += fresh.rejected
+        jumps, self._jumps = self._jumps, []
+        log_starts = await self._log_starts(jumps)
+        for jump in jumps:
+            # Only for the few whose records were deleted, because this searches the appends.
+            if log_starts.get((jump.key.topic_id, jump.key.partition), -1) > jump.from_offset:
+                self._explain_jump(jump, appends)
+        self._appends = appends
+
+    def _explain_jump(self, jump: _Skip, appends: Appends) -> None:
+        """Keep a jump as a skip, less the completed records.
+
+        The state is ahead of the appends by those in flight, so the appends of the interval before explain a
+        jump as well. Without all appends, a jump is no skip: a false alarm is worse than an undetected loss.
+        """
+        now = appends.completed(jump.key, jump.from_offset, jump.end_offset)
+        before = self._appends.completed(jump.key, jump.from_offset, jump.end_offset)
+        if now is None or before is None:
+            return
+        skipped = jump.records - count_offsets(now + before)
+        if skipped > 0:
+            self._skips.append(jump._replace(records=skipped))
+
     async def _attribute_skips(self) -> None:
         """Count those skipped records as lost that retention has deleted."""
         skips, self._skips = self._skips, []
+        log_starts = await self._log_starts(skips)
+        for skip in skips:
+            log_start = log_starts.get((skip.key.topic_id, skip.key.partition), -1)
+            if log_start >= skip.log_start:
+                lost, _ = self._lost.get(skip.key.group_id, (0, 0))
+                lost += min(skip.records, log_start - skip.from_offset)
+                self._lost[skip.key.group_id] = lost, skip.timestamp_ms
+
+    async def _log_starts(self, skips: list[_Skip]) -> Mapping[TopicPartition, int]:
         if not skips or self._topics is None:
-            return
+            return {}
         try:
-            starts = await self._topics.start_offsets({(key.topic_id, key.partition) for key, *_ in skips})
+            return await self._topics.start_offsets(
+                {(each.key.topic_id, each.key.partition) for each in skips}
+            )
         except Exception as error:
             _logger.debug("Log start offsets of user topics are unavailable: %s", error)
-            return
-        for key, skipped, skipped_to, timestamp_ms in skips:
-            log_start = starts.get((key.topic_id, key.partition), -1)
-            if log_start >= skipped_to:
-                lost, _ = self._lost.get(key.group_id, (0, 0))
-                self._lost[key.group_id] = lost + skipped, timestamp_ms
+            return {}
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
-        counts, self._counts = self._counts, defaultdict(_Counts)
+        counts, self._counts = self._counts, defaultdict(RecordCounts)
         looked_s, self._looked_s = self._looked_s, now_s
-        if not self._counts_records or looked_s is None:
+        if looked_s is None:
             return
         seconds = max(now_s - looked_s, 0.001)
         rates: dict[str, tuple[float, float, float]] = {}
         for group, signals in groups.items():
-            count = counts.get(group) or _Counts()
+            count = counts.get(group) or RecordCounts()
             fresh = (count.acknowledged / seconds, count.released / seconds, count.rejected / seconds)
             old = self._rates.get(group, fresh)
             acknowledged, released, rejected = (
@@ -262,6 +336,23 @@ class SignalMonitor:
             signals.released_rate = released
             signals.rejected_rate = rejected
         self._rates = rates
+
+    async def _add_ages(self, groups: dict[str, GroupSignals]) -> None:
+        lags, self._most_lag = self._most_lag, {}
+        for signals in groups.values():
+            if signals.lag == 0:
+                signals.oldest_record_age_s = 0.0
+        asked = nlargest(AGES_MAX, lags.items(), key=lambda each: groups[each[0]].lag)
+        if self._topics is None or not asked:
+            return
+        starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
+        try:
+            ages = await group_ages(self._topics, starts, self._now_ms())
+        except Exception as error:
+            _logger.debug("Ages of records are unavailable: %s", error)
+            return
+        for group, age_s in ages.items():
+            groups[group].oldest_record_age_s = age_s
 
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:

@@ -87,6 +87,17 @@ def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
 
 
 @with_compose
+def test_base_image_is_pinned_by_the_same_digest() -> None:
+    dockerfile = (REPOSITORY / "Dockerfile").read_text("utf-8")
+    pinned = re.search(r"^ARG PYTHON_IMAGE=(python:3\.\d+-slim@sha256:[0-9a-f]{64})$", dockerfile, re.M)
+    assert pinned is not None
+    assert composed()["coordinator"]["build"]["args"]["PYTHON_IMAGE"] == pinned[1]
+    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.M)) - {"${PYTHON_IMAGE}"} <= {
+        *re.findall(r" AS (\S+)$", dockerfile, re.M)
+    }
+
+
+@with_compose
 def test_dockerfile_has_named_targets() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (REPOSITORY / "Dockerfile").read_text("utf-8"), re.M)
     assert {composed()["coordinator"]["build"]["target"], "serve", "recovery", "spark"} <= {*stages}

@@ -131,6 +131,10 @@ def test_every_command_is_run_or_mentioned() -> None:
     assert left == []
 
 
+def test_readme_has_at_most_600_words() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 600
+
+
 def test_every_link_has_a_target() -> None:
     dead = []
     for page, target in links():

@@ -45,7 +45,7 @@ def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> No
 
 
 def shown(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
-    partition = answer(observer, f"/api/v1/groups/{GROUP}/{topic_id}/0")
+    partition = answer(observer, f"/api/v1/share-partition?group={GROUP}&topic={topic_id}&partition=0")
     assert isinstance(partition, dict)
     return partition
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from tests.kafka.served_process import INSTALLED, Build, ServedProcess
 
@@ -43,6 +43,7 @@ class CoordinatorProcess(ServedProcess):
 
     def share_partition(self, group: str, topic_id: str, partition: int) -> dict[str, Any] | None:
         """Return the state of a share-partition as the HTTP API shows it; None if it has no state."""
-        status, body = self.get(f"/api/v1/groups/{quote(group, safe='')}/{topic_id}/{partition}")
+        query = urlencode({"group": group, "topic": topic_id, "partition": partition})
+        status, body = self.get(f"/api/v1/share-partition?{query}")
         assert status in (200, 404), body
         return json.loads(body) if status == 200 else None

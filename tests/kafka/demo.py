@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from rich.console import Console
 from rich.table import Table
@@ -82,7 +82,7 @@ def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
 def play(rig: StandaloneRig, show: StepPrinter) -> None:
     """Run all steps of the demo on a running rig."""
     topic_id = rig.client.create_topic(TOPIC)
-    path = f"/api/v1/groups/{quote(GROUP, safe='')}/{topic_id}/0"
+    path = f"/api/v1/share-partition?{urlencode({'group': GROUP, 'topic': topic_id, 'partition': 0})}"
 
     def state() -> dict[str, Any]:
         status, body = rig.coordinator.get(path)

@@ -84,6 +84,12 @@ export function since(ms) {
   return seconds === 0 ? "just now" : AGO.format(-Math.floor(seconds / size), unit);
 }
 
+// A duration in its largest unit.
+export function duration(seconds) {
+  const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= size) ?? [1, "s"];
+  return `${Math.floor(seconds / size)} ${unit}`;
+}
+
 // A link within the page. `view` holds the parameters of the query string.
 export function link(view, attributes, ...children) {
   return el("a", { href: address(view), ...attributes }, ...children);

@@ -209,7 +209,7 @@ export function blockLinks(detail, block, view) {
   const { first, last } = windowOf(detail);
   const item = (label, at, there) => there
     ? link({ ...view, at }, { class: "button", "data-key": label }, label)
-    : el("span", { class: "button off" }, label);
+    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
   return el("nav", { class: "pager", "aria-label": "Offsets" },
     item("‹ earlier", Math.max(first, block - BLOCK), block > first),
     el("span", {}, `offsets ${block} to ${block + BLOCK - 1}`),

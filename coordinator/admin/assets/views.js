@@ -2,7 +2,7 @@
 // its element from the responses. The content depends only on the responses and the URL.
 
 import { hasToken } from "./api.js";
-import { ago, bytes, count, el, link, named, plural, refill, seen, unknown } from "./elements.js";
+import { ago, bytes, count, duration, el, link, named, plural, refill, seen, unknown } from "./elements.js";
 import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
@@ -44,7 +44,7 @@ function pager(page, view) {
   const part = page.items.length ? `${count(page.offset + 1)}–${count(page.offset + page.items.length)}` : "none";
   const item = (label, offset, there) => there
     ? link({ ...view, offset: offset || "" }, { class: "button", "data-key": label }, label)
-    : el("span", { class: "button off" }, label);
+    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
   return el("nav", { class: "pager", "aria-label": "Pages" },
     item("« first", 0, page.offset > 0),
     item("‹ previous", Math.min(last, Math.max(0, page.offset - page.limit)), page.offset > 0),
@@ -110,7 +110,7 @@ export const groups = {
       on: { input: () => go({ find: find.value, offset: "" }, { replace: true }) },
     });
     const figures = el("div"), problems = el("div"), list = el("div"), notice = el("div");
-    const node = el("div", {}, el("h1", {}, "Share groups"), figures, problems, notice,
+    const node = el("div", {}, el("h1", {}, "Share groups"), problems, figures, notice,
       el("p", { class: "tools" }, el("label", { for: "find" }, "Find "), find), list);
     const update = ({ page, signals }, context) => {
       refill(problems, problemList(signals));
@@ -174,12 +174,15 @@ export const group = {
     page: query("/api/v1/share-partitions", {
       group: view.group, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
+    signals: query("/api/v1/signals", { group: view.group, limit: 1 }),
   }),
   build(view) {
-    const list = el("div"), notice = el("div");
+    const list = el("div"), notice = el("div"), problem = el("div"), figures = el("div");
     const node = el("div", {},
-      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), notice, list);
-    const update = ({ page }, context) => {
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), problem, figures, notice, list);
+    const update = ({ page, signals }, context) => {
+      refill(problem, signals.problems ? problemList(signals) : null);
+      refill(figures, signals.items.map(signalFacts));
       refill(notice, elsewhere(context));
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
@@ -189,6 +192,21 @@ export const group = {
     return { node, update };
   },
 };
+
+// The figures of a group; null means unknown.
+function signalFacts(item) {
+  const known = (value, text) => (value === null ? "not known" : text(value));
+  const perSecond = (value) => known(value, (rate) => `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))}/s`);
+  return facts(
+    ["Lag", known(item.lag, count), plural(item.share_partitions, "share-partition")],
+    ["Oldest unfinished record", known(item.oldest_record_age_seconds, duration), "in the share-partition with the largest lag"],
+    ["Members", known(item.members, count)],
+    ["Acknowledged", perSecond(item.acknowledged_per_second)],
+    ["Released, rejected", `${perSecond(item.released_per_second)}, ${perSecond(item.rejected_per_second)}`],
+    ["Window used", `${Math.round(item.window_usage * 100)} %`, "of the fullest share-partition"],
+    ["Lost before delivery", count(item.lost_records), "since the start of this process"],
+  );
+}
 
 function sharePartitionTable(page, context) {
   const rows = page.items.map((item) => el("tr", {},

@@ -69,8 +69,8 @@ class Journal(UnsharedLog):
         self._oldest = self._oldest_recorded = 1  # The oldest needed segment, and the one that a frame names.
         self._codec = append_codec()
         self._pending: list[Append] = []
-        self._unconfirmed = 0  # Number of pending appends that may also be stored in the abandoned stretch.
-        self._failures = 0
+        # `_unconfirmed` is the number of pending appends that may also be stored in the abandoned stretch.
+        self._unconfirmed = self._failures = 0
         self._commit_is_scheduled = self._gathering = self.committing = False
         self._commit_callback: Callable[[], None] = lambda: None
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
@@ -214,10 +214,7 @@ class Journal(UnsharedLog):
         count = len(entries)
         segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
         if segment is None or self._abandoned_stretches:
-            if count:
-                self._roll(size_bytes)
-            else:
-                self._idle_event.set()
+            self._roll(size_bytes) if count else self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
         oldest = self._oldest if has_news else self._oldest_recorded
@@ -228,6 +225,7 @@ class Journal(UnsharedLog):
             self.committing = False
             try:
                 if error is None:
+                    self._append_observer(entries, layout.ENTRY_HEAD_BYTES)
                     self._committed(segment, group, size_bytes, oldest, sync)
                 else:
                     self._failed(group, error)

@@ -67,7 +67,8 @@ def _all_units(count: int, units: Sequence[Unit]) -> Iterator[Unit]:
 class BatchedAppend:
     """One append, sent as one or more batches; `done` is called once, as by an `Appender`.
 
-    `send` is `Appender.append`. `landed` is called with the offset and the bytes of each batch in the log.
+    `send` is `Appender.append`. `landed` is called with the offset and the bytes of each
+    batch in the log.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class BatchedAppend:
         timestamp_ms: int,
         *,
         send: Callable[[Ownership, bytes, int, AppendCallback], None],
-        landed: Callable[[int, int], None],
+        landed: Callable[[int, bytes], None],
         done: AppendCallback,
     ) -> None:
         self._ownership = ownership
@@ -85,7 +86,7 @@ class BatchedAppend:
         self._record_result = landed
         self._done = done
         self._base_offset = ownership.next_offset
-        self._batch_bytes = 0
+        self._batch = b""
         self._begun = False
         self._waiting: Iterator[list[Record]] = iter(())
 
@@ -106,12 +107,12 @@ class BatchedAppend:
         return records is not None
 
     def _dispatch(self, batch: bytes, count: int) -> None:
-        self._batch_bytes = len(batch)
+        self._batch = batch
         self._send(self._ownership, batch, count, self._settle)
 
     def _settle(self, base_offset: int, error: LogError | None) -> None:
         if error is None:
-            self._record_result(base_offset, self._batch_bytes)
+            self._record_result(base_offset, self._batch)
             self._begun = True
             if not self._next():
                 self._done(self._base_offset, None)

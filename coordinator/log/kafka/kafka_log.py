@@ -17,7 +17,7 @@ from contextlib import suppress
 from coordinator.clock import Clock, seconds_since_boot
 from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.base import AppendCallback, LoggedBatch, Unit
+from coordinator.log.base import AppendCallback, LoggedBatch, ObservedAppends, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.batches import BatchedAppend, encode_owner_batch, record_bytes_max
@@ -47,7 +47,7 @@ RELEASE_POLL_S = 0.02
 BROKERS_COME_WITHIN_S = 15.0
 
 
-class KafkaLog:
+class KafkaLog(ObservedAppends):
     """A `SharedLog` in a topic; `coordinator.log.base` describes the interface."""
 
     def __init__(
@@ -315,7 +315,10 @@ class KafkaLog:
                 base_offset = ownership.next_offset
             done(base_offset, error)
 
-        landed = self._sizes[state_partition].add
+        def landed(log_offset: int, batch: bytes) -> None:
+            self._sizes[state_partition].add(log_offset, len(batch))
+            self._append_observer((batch,), 0)
+
         send = self._appender.append
         appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
         appending.begin(records, units, self._batch_bytes.wanted_max)

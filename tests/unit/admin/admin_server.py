@@ -21,6 +21,7 @@ from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
+from coordinator.signals import SignalMonitor
 from coordinator.topics import AllTopics
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
@@ -51,6 +52,10 @@ class TopicsInMemory:
         await self._work(topic_ids)
         return {key: name for key, name in self.known_names.items() if key in topic_ids}
 
+    async def topic_id(self, name: str) -> bytes | None:
+        await self._work([name])
+        return next((key for key, known in self.known_names.items() if known == name), None)
+
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         await self._work(partitions)
         return {key: end for key, end in self.known_ends.items() if key in partitions}
@@ -75,6 +80,7 @@ class Admin:
         config: Config,
         topics: TopicsInMemory | None,
         expiry: Expiry | None,
+        signals: SignalMonitor | None,
     ) -> None:
         self.runtime = runtime
         self.config = config
@@ -93,6 +99,7 @@ class Admin:
             access=self.access,
             hand_over=self._wish,
             expiry=expiry,
+            signals=signals,
         )
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:9096"
@@ -134,6 +141,7 @@ async def admin(
     records: Iterable[StateRecord] = (),
     topics: TopicsInMemory | None = None,
     make_expiry: MakeExpiry = lambda _: None,
+    signals: SignalMonitor | None = None,
     **settings: object,
 ) -> AsyncIterator[Admin]:
     """Start a runtime with the given records and wait until all shards are loaded."""
@@ -155,7 +163,7 @@ async def admin(
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
     try:
-        yield Admin(runtime, metrics, config, topics, make_expiry(runtime))
+        yield Admin(runtime, metrics, config, topics, make_expiry(runtime), signals)
     finally:
         await runtime.stop()
 
@@ -182,6 +190,7 @@ def served(
     records: Iterable[StateRecord] = (),
     make_topics: Callable[[], TopicsInMemory | None] = lambda: None,
     make_expiry: MakeExpiry = lambda _: None,
+    signals: SignalMonitor | None = None,
     **settings: object,
 ) -> Iterator[Served]:
     """Serve a runtime with the given records from another thread until the block ends."""
@@ -191,7 +200,7 @@ def served(
 
     async def serve() -> None:
         try:
-            async with admin(records, make_topics(), make_expiry, **settings) as coordinator:
+            async with admin(records, make_topics(), make_expiry, signals, **settings) as coordinator:
                 event_stream, tls = coordinator.app.state.event_stream, coordinator.tls
                 server = HttpServer(
                     coordinator.app,

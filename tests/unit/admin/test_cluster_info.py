@@ -10,7 +10,7 @@ from tests.unit.admin.admin_server import SHARDS, TopicsInMemory, admin, async_t
 from tests.unit.admin.test_state_routes import snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
-ONE = f"/api/v1/groups/orders/{TOPIC}/0"
+ONE = f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0"
 NAMES = {TOPIC_ID: "parcels"}
 ENDS = {(TOPIC_ID, 0): 150}
 

@@ -1,14 +1,28 @@
 """The signals of share groups over HTTP and in the metrics."""
 
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, exposition
-from coordinator.signals import GroupSignals, Problem
+from coordinator.signals import GroupSignals, Problem, SignalMonitor
 from tests.unit.admin.admin_server import admin, async_test
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")
 IDLE = GroupSignals(group="c", lag=0)
 BEHIND = GroupSignals(group="a", lag=100)
+OBSERVE_PAGE = Path(__file__).parents[3] / "docs" / "observe.md"
+
+
+def monitor_of(*groups: GroupSignals) -> SignalMonitor:
+    """Return a monitor that has computed these signals."""
+    monitor = SignalMonitor(None, topics=None, members=None, now_ms=lambda: 0)  # type: ignore[arg-type]
+    monitor.groups = {each.group: each for each in groups}
+    return monitor
 
 
 @async_test
@@ -35,3 +49,48 @@ async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     assert members.samples == []
     (problem,) = (family for name, family in families.items() if name.endswith("share_group_problem"))
     assert [sample.labels for sample in problem.samples] == [{"group": "b", "problem": "stuck"}]
+
+
+@async_test
+async def test_signals_are_listed_by_severity_and_filtered() -> None:
+    async with admin([], signals=monitor_of(IDLE, BEHIND, STUCK)) as coordinator:
+        listed = (await coordinator.get("/api/v1/signals")).json()
+        assert [item["group"] for item in listed["items"]] == ["b", "a", "c"]
+        assert (listed["total"], listed["problems"]) == (3, 1)
+        listed = (await coordinator.get("/api/v1/signals?only_problems=true&limit=1")).json()
+        assert [item["message"] for item in listed["items"]] == ["stuck"]
+        listed = (await coordinator.get("/api/v1/signals?group=a")).json()
+        assert [item["group"] for item in listed["items"]] == ["a"]
+
+
+def keda_trigger() -> dict[str, str]:
+    """Return the metadata of the scaler in docs/observe.md."""
+    (example,) = re.findall(r"^```yaml\n(triggers:.*?)^```$", OBSERVE_PAGE.read_text("utf-8"), re.M | re.S)
+    (trigger,) = yaml.safe_load(example)["triggers"]
+    assert trigger["type"] == "metrics-api"
+    metadata: dict[str, str] = trigger["metadata"]
+    return metadata
+
+
+@pytest.mark.parametrize(("lag", "value"), [(0, 0), (123, 123), (-1, None)])
+def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, value: int | None) -> None:
+    """The scaler sends GET, requires status 200, and parses JSON regardless of the content type.
+
+    The value at `valueLocation` must be a number; null is an error, so KEDA does not scale on an unknown lag.
+    """
+
+    @async_test
+    async def requests() -> None:
+        trigger = keda_trigger()
+        url = urlsplit(trigger["url"])
+        async with admin([], signals=monitor_of(GroupSignals(group="workers", lag=lag))) as coordinator:
+            response = await coordinator.get(f"{url.path}?{url.query}")
+            assert response.status_code == 200
+            # A GJSON path without dots is the name of a member.
+            assert trigger["valueLocation"].isidentifier()
+            assert response.json()[trigger["valueLocation"]] == value
+            other = await coordinator.get(f"{url.path}?group=nobody")
+            assert other.status_code == 404
+        assert float(trigger["targetValue"]) > 0
+
+    requests()

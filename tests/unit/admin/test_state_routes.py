@@ -1,7 +1,7 @@
 """The state of groups, share-partitions and shards over HTTP, in pages and for any group id."""
 
 import asyncio
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import pytest
@@ -12,10 +12,15 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, admin, async_test
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, admin, async_test
 
 TOPIC = topic_id_text(TOPIC_ID)
 GROUPS = "/api/v1/groups"
+ONE = "/api/v1/share-partition"
+
+
+def address(group_id: str = "orders", topic: str = TOPIC, partition: object = 0) -> str:
+    return f"{ONE}?{urlencode({'group': group_id, 'topic': topic, 'partition': partition})}"
 
 
 def snapshot(
@@ -40,7 +45,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
     record = snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1)))
     update = ShareUpdateValue(3, 8, 101, b"", 4)
     async with admin([record, StateRecord(record.key, update)]) as coordinator:
-        answer = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")
+        answer = await coordinator.get(address())
     assert answer.status_code == 200
     assert answer.json() == {
         "group": "orders",
@@ -78,7 +83,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
                 run(120, 120, "ARCHIVING", 3, 1),
             ],
             "total": 4,
-            "limit": 10_000,
+            "limit": 1_000,
             "offset": 0,
         },
     }
@@ -107,7 +112,7 @@ def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None
 async def test_in_flight_runs_are_paged() -> None:
     batches = packed(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
     async with admin([snapshot(batches=batches)]) as coordinator:
-        answer = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0?limit=3&offset=8")
+        answer = await coordinator.get(f"{address()}&limit=3&offset=8")
     page = answer.json()["in_flight"]
     assert [item["first_offset"] for item in page["items"]] == [116, 118]
     assert (page["total"], page["limit"], page["offset"]) == (10, 3, 8)
@@ -118,7 +123,7 @@ async def test_in_flight_runs_are_paged() -> None:
 async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = snapshot(batches=packed((100, 100, 9, 1)))
     async with admin([record]) as coordinator:
-        shown = (await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")).json()
+        shown = (await coordinator.get(address())).json()
     assert shown["in_flight"]["items"] == [run(100, 100, "UNKNOWN", 9, 1)]
 
 
@@ -128,7 +133,7 @@ async def test_unreadable_state_shows_the_reason() -> None:
     async with admin([record]) as coordinator:
         shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
         shard.replay(StateRecord(record.key, UnreadableValue(b"", "value version 9")), 1, NOW_MS)
-        shown = (await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")).json()
+        shown = (await coordinator.get(address())).json()
     assert shown["unreadable"] == "value version 9"
 
 
@@ -136,7 +141,7 @@ async def test_unreadable_state_shows_the_reason() -> None:
 @async_test
 async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
     async with admin([snapshot()]) as coordinator:
-        assert (await coordinator.get(f"{GROUPS}/orders/{topic}/0")).json()["topic_id"] == TOPIC
+        assert (await coordinator.get(address(topic=topic))).json()["topic_id"] == TOPIC
 
 
 @pytest.mark.parametrize(
@@ -144,12 +149,13 @@ async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
     [
         "a/b",
         f"a/{TOPIC}/0",
+        "..",
+        ".",
         "a:b",
         "é/日本",
         "%2F",
         "%",
         "a b+c?d#e&f",
-        "..",
         "../x",
         "a\\b",
         '"',
@@ -161,7 +167,7 @@ async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
 async def test_group_id_may_contain_any_character(group_id: str) -> None:
     encoded = quote(group_id, safe="").replace(".", "%2E")
     async with admin([snapshot(group_id), snapshot("a")]) as coordinator:
-        shown = await coordinator.get(f"{GROUPS}/{encoded}/{TOPIC}/0")
+        shown = await coordinator.get(address(group_id))
         assert (shown.status_code, shown.json()["group"]) == (200, group_id)
         listed = await coordinator.get(f"{GROUPS}/{encoded}")
         assert (listed.status_code, listed.json()["group"]) == (200, group_id)
@@ -200,6 +206,51 @@ async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
 
 
 @async_test
+async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changing_list() -> None:
+    async with admin([snapshot(f"g{number}") for number in range(1, 6)]) as coordinator:
+        first = (await coordinator.get(f"{GROUPS}?limit=2")).json()
+        assert ([item["group"] for item in first["items"]], first["next"]) == (["g1", "g2"], "g2")
+        # g1 is deleted and g0 appears: an offset of 2 would now repeat or omit a group.
+        deleted, added = snapshot("g1"), snapshot("g0")
+        for record in (deleted._replace(value=None), added):
+            shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
+            shard.replay(record, 99, NOW_MS)
+        second = (await coordinator.get(f"{GROUPS}?limit=2&after=g2")).json()
+        assert [item["group"] for item in second["items"]] == ["g3", "g4"]
+        last = (await coordinator.get(f"{GROUPS}?limit=2&after={second['next']}")).json()
+        assert ([item["group"] for item in last["items"]], last["next"]) == (["g5"], None)
+
+
+@async_test
+async def test_share_partitions_are_listed_after_a_key() -> None:
+    records = [snapshot(partition=partition) for partition in (2, 10, 1)]
+    records += [snapshot("a:b"), snapshot("z", OTHER_TOPIC_ID)]
+    listed = []
+    async with admin(records) as coordinator:
+        after = ""
+        while True:
+            page = (await coordinator.get(f"/api/v1/share-partitions?limit=1{after}")).json()
+            listed += [(item["group"], item["partition"]) for item in page["items"]]
+            if page["next"] is None:
+                break
+            after = f"&{urlencode({'after': page['next']})}"
+        sorted_page = (await coordinator.get("/api/v1/share-partitions?limit=1&sort=in-flight")).json()
+    assert listed == [("a:b", 0), ("orders", 1), ("orders", 2), ("orders", 10), ("z", 0)]
+    assert sorted_page["next"] is None
+
+
+@async_test
+async def test_topic_is_accepted_by_name_if_the_cluster_is_known() -> None:
+    topics = TopicsInMemory({TOPIC_ID: "parcels"})
+    async with admin([snapshot()], topics) as coordinator:
+        assert (await coordinator.get(address(topic="parcels"))).json()["topic_id"] == TOPIC
+        listed = (await coordinator.get("/api/v1/share-partitions?topic=parcels")).json()
+        assert listed["total"] == 1
+        unknown = await coordinator.get(address(topic="letters"))
+        assert (unknown.status_code, unknown.json()["message"]) == (404, "there is no topic 'letters'")
+
+
+@async_test
 async def test_shards_are_listed_in_pages() -> None:
     record = snapshot()
     async with admin([record]) as coordinator:
@@ -215,18 +266,22 @@ async def test_shards_are_listed_in_pages() -> None:
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        (f"{GROUPS}/orders/{TOPIC}/1", 404, f"share-partition orders:{TOPIC}:1 has no state here"),
+        (address(partition=1), 404, f"share-partition orders:{TOPIC}:1 has no state here"),
         (f"{GROUPS}/nobody", 404, "group 'nobody' has no state here"),
-        (f"{GROUPS}/orders/short/0", 422, "topic: 'short' is not a topic id"),
-        (f"{GROUPS}/orders/{'x' * 36}/0", 422, f"topic: '{'x' * 36}' is not a topic id"),
-        (f"{GROUPS}/orders/{TOPIC}/-1", 422, "partition: Input should be greater than or equal to 0"),
-        (f"{GROUPS}/orders/{TOPIC}/x", 422, "partition: Input should be a valid integer"),
-        (f"{GROUPS}/orders/{TOPIC}/2147483648", 422, "partition: Input should be less than or equal to"),
-        (f"{GROUPS}/%FF/{TOPIC}/0", 422, "group: '%FF' is not percent-encoded UTF-8"),
+        (address(topic="short"), 422, "topic: 'short' is not a topic id, and names are unknown: "),
+        (address(topic="x" * 36), 422, f"topic: '{'x' * 36}' is not a topic id"),
+        (address(topic="x" * 250), 422, "topic: String should have at most 249 characters"),
+        (address(partition="-1"), 422, "partition: Input should be greater than or equal to 0"),
+        (address(partition="x"), 422, "partition: Input should be a valid integer"),
+        (address(partition="2147483648"), 422, "partition: Input should be less than or equal to"),
+        (f"{GROUPS}/%FF", 422, "group: '%FF' is not percent-encoded UTF-8"),
         (f"{GROUPS}?limit=0", 422, "limit: Input should be greater than or equal to 1, not '0'"),
         (f"{GROUPS}?limit=10001", 422, "limit: Input should be less than or equal to 10000"),
         (f"{GROUPS}?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
         (f"{GROUPS}/", 404, "there is no such path"),
+        (f"{GROUPS}?after=a&offset=1", 422, "after: it can be used only in the default order"),
+        (f"{GROUPS}?after=a&sort=last-write", 422, "after: it can be used only in the default order"),
+        ("/api/v1/share-partitions?after=a", 422, "after: 'a' is not of the form group:topicId:partition"),
         (f"{GROUPS}/a/b", 404, "there is no such path"),
         ("/nowhere", 404, "there is no such path"),
         ("/docs", 404, "there is no such path"),
@@ -251,7 +306,7 @@ async def test_state_of_an_unloaded_shard_returns_503() -> None:
     number = state_partition(record.key, SHARDS)
     async with admin([record]) as coordinator:
         coordinator.runtime._runners[number].close()
-        share_partition = await coordinator.get(f"{GROUPS}/orders/{TOPIC}/0")
+        share_partition = await coordinator.get(address())
         group = await coordinator.get(f"{GROUPS}/nobody")
         groups = await coordinator.get(GROUPS)
     assert (share_partition.status_code, group.status_code) == (503, 503)
@@ -283,6 +338,6 @@ async def test_long_list_yields_to_other_tasks() -> None:
 async def test_openapi_document_has_the_share_partition_schema() -> None:
     async with admin() as coordinator:
         schema = (await coordinator.get("/openapi.json")).json()
-    answer = schema["paths"][GROUPS + "/{group}/{topic}/{partition}"]["get"]["responses"]["200"]
-    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/SharePartitionDetail")
-    assert "in_flight" in schema["components"]["schemas"]["SharePartitionDetail"]["properties"]
+    answer = schema["paths"][ONE]["get"]["responses"]["200"]
+    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/SharePartitionWithChart")
+    assert "in_flight" in schema["components"]["schemas"]["SharePartitionWithChart"]["properties"]

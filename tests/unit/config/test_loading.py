@@ -53,6 +53,7 @@ def test_every_setting_can_be_given_in_each_spelling(tmp_path: Path) -> None:
         "listen.sasl.users.file",
         "listen.sasl.enabled.mechanisms",
         "listen.ssl.certificate.location",
+        "signals.events.topic",
     }
     for setting in SETTINGS:
         if setting.name in with_others or setting.name.startswith("http."):

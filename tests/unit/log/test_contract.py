@@ -5,7 +5,7 @@ is the number of claims per state partition. Offsets exceed those of a log of on
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -17,9 +17,10 @@ from coordinator.clock import SystemClock
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.kafka.brokers import Brokers
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.base import SharedLog, StateLog
+from coordinator.log.base import ObservedAppends, SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
+from protocol.record_batch import decode_batches
 from tests.unit.log.environments import (
     STATE_PARTITIONS,
     LogEnvironment,
@@ -35,8 +36,6 @@ from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 
 MakeLog = Callable[[], StateLog]
-
-
 _topics = count()
 
 
@@ -115,6 +114,25 @@ def one(value: bytes = b"value") -> Records:
 
 async def opened(place: LogUnderTest) -> StateLog:
     return await place.opened()
+
+
+def test_observer_gets_the_batches_of_durable_appends(place: LogUnderTest) -> None:
+    async def main() -> None:
+        log = await opened(place)
+        observed: list[tuple[bytes | None, bytes | None]] = []
+
+        def note(batches: Sequence[bytes], prefix_bytes: int) -> None:
+            for data in batches:
+                (batch,) = decode_batches(data[prefix_bytes:])
+                observed.extend((record.key, record.value) for record in batch.records)
+
+        assert isinstance(log, ObservedAppends)
+        log.observe_appends(note)
+        await append_durably(log, 1, [(b"key", b"value"), (b"deleted", None)])
+        assert observed == [(b"key", b"value"), (b"deleted", None)]
+        await log.close()
+
+    place.run(main())
 
 
 def test_new_log_is_empty_and_healthy(place: LogUnderTest) -> None:

@@ -24,6 +24,7 @@ SIGNALS = GroupSignals(
     group="g",
     lag=7,
     members=0,
+    oldest_record_age_s=90.0,
     acknowledged_rate=1.0,
     released_rate=0.0,
     rejected_rate=0.0,

@@ -165,42 +165,39 @@ def test_present_state_is_not_written_again() -> None:
 # Interruptions.
 
 
-class FailingLog:
-    """A log that fails after a number of appends, or replaces the value of one key."""
+def make_failing(
+    log: StateLog, appends: int = 1 << 30, tampered: SharePartitionKey | None = None
+) -> StateLog:
+    """Let a log fail after a number of appends, or replace the value of one key."""
+    append = log.append
+    appends_left = appends
 
-    def __init__(
-        self, log: StateLog, appends: int = 1 << 30, tampered: SharePartitionKey | None = None
-    ) -> None:
-        self._log = log
-        self._appends_left = appends
-        self._tampered = tampered
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
-
-    def append(
-        self,
+    def failing(
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
         done: AppendCallback,
         units: Sequence[Unit] = (),
     ) -> None:
-        self._appends_left -= 1
-        if self._appends_left < 0:
+        nonlocal appends_left
+        appends_left -= 1
+        if appends_left < 0:
             asyncio.get_running_loop().call_soon(done, 0, LogError("the power went"))
             return
-        if self._tampered is not None:
-            other = encode_record(StateRecord(self._tampered, snapshot(5, start_offset=499)))
+        if tampered is not None:
+            other = encode_record(StateRecord(tampered, snapshot(5, start_offset=499)))
             records = [other if other[0] == record[0] else record for record in records]
-        self._log.append(state_partition, records, timestamp_ms, done)
+        append(state_partition, records, timestamp_ms, done)
+
+    log.append = failing  # type: ignore[method-assign]
+    return log
 
 
 def target_through(places: MigrationLogs, **how: Any) -> LogTarget:
-    """Return a target with a FailingLog."""
+    """Return a target whose log fails or is tampered with."""
     target = places.target()
     make_log = target._make_log
-    target._make_log = lambda partitions: FailingLog(make_log(partitions), **how)  # type: ignore[assignment,return-value]
+    target._make_log = lambda partitions: make_failing(make_log(partitions), **how)
     return target
 
 

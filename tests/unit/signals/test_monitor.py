@@ -7,11 +7,16 @@ import pytest
 
 from coordinator.shard import ShareState
 from coordinator.signals import Problem, SignalMonitor
+from coordinator.signals.append_sample import AppendSample
 from coordinator.signals.monitor import Event
+from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.state_records import SharePartitionKey, StateRecord
+from protocol.record_batch import encode_batch
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
 from tests.unit.log.kafka_logs import run
+
+NOW_MS = 1_000_000_000
 
 
 def state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
@@ -46,12 +51,18 @@ class Topics:
     ) -> Mapping[tuple[bytes, int], int]:
         return dict.fromkeys(partitions, self.start)
 
+    async def offsets_at_times(
+        self, times_ms: Mapping[tuple[bytes, int], int]
+    ) -> Mapping[tuple[bytes, int], int]:
+        # All records are 100 s old.
+        return {each: -1 if time_ms > NOW_MS - 100_000 else 0 for each, time_ms in times_ms.items()}
+
 
 class World:
-    def __init__(self, *, counts_records: bool = True) -> None:
+    def __init__(self, sample: AppendSample | None = None) -> None:
         self.view, self.topics = View(), Topics()
         self.members = 1
-        self.now_ms = 1_000_000
+        self.now_ms = NOW_MS
         self.events: list[Event] = []
         self.monitor = SignalMonitor(
             self.view,  # type: ignore[arg-type]
@@ -59,7 +70,7 @@ class World:
             members=self._members,
             now_ms=lambda: self.now_ms,
             event_raised=self.events.append,
-            counts_records=counts_records,
+            sample=sample,
         )
 
     async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
@@ -171,14 +182,83 @@ def test_rates_are_records_per_second_between_two_looks() -> None:
     run(main())
 
 
-def test_rates_stay_unknown_without_followed_records() -> None:
+class Coordinator(World):
+    """A world whose monitor gets the appends of the log instead of followed records."""
+
+    def __init__(self) -> None:
+        self.sample = AppendSample()
+        super().__init__(self.sample)
+
+    def append(self, *batches: BatchTuple, start_offset: int, shown: bool = True) -> None:
+        """Append an update of the share-partition KEY; with `shown`, store the new state, too."""
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
+        self.sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
+        if shown:
+            self.view.states[KEY] = state(*batches, start_offset=start_offset)
+
+
+def test_coordinator_has_rates_from_its_appends() -> None:
     async def main() -> None:
-        world = World(counts_records=False)
+        world = Coordinator()
         world.view.states = {KEY: state()}
-        for _ in range(2):
-            await world.monitor.look()
-            await asyncio.sleep(5)
-        assert world.monitor.groups[KEY.group_id].released_rate == -1.0
+        await world.monitor.look()
+        world.append((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+        await asyncio.sleep(5)
+        await world.monitor.look()
+        signals = world.monitor.groups[KEY.group_id]
+        assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("log_start", "acknowledged", "lost"),
+    [
+        pytest.param(8, 0, 4, id="retention"),
+        pytest.param(2, 0, 2, id="fewer deleted than skipped"),
+        pytest.param(0, 0, 0, id="no retention"),
+        pytest.param(8, 4, 0, id="completed before retention"),
+    ],
+)
+def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, lost: int) -> None:
+    async def main() -> None:
+        world = Coordinator()
+        world.topics.start = log_start
+        # Offsets 0 to 3 are complete, 4 to 7 are not.
+        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        await world.monitor.look()
+        if acknowledged:
+            world.append((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0, shown=False)
+        world.append(start_offset=8)
+        await world.monitor.look()
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].lost_records == lost
+
+    run(main())
+
+
+def test_reset_of_offsets_in_a_coordinator_loses_nothing() -> None:
+    async def main() -> None:
+        world = Coordinator()
+        world.topics.start = 8
+        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        await world.monitor.look()
+        value = ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0)
+        world.sample.add([encode_batch(0, 1, [encode_record(StateRecord(KEY, value))])], 0)
+        world.view.states[KEY] = state(start_offset=8)
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].lost_records == 0
+
+    run(main())
+
+
+def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
+    async def main() -> None:
+        world = World()
+        world.view.states = {KEY: state(), KEY._replace(group_id="idle"): state(start_offset=10)}
+        await world.monitor.look()
+        assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
+        assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
 
     run(main())
 

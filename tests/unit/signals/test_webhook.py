@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.signals.event_queue import WAITING_MAX, EventQueue
 from coordinator.signals.monitor import Event
-from coordinator.signals.webhook import WAITING_MAX, Webhook
+from coordinator.signals.webhook import Webhook
 
 
 def event(number: int) -> Event:
@@ -56,10 +57,10 @@ def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[s
     """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
-        webhook = Webhook(endpoint.url, retry_after_s=(0.0, 0.0))
-        running = asyncio.create_task(webhook.run())
+        queue = EventQueue(Webhook(endpoint.url), retry_after_s=(0.0, 0.0))
+        running = asyncio.create_task(queue.run())
         for each in events:
-            webhook.send(each)
+            queue.send(each)
         bodies = [await asyncio.to_thread(endpoint.received.get, timeout=60) for _ in range(count)]
         running.cancel()
         return bodies

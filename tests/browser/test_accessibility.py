@@ -1,0 +1,107 @@
+"""axe-core reports nothing for any view, in light and dark mode, on a wide and on a narrow screen."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from coordinator.signals import GroupSignals, Problem
+from coordinator.signals.detectors import SignalLimits, judge
+from protocol.state_records import topic_id_text
+from tests.browser.chromium import Page
+from tests.builders import TOPIC_ID, packed
+from tests.unit.admin.admin_server import Served, TopicsInMemory, served
+from tests.unit.admin.test_signals import monitor_of
+from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.signals.test_detectors import CASES
+
+pytestmark = pytest.mark.browser
+
+BATCHES = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4))
+# One group for each problem, named for it.
+PROBLEMS = [problem for problem in Problem if problem is not Problem.NONE]
+VIEWS: dict[str, dict[str, object]] = {
+    "groups": {},
+    "group": {"group": "stuck"},
+    "share-partition": {"group": "stuck", "topic": "", "partition": 0},
+    "shards": {"view": "shards"},
+}
+
+
+@cache
+def axe() -> str:
+    """Return the script of axe-core. `make install` installs the package with tests/browser/axe.lock."""
+    package = distribution("axe-playwright-python")
+    path = Path(str(package.locate_file("axe_playwright_python/axe.min.js")))
+    return path.read_text("utf-8")
+
+
+def signals_of(problem: Problem) -> GroupSignals:
+    signals = GroupSignals(group=problem.label, **CASES[problem])  # type: ignore[arg-type]
+    judge(signals, SignalLimits())
+    return signals
+
+
+@pytest.fixture(scope="module")
+def coordinator() -> Iterator[Served]:
+    records = [snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS]
+    monitor = monitor_of(*map(signals_of, PROBLEMS))
+    topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
+    with served(records, lambda: topics, signals=monitor) as running:
+        yield running
+
+
+def show(page: Page, coordinator: Served, view: str) -> None:
+    values = dict(VIEWS[view])
+    if "topic" in values:
+        values["topic"] = topic_id_text(TOPIC_ID)
+    page.go(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
+    page.wait_for("ready")
+    page.wait("!document.querySelector('.waiting')")
+
+
+def violations(page: Page) -> list[str]:
+    if not page.evaluate("Boolean(window.axe)"):
+        page.evaluate(f"(() => {{ {axe()} }})()")
+    found: list[dict[str, Any]] = page.evaluate("axe.run(document).then((report) => report.violations)")
+    return [f"{each['id']}: {json.dumps([node['html'] for node in each['nodes']])}" for each in found]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_reports_nothing(page: Page, coordinator: Served, scheme: str, width: int) -> None:
+    page.prefer(scheme)
+    page.resize(width, 900)
+    for view in VIEWS:
+        show(page, coordinator, view)
+        assert violations(page) == [], view
+
+
+def test_axe_finds_a_planted_violation(page: Page, coordinator: Served) -> None:
+    show(page, coordinator, "groups")
+    page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+    assert any(found.startswith("image-alt") for found in violations(page))
+
+
+def test_front_page_lists_problems_by_severity_in_one_sentence_each(page: Page, coordinator: Served) -> None:
+    show(page, coordinator, "groups")
+    page.wait_for("5 groups with a problem")
+    expected = sorted(PROBLEMS, reverse=True)
+    items = page.texts(".problems li")
+    assert len(items) == len(expected)
+    for problem, item in zip(expected, items, strict=True):
+        label = problem.label.replace("-", " ")
+        assert item == f"{label} {problem.label}: {signals_of(problem).message}."
+
+
+def test_group_page_shows_its_problem_and_figures(page: Page, coordinator: Served) -> None:
+    show(page, coordinator, "group")
+    page.wait_for("1 group with a problem")
+    assert page.texts(".problems li") == [f"stuck stuck: {signals_of(Problem.STUCK).message}."]
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
+    assert (facts["Lag"], facts["Members"], facts["Acknowledged"]) == ("not known", "1", "not known")

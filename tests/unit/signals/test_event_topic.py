@@ -1,0 +1,107 @@
+"""Events as records of a topic: keys, values, order, retries, and a topic that does not exist."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from coordinator.config import load_config
+from coordinator.errors import ConfigError
+from coordinator.signals.event_queue import EventQueue
+from coordinator.signals.event_topic import EventTopic
+from coordinator.signals.monitor import Event
+from protocol.errors import ErrorCode
+from protocol.record_batch import LogRecord, decode_batches
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import run
+
+TOPIC = "share-group-events"
+
+
+def event(number: int, group: str = "workers") -> Event:
+    return Event(number, group, "stuck", began=True, message=f"message {number}")
+
+
+def records(kafka: FakeKafka) -> list[list[LogRecord]]:
+    """Return the records of each partition of the topic."""
+    return [
+        [record for data in partition.batches for batch in decode_batches(data) for record in batch.records]
+        for partition in kafka.topics[TOPIC]
+    ]
+
+
+def deliver(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
+    """Deliver events, with all retries; return the records of the topic."""
+
+    async def main() -> None:
+        queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
+        running = asyncio.create_task(queue.run())
+        for each in events:
+            queue.send(each)
+        # Virtual time: longer than all retries.
+        await asyncio.sleep(600)
+        running.cancel()
+        await queue.close()
+
+    run(main())
+    return [record for partition in records(kafka) for record in partition]
+
+
+@pytest.fixture
+def kafka() -> FakeKafka:
+    kafka = FakeKafka()
+    kafka.create(TOPIC, 3)
+    kafka.configs[TOPIC] = {}
+    return kafka
+
+
+def test_record_has_group_as_key_and_event_as_json(kafka: FakeKafka) -> None:
+    (record,) = deliver(kafka, event(7))
+    assert (record.key, record.timestamp_ms) == (b"workers", 7)
+    assert msgspec.json.decode(record.value or b"", type=Event) == event(7)
+
+
+def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> None:
+    groups = [f"group {number}" for number in range(20)]
+    deliver(kafka, *(event(number, group) for number in range(3) for group in groups))
+    partitions = records(kafka)
+    assert all(partitions)
+    for group in groups:
+        (times,) = (
+            times
+            for partition in partitions
+            if (times := [record.timestamp_ms for record in partition if record.key == group.encode()])
+        )
+        assert times == [0, 1, 2]
+
+
+def test_refused_event_is_written_again(kafka: FakeKafka) -> None:
+    kafka.produce_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert [record.timestamp_ms for record in deliver(kafka, event(1), event(2))] == [1, 2]
+
+
+def test_missing_permission_is_named(kafka: FakeKafka, caplog: pytest.LogCaptureFixture) -> None:
+    kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 4
+    assert deliver(kafka, event(1)) == []
+    assert f"Add the ACL: Write on topic {TOPIC}" in caplog.text
+
+
+def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = FakeKafka()
+    kafka.topics["other"] = []
+
+    async def main() -> None:
+        queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
+        running = asyncio.create_task(queue.run())
+        queue.send(event(1))
+        await asyncio.sleep(600)
+        running.cancel()
+
+    run(main())
+    assert TOPIC not in kafka.topics
+    assert f"topic {TOPIC} does not exist" in caplog.text
+
+
+def test_topic_requires_bootstrap_servers() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
+        load_config(environ={"SHARE_COORDINATOR_SIGNALS_EVENTS_TOPIC": TOPIC})
