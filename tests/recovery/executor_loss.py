@@ -1,79 +1,237 @@
-"""A Spark driver whose executors are killed between two phases, while the log is pruned.
+"""A Spark driver that runs jobs whose executors are killed, while the log is pruned or deleted.
 
-    python -m tests.recovery.executor_loss PHASE MASTER SEGMENTS MARKER PID,PID WORK
+    python -m tests.recovery.executor_loss MASTER JOURNAL PIDS FOLDER PRUNE_BEFORE
 
-Before the named phase begins, all executors of these workers are killed. From then on, the source reports
-that every state partition was pruned.  Prints JSON: the states and the number of records, or the error.
+PIDS are the process ids of the workers, separated by commas.  JOURNAL is the undisturbed log; each job gets
+its own copy in FOLDER, and one job prunes it to the log offset PRUNE_BEFORE.  Writes FOLDER/outcomes.json:
+for each job, the kills that took place, and its result with the local engine on the undisturbed log and with
+Spark.
 """
 
+import io
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, redirect_stderr
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from coordinator.errors import CoordinatorError
-from coordinator.recovery.engines import open_engine
+from coordinator.cli import main as command_line
+from coordinator.cli import recovery_commands
+from coordinator.config import load_config
+from coordinator.migration import Options as MigrationOptions
+from coordinator.recovery import archive_stream, diff
+from coordinator.recovery.archive import archive
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.engines import Engine, LocalEngine
+from coordinator.recovery.engines import spark as spark_engine
+from coordinator.recovery.engines.spark_session import session
+from coordinator.recovery.live_coordinator import Answer
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import Cut, LogRange, Plan, PrunedError
-from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.rewrite import rewrite
+from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.journal import JournalSource
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey
+from tests.recovery.executor_kills import (
+    InterruptedSource,
+    Kill,
+    interrupted_copier,
+    interrupted_data_source,
+    interrupted_join,
+)
 from tests.recovery.log_strategies import by_key, comparable
+from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.spark_cluster import kill_executors
 
+_PHASES = ("read", "between", "shuffle", "write")
 
-@dataclass(frozen=True)
-class PrunableSource:
-    """Segments that are pruned up to their end as soon as a marker file exists."""
-
-    inner: SegmentSource
-    marker: str
-    text: str = "prunable"
-
-    def plan(self, cut: Cut, *, range_records: int = 100) -> Plan:
-        """Plan small ranges."""
-        return self.inner.plan(cut, range_records=60)
-
-    def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Read a range unless it was pruned."""
-        if Path(self.marker).exists():
-            raise PrunedError(log_range.state_partition, log_range.end)
-        yield from self.inner.read(log_range)
+Job = Callable[[Engine, Source, Path, Phases], Any]
 
 
-class KillBefore(Phases):
-    """Kills all executors and prunes the log before a phase begins."""
+def states_of(source: Source, engine: Engine, phases: Phases | None = None) -> Any:
+    """Rebuild, and return what a coordinator holds in memory."""
+    return comparable(by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
 
-    def __init__(self, phase: str, marker: Path, workers: tuple[int, ...]) -> None:
-        self.killed = 0
-        self._phase = phase
-        self._marker = marker
+
+def rebuild_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `rebuild`."""
+    return states_of(source, engine, phases)
+
+
+def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `audit`; the number of its records is part of the result."""
+    found = audit(engine, source, Options(state_partitions=5), phases=phases)
+    return {
+        "answer": found.answer.headline,
+        "findings": found.findings.to_pylist(),
+        "records": found.manifest["totals"]["records"],
+        "states": comparable(by_key(found.states.to_pylist())),
+    }
+
+
+def diff_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `diff` against a coordinator of which every fifth share-partition has another start offset."""
+    found = diff.diff(engine, source, "live", phases=phases)
+    different = [[str(each.key), each.what] for each in found.different]
+    return {"asked": found.asked, "equal": found.equal, "moved": found.moved, "different": different}
+
+
+def rewrite_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `rewrite` to a journal with another number of state partitions."""
+    target, config = folder / f"target-{engine.name}", load_config({}, {}, None).config
+    options = MigrationOptions(execute=True)
+    done = rewrite(engine, source, f"journal:{target}", config, state_partitions=3, options=options)
+    return {
+        "is_good": done.is_good,
+        "states": _without_times(states_of(JournalSource(str(target)), LocalEngine(1))),
+    }
+
+
+def _without_times(states: Any) -> Any:
+    """Remove the columns that depend on the time of the rewrite."""
+    return [
+        {name: row[name] for name in row if "timestamp" not in name and "_ms" not in name} for row in states
+    ]
+
+
+def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `archive`: the stream with Spark, the local job otherwise."""
+    target = folder / f"archive-{engine.name}"
+    if isinstance(engine, spark_engine.SparkEngine):
+        done = archive_stream.archive_stream(engine.spark, source, target)
+    else:
+        done = [archive(source, target)]
+    copied = {str(number): offsets for number, offsets in offsets_read(ArchiveSource(str(target))).items()}
+    return {"records": sum(each.records for each in done), "offsets": copied}
+
+
+JOBS: Mapping[str, Job] = {
+    "rebuild": rebuild_job,
+    "audit": audit_job,
+    "diff": diff_job,
+    "rewrite": rewrite_job,
+    "archive": archive_job,
+}
+
+
+class Driver:
+    """Runs the jobs in one Spark session."""
+
+    def __init__(self, master: str, journal: Path, workers: tuple[int, ...], folder: Path) -> None:
+        self._journal = journal
         self._workers = workers
+        self._folder = folder
+        self._work = folder / "work"
+        self._engine = spark_engine.SparkEngine(session(master), work=str(self._work))
+        self._joining = spark_engine._joining
+
+    def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
+        """Run a job and kill one executor in each of these phases.
+
+        In `between`, all executors are killed when the first phase has ended, and the log is deleted.  With
+        `prune_before`, the log is pruned in `read`.
+        """
+        folder = self._folder / name
+        log = shutil.copytree(self._journal, folder / "journal")
+        kills = {phase: Kill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
+        if prune_before:
+            kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
+        interrupted = partial(interrupted_join, kills["shuffle"], kills["write"], str(self._work))
+        spark_engine._joining = lambda join: self._joining(partial(interrupted, join))
+        source: Source = JournalSource(str(log))
+        if name == "archive":
+            archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
+            archive_stream.Copier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
+        else:
+            number = len(source.plan(Cut()).ranges) // 4
+            source = InterruptedSource(source, number, kills["read"])
+        phases = Phases()
+        if "between" in kill_in:
+            phases = KillBetween(log, self._workers, Path(kills["between"].marker))
+        undisturbed = JOBS[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
+        disturbed = JOBS[name](self._engine, source, folder, phases)
+        spark_engine._joining = self._joining
+        killed = [phase for phase in _PHASES if Path(kills[phase].marker).exists()]
+        return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
+
+    def lose_executors_without_end(self) -> dict[str, Any]:
+        """Run the command `rebuild --to` with a range whose executor is killed at each attempt."""
+        kill = Kill(str(self._folder / "without-end"), repeats=True)
+        source = InterruptedSource(JournalSource(str(self._journal)), 2, kill)
+        recovery_commands.open_source = lambda *arguments: source  # type: ignore[assignment]
+        results = self._folder / "results"
+        sys.argv = [
+            *("share-coordinator", "recovery", "rebuild", "--from", source.text),
+            *("--engine", "spark", "--work", str(self._work), "--to", str(results)),
+        ]
+        error, status = io.StringIO(), None
+        with redirect_stderr(error):
+            try:
+                command_line()
+            except SystemExit as ended:
+                status = ended.code
+        return {"status": status, "error": error.getvalue(), "results": results.exists()}
+
+
+class KillBetween(Phases):
+    """Kills all executors and deletes the log when the first phase of a job has ended."""
+
+    def __init__(self, log: Path, workers: tuple[int, ...], marker: Path) -> None:
+        self._log = log
+        self._workers = workers
+        self._marker = marker
 
     def phase(self, what: str, total: int, unit: str) -> AbstractContextManager[Callable[[int], None]]:
         """Begin a phase."""
-        if what == self._phase:
-            self._marker.touch()
-            self.killed = kill_executors(self._workers)
+        if what == "join":
+            shutil.rmtree(self._log)
+            if kill_executors(self._workers) == len(self._workers):
+                self._marker.touch()
         return super().phase(what, total, unit)
 
 
+async def answer_from_states(
+    states: Mapping[SharePartitionKey, Any], live: Any, keys: Any, advance: Any
+) -> dict[SharePartitionKey, Answer]:
+    """Answer as a live coordinator whose start offset is wrong for every fifth share-partition."""
+    found = {}
+    for number, key in enumerate(sorted(keys)):
+        row = states[key]
+        start_offset = row["start_offset"] + (number % 5 == 0)
+        found[key] = Answer(
+            state_epoch=row["state_epoch"],
+            leader_epoch=row["leader_epoch"],
+            start_offset=start_offset,
+            complete_count=row["delivery_complete_count"],
+            read_state_epoch=row["state_epoch"],
+            read_start_offset=start_offset,
+            batches=pack(StateBatch(**batch) for batch in row["state_batches"]),
+        )
+    return found
+
+
 def main() -> None:
-    phase, master, segments, marker, workers, work = sys.argv[1:]
-    phases = KillBefore(phase, Path(marker), tuple(map(int, workers.split(","))))
-    engine = open_engine("spark", master=master, work=work)
-    try:
-        run = rebuild(engine, PrunableSource(SegmentSource(segments), marker), phases=phases)
-    except CoordinatorError as error:
-        print(json.dumps({"killed": phases.killed, "error": str(error)}))
-    else:
-        states = comparable(by_key(run.states.to_pylist()))
-        records = run.manifest["totals"]["records"]
-        print(json.dumps({"killed": phases.killed, "states": states, "records": records}))
-    finally:
-        engine.close()
+    master, journal, workers, folder, prune_before = sys.argv[1:]
+    warnings.simplefilter("ignore")
+    driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder))
+    rows = rebuild(LocalEngine(1), JournalSource(journal)).states.to_pylist()
+    diff.ask = partial(answer_from_states, {diff.key_of(row): row for row in rows})
+    outcomes = {
+        "rebuild": driver.run("rebuild", _PHASES, prune_before=int(prune_before)),
+        "audit": driver.run("audit", ["read", "shuffle", "write"]),
+        "diff": driver.run("diff", ["read"]),
+        "rewrite": driver.run("rewrite", ["write"]),
+        "archive": driver.run("archive", ["read", "write"]),
+        "without end": driver.lose_executors_without_end(),
+    }
+    (Path(folder) / "outcomes.json").write_text(json.dumps(outcomes, default=repr))
 
 
 if __name__ == "__main__":

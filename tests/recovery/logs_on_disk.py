@@ -82,11 +82,13 @@ def expected(partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int]
     return core_rows(states)
 
 
-def write_journal(folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes | None]]]) -> None:
+def write_journal(
+    folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes | None]]], *, state_partitions: int = 4
+) -> None:
     """Write records to a journal, one commit for each append."""
 
     async def main() -> None:
-        journal = open_journal(folder)
+        journal = open_journal(folder, state_partitions)
         await journal.open()
         for state_partition, records in partitions.items():
             for at in range(0, len(records), 5):
@@ -96,9 +98,9 @@ def write_journal(folder: Path, partitions: Mapping[int, list[tuple[bytes, bytes
     asyncio.run(main())
 
 
-def open_journal(folder: Path) -> Journal:
+def open_journal(folder: Path, state_partitions: int = 4) -> Journal:
     """Return a journal with small segments, which is not open yet."""
-    return Journal(folder, state_partitions=4, segment_bytes=64 << 10, sync="os")
+    return Journal(folder, state_partitions=state_partitions, segment_bytes=64 << 10, sync="os")
 
 
 def offsets_read(source: Source, cut: Cut | None = None) -> dict[int, list[int]]:

@@ -53,13 +53,30 @@ def executors_of(workers: tuple[int, ...]) -> list[int]:
         if not entry.name.isdigit():
             continue
         try:
-            command = (entry / "cmdline").read_bytes()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            is_executor, parent = _executor_and_parent(int(entry.name))
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if _EXECUTOR in command and parent in workers:
+        if is_executor and parent in workers:
             found.append(int(entry.name))
     return sorted(found)
+
+
+def executor_of_this_task() -> int:
+    """Return the process id of the executor whose Python worker this process is."""
+    pid = os.getpid()
+    while True:
+        is_executor, parent = _executor_and_parent(pid)
+        if is_executor:
+            return pid
+        assert parent > 1, "this process is not a Python worker of Spark"
+        pid = parent
+
+
+def _executor_and_parent(pid: int) -> tuple[bool, int]:
+    """Return whether a process is an executor, and its parent."""
+    process = Path("/proc") / str(pid)
+    parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return _EXECUTOR in (process / "cmdline").read_bytes(), parent
 
 
 def kill_executors(workers: tuple[int, ...]) -> int:

@@ -1,9 +1,5 @@
 """The jobs on a real Spark, compared with the local engine and with an independent SQL fold."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +10,7 @@ import pytest
 from coordinator.log.claims import encode_claim
 from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine
+from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.job import LogRead
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import RANGES_OUTPUT, fold_range
@@ -30,7 +27,6 @@ from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, 
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
-    expected,
     some_records,
     write_journal,
     write_segments,
@@ -210,25 +206,19 @@ def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> Non
     gathered.close()
 
 
-def test_cluster_of_processes_has_same_result(disk: SegmentSource, tmp_path: Path) -> None:
-    """Two executors in separate processes, which import the installed package."""
-    command = [
-        *(sys.executable, "-m", "coordinator", "recovery", "rebuild", "--from", disk.text, "-o", "json"),
-        *("--engine", "spark", "--master", "local-cluster[2,1,1024]"),
-    ]
-    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    environment = {
-        **os.environ,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_SUBMIT_ARGS": f"--conf spark.ui.enabled=false "
-        f"--conf 'spark.driver.extraJavaOptions={options}' "
-        f"--conf 'spark.executor.extraJavaOptions={options}' pyspark-shell",
-    }
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=500, check=False
+def test_error_of_lost_executor_names_the_executor() -> None:
+    """The text of a Py4JJavaError of Spark 4.3, without its stack traces."""
+    lost = (
+        "Job aborted due to stage failure: Task 1 in stage 3.0 failed 3 times, most recent failure: Lost "
+        "task 1.2 in stage 3.0 (TID 25) (127.0.0.1 executor 4): ExecutorLostFailure (executor 4 exited)"
     )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["manifest"]["versions"]["master"] == "local-cluster[2,1,1024]"
-    partitions = {p: batches_of(some_records(500, seed=p)) for p in range(3)}
-    assert comparable(by_key(said["states"])) == expected(partitions)
+    text = (
+        "An error occurred while calling o42.parquet.\n"
+        ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows.\n"
+        f"\tat org.apache.spark.Frame\nCaused by: org.apache.spark.SparkException: {lost}\n\tat Frame\n"
+    )
+    assert str(error_of_spark(RuntimeError(text))) == (
+        f"Spark failed: org.apache.spark.SparkException: {lost}"
+    )
+    without = "An error occurred while calling o42.parquet.\n: java.io.IOException: no space left\n"
+    assert str(error_of_spark(RuntimeError(without))) == "Spark failed: java.io.IOException: no space left"

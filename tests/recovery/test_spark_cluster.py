@@ -1,55 +1,108 @@
-"""The jobs on a standalone Spark cluster: a lost executor never changes a result silently."""
+"""The jobs on a standalone Spark cluster: a killed executor never changes a result silently."""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
-from tests.recovery.spark_cluster import SparkCluster, spark_cluster
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.journal import JournalSource
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import StateRecord, decode_record, encode_record
+from tests.recovery.executor_kills import STATE_PARTITIONS, prune_journal
+from tests.recovery.executor_loss import states_of
+from tests.recovery.logs_on_disk import some_records, write_journal
+from tests.recovery.spark_cluster import spark_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
+_RECORDS = 200
+
+
+def _write_log(folder: Path) -> None:
+    """Write a journal. In its middle, at log offset `_RECORDS`, every share-partition has a snapshot."""
+    history = {p: some_records(2 * _RECORDS, seed=p) for p in range(STATE_PARTITIONS)}
+    first = {p: records[:_RECORDS] for p, records in history.items()}
+    second = {p: [*_snapshots(records), *records[_RECORDS:]] for p, records in history.items()}
+    for records in (first, second):
+        write_journal(folder, records, state_partitions=STATE_PARTITIONS)
+
+
+def _snapshots(records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+    """Return a snapshot of each share-partition."""
+    keys = {record.key for record in (decode_record(*each) for each in records) if record is not None}
+    value = ShareSnapshotValue(9, 1, 2, 0, 5, 6, pack([StateBatch(0, 4, 2, 1)]), -1)
+    return [encode_record(StateRecord(key, value)) for key in sorted(keys)]
+
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with spark_cluster(tmp_path_factory.mktemp("cluster")) as started:
-        yield started
-
-
-def test_states_survive_loss_of_all_executors_while_log_is_pruned(
-    cluster: SparkCluster, tmp_path: Path
-) -> None:
-    partitions = {p: batches_of(some_records(500, seed=p)) for p in range(3)}
-    for p, batches in partitions.items():
-        write_segments(tmp_path / "disk" / f"{TOPIC}-{p}", batches, batches_in_file=30)
-    found = _driver(cluster, "join", tmp_path)
-    assert found["killed"] == 2
-    assert found.get("states") == expected(partitions), found.get("error")
-    assert found["records"] == 1_500
-
-
-def _driver(cluster: SparkCluster, phase: str, folder: Path) -> dict[str, object]:
-    """Run the driver whose executors are killed before a phase."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.recovery.executor_loss", phase, cluster.master),
-            *(
-                str(folder / "disk"),
-                str(folder / "pruned"),
-                ",".join(map(str, cluster.workers)),
-                str(folder / "work"),
-            ),
-        ],
-        env=cluster.environment(),
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Run all jobs in one Spark session, because a session and its executors take seconds to start."""
+    folder = tmp_path_factory.mktemp("cluster")
+    _write_log(folder / "journal")
+    with spark_cluster(folder) as cluster:
+        command = [
+            *(sys.executable, "-m", "tests.recovery.executor_loss", cluster.master, str(folder / "journal")),
+            *(",".join(map(str, cluster.workers)), str(folder), str(_RECORDS)),
+        ]
+        # Eight tasks in the second phase, so that tasks begin after others have written their results.
+        environment = cluster.environment(**{"spark.default.parallelism": "8", "spark.task.maxFailures": "3"})
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=500, check=False
+        )
     assert done.returncode == 0, done.stderr[-4_000:]
-    said: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return said
+    found: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("job", "phases"),
+    [
+        ("rebuild", ["read", "between", "shuffle", "write"]),
+        ("audit", ["read", "shuffle", "write"]),
+        ("diff", ["read"]),
+        ("rewrite", ["write"]),
+        ("archive", ["read", "write"]),
+    ],
+)
+def test_result_is_unchanged_when_executors_are_killed(
+    job: str, phases: list[str], outcomes: dict[str, Any]
+) -> None:
+    """`rebuild` reads a journal that is pruned meanwhile, and that is deleted after its first phase.
+
+    `diff` and `rewrite` begin with `rebuild`, so they need not repeat all its phases.
+    """
+    found = outcomes[job]
+    assert found["killed"] == phases
+    assert found["disturbed"] == found["undisturbed"]
+
+
+def test_command_fails_without_results_when_every_attempt_is_killed(outcomes: dict[str, Any]) -> None:
+    found = outcomes["without end"]
+    assert (found["status"], found["results"]) == (1, False)
+    assert re.search("Spark failed: .*executor.* exited", found["error"]), found["error"]
+
+
+def test_jobs_of_this_module_have_results_to_lose(outcomes: dict[str, Any]) -> None:
+    """The comparisons would also succeed with nothing on both sides."""
+    assert len(outcomes["rebuild"]["undisturbed"]) > 100
+    assert outcomes["audit"]["undisturbed"]["records"] == outcomes["archive"]["undisturbed"]["records"]
+    assert outcomes["audit"]["undisturbed"]["findings"]
+    assert outcomes["diff"]["undisturbed"]["different"]
+    assert outcomes["rewrite"]["undisturbed"]["states"]
+
+
+def test_pruning_of_journal_removes_segments_and_keeps_states(tmp_path: Path) -> None:
+    _write_log(tmp_path)
+    source, engine = JournalSource(str(tmp_path)), LocalEngine(1)
+    before, segments = states_of(source, engine), len(source.plan(Cut()).ranges)
+    prune_journal(tmp_path, _RECORDS)
+    # The range in which the executor is killed is one of those that the pruning removes.
+    assert len(source.plan(Cut()).ranges) < segments - segments // 4
+    assert states_of(source, engine) == before

@@ -12,6 +12,7 @@ from coordinator.errors import ConfigError, CoordinatorError, LogError
 from coordinator.recovery.engines.base import Advance
 from coordinator.recovery.engines.counts import ResultsIncomplete
 from coordinator.recovery.engines.spark_progress import report_progress
+from coordinator.recovery.engines.spark_session import why
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 OUTPUTS_SQL = "name string, state_partition int, rows binary"
 
 _CHECKPOINT_SETTING = "spark.checkpoint.dir"
+_CAUSED_BY = "Caused by: "
+_ABORTED = "Job aborted due to stage failure"
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.*", re.IGNORECASE)
 
 
@@ -88,4 +91,6 @@ def error_of_spark(error: Exception) -> CoordinatorError:
             return LogError(text)
         if colon and name.startswith("coordinator.errors."):
             return LogError(text)
-    return LogError(f"Spark failed: {lines[0] if lines else type(error).__name__}")
+    # The line that names the lost executor or the failed task comes after those of the call and of the write.
+    aborted = (line.removeprefix(_CAUSED_BY) for line in lines if _ABORTED in line)
+    return LogError(f"Spark failed: {next(aborted, why(error))}")

@@ -1,0 +1,162 @@
+"""Tasks of Spark jobs that kill their own executor once in a phase, and change the log at that moment.
+
+Spark pickles these objects by reference, so executors import this module.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from coordinator.recovery.archive import Copier
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources.base import Cut, LogRange, Plan, Source
+from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStreamReader
+from coordinator.recovery.tasks import JoinTask, Output, Tables
+from tests.recovery.logs_on_disk import open_journal
+from tests.recovery.spark_cluster import executor_of_this_task
+from tests.unit.log.environments import prune
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kills the executor of the first task that calls it, or of every task with `repeats`.
+
+    `marker` is a file that exists afterwards.  The journal in `pruned` is pruned before, to the log offset
+    `prune_before` of each state partition.
+    """
+
+    marker: str
+    pruned: str = ""
+    prune_before: int = 0
+    repeats: bool = False
+    is_off: bool = False
+
+    def __call__(self) -> None:
+        """Kill the executor."""
+        if self.is_off:
+            return
+        try:
+            os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            if not self.repeats:
+                return
+        if self.pruned:
+            prune_journal(Path(self.pruned), self.prune_before)
+        os.kill(executor_of_this_task(), signal.SIGKILL)
+        os._exit(1)
+
+
+STATE_PARTITIONS = 8
+
+
+def prune_journal(folder: Path, before: int) -> None:
+    """Prune a journal as a coordinator does: segments without needed records are removed."""
+
+    async def main() -> None:
+        journal = open_journal(folder, STATE_PARTITIONS)
+        await journal.open()
+        for state_partition in range(STATE_PARTITIONS):
+            await prune(journal, state_partition, before)
+        await journal.close()
+
+    asyncio.run(main())
+
+
+@dataclass(frozen=True)
+class InterruptedSource:
+    """A source whose executor is killed when the records of one range were read and not yet used."""
+
+    inner: Source
+    number: int
+    kill: Kill
+
+    @property
+    def text(self) -> str:
+        """The source as a user writes it."""
+        return self.inner.text
+
+    def identity(self) -> dict[str, str]:
+        """Return the ids of the log."""
+        return self.inner.identity()
+
+    def plan(self, cut: Cut, *, range_records: int = 60) -> Plan:
+        """Plan as the inner source."""
+        return self.inner.plan(cut, range_records=range_records)
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Read a range, and kill the executor in the middle of it."""
+        for records in self.inner.read(log_range):
+            if log_range.number == self.number:
+                self.kill()
+            yield records
+
+
+def interrupted_join(
+    shuffle: Kill, write: Kill, work: str, join: JoinTask, state_partition: int, tables: Tables
+) -> Iterable[Output]:
+    """Join, and kill the executor twice.
+
+    `shuffle`: the first task has fetched its rows, and the other tasks need the shuffle files of that
+    executor.  `write`: at least one task has written its results, and the phase is not committed.
+    """
+    shuffle()
+    phase = max(Path(work).glob("share-coordinator-*/[0-9]*"), key=lambda each: int(each.name))
+    if next(phase.rglob("part-*.parquet"), None) is not None:
+        write()
+    return join(state_partition, tables)
+
+
+class InterruptedStreamReader(StateLogStreamReader):
+    """A stream reader whose executor is killed after the first records of the second range."""
+
+    def __init__(self, options: Mapping[str, str], kill: Kill) -> None:
+        super().__init__(options)
+        self._kill = kill
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """Plan as the reader of the product."""
+        found = super().partitions(start, end)
+        for number, each in enumerate(found):
+            each.is_interrupted = number == 1  # type: ignore[attr-defined]
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a range, and kill the executor in the middle of it."""
+        for batch in super().read(partition):
+            if partition.is_interrupted:  # type: ignore[attr-defined]
+                self._kill()
+            yield batch
+
+
+def interrupted_data_source(kill: Kill) -> type[StateLogDataSource]:
+    """Return the data source of the product with an interrupted stream reader."""
+
+    class InterruptedDataSource(StateLogDataSource):
+        def streamReader(self, schema: StructType) -> InterruptedStreamReader:
+            return InterruptedStreamReader(dict(self.options), kill)
+
+    return InterruptedDataSource
+
+
+class InterruptedCopier(Copier):
+    """A copier whose executor is killed when it has written the files of an archive."""
+
+    kill: ClassVar[Kill]
+
+    def close(self) -> None:
+        """Close the files."""
+        super().close()
+        self.kill()
+
+
+def interrupted_copier(kill: Kill) -> Callable[..., Copier]:
+    """Return a class of copiers that kill their executor."""
+    return type("Interrupted", (InterruptedCopier,), {"kill": kill})
