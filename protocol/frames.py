@@ -15,12 +15,12 @@ _unpack_size = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """Splits the bytes of one connection into frames. The connection owns it and may change the limit."""
+    """Splits the bytes of one connection into frames. The caller may change `frame_bytes_max` at any time."""
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
-        # Bytes of the incomplete frame, with its size prefix. A list of pieces would save a copy, but a
-        # client that sends a few bytes at a time would then cost an object for each piece.
+        # Bytes of the incomplete frame, with its size prefix. A list of received chunks would save a copy.
+        # It would also cost one Python object for each chunk, and a client may send a few bytes at a time.
         self._held = bytearray()
         # Number of buffered bytes needed for the next step: first the size prefix, then the whole frame.
         self._wanted_bytes = _SIZE_BYTES
@@ -74,9 +74,9 @@ class FrameReader:
         return frames
 
     def _split_held(self) -> tuple[bytes, list[bytes]]:
-        """Return the bytes after the completed frame, and that frame.
+        """Return the buffered bytes after the completed frame, and a list with the frame.
 
-        A large frame is copied once. If only the size prefix is complete, no frame is returned.
+        A large frame is copied once. If only the size prefix is complete, the list is empty.
         """
         wanted = self._wanted_bytes if self._wanted_bytes > _SIZE_BYTES else 0
         with memoryview(self._held) as held:

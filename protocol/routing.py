@@ -1,8 +1,8 @@
 """Compute the partition of the state topic for a share-partition.
 
 The partition is `abs(hash) mod partitions`. The hash is Java's String.hashCode of `group:topicId:partition`.
-It covers UTF-16 code units, so a character outside the basic plane counts as two.  The least 32-bit integer
-has no absolute value and counts as 0.  Source: SharePartitionKey and Utils.abs of Kafka.
+It covers UTF-16 code units, so a character outside the Basic Multilingual Plane counts as two.  The least
+32-bit integer has no absolute value, so Kafka uses 0.  Source: SharePartitionKey and Utils.abs of Kafka.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ _LOWEST = 0x80000000
 # Size of the cache of prefix hashes (group and topic). Each entry takes about 200 bytes.
 PREFIXES_REMEMBERED_MAX = 16_384
 
-# Weights of the code units of a piece. One sum over a piece takes a third of the time of a loop.
+# Powers of 31 for a chunk of UTF-16 code units. A weighted sum takes a third of the time of a loop.
 _PIECE_UNITS = 1_024
 _WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_PIECE_UNITS)))
 
@@ -45,7 +45,7 @@ _remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_has
 
 
 def state_partition(key: SharePartitionKey, state_partitions: int) -> int:
-    """Return the state partition (0 to state_partitions - 1) that holds a share-partition."""
+    """Return the state partition (0 to state_partitions - 1) that stores a share-partition's state."""
     prefix_hash = _remembered_prefix_hash if len(key.group_id) <= NAME_REMEMBERED_CHARS_MAX else _prefix_hash
     value = prefix_hash(key.group_id, key.topic_id)
     for digit in str(key.partition).encode():

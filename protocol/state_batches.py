@@ -77,10 +77,10 @@ def unpack(packed: bytes) -> list[StateBatch]:
 
 
 def read_tagged(buf: bytes, at: int) -> tuple[bytes, int]:
-    """Read an array of batches with its count: the general path of the generated codecs.
+    """Read an array of batches with its count: the slow path of the generated codecs.
 
-    Returns TaggedBatches, or plain bytes if no batch had tags, and the position after the batches. Raises
-    DecodeError for a null array, which is never allowed, and for more batches than ``buf`` can hold.
+    Returns the batches and the position after them; batches without tags are plain bytes. Raises DecodeError
+    for a null array, which is never allowed, and for more batches than ``buf`` can hold.
     """
     count, at = read_length(buf, at)
     count -= 1

@@ -98,8 +98,8 @@ def parse_topic_id(text: str) -> bytes:
 
 def _parse_partition(text: str) -> int:
     digits = text[1:] if text[:1] in "+-" else text
-    # Java accepts decimal digits of all scripts in the basic plane; Python's int() accepts those of all
-    # planes.
+    # Java accepts decimal digits of all scripts in the Basic Multilingual Plane; Python's int() accepts
+    # those of all planes.
     if not digits.isdecimal() or max(digits) > "\uffff" or len(text) > 32:
         raise ValueError(f"{text!r} is not a partition number")
     partition = int(text)
@@ -156,7 +156,7 @@ _remembered_key_prefix = lru_cache(maxsize=KEY_PREFIXES_REMEMBERED_MAX)(_make_ke
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:
-    """Decode a record of the state log; return None for a record type without a share-partition.
+    """Decode a record of the state log; return None for an unknown record type.
 
     Raises DecodeError only if the share-partition is unknown: the key is missing or truncated.
     """

@@ -24,7 +24,7 @@ STRING_BYTES_MAX = 0x7FFF
 # Default limit of the elements of a request. An array element and a tagged field count 1; so do each
 # 64 bytes of a long text and each 16 state batches.
 ELEMENTS_MAX = 30_000
-# Maximum number of tagged fields in a header. Kafka defines none.
+# Maximum number of tagged fields in a request header. Kafka itself defines no tagged header fields.
 HEADER_ELEMENTS_MAX = 64
 
 # Unsigned varints of one byte, by value: a lookup is cheaper than a call, and most values are small.

@@ -1,19 +1,19 @@
-"""The recovery jobs from Python: notebooks, scripts, spark-submit.
+"""Run the recovery jobs from Python: notebooks, scripts, spark-submit.
 
     from coordinator.recovery import api
 
     run = api.rebuild("segments:/backup/kafka")              # on this machine
-    run.states                                               # an Arrow table; .to_pandas() if you like
+    run.states                                               # an Arrow table with `to_pandas()`
 
     source = "kafka:__share_group_state"
     access = {"bootstrap_servers": "b1:9092"}
-    api.records(source, spark=spark, **access)               # DataFrames: the log as it is stored,
-    api.history(source, spark=spark, **access)               # decoded,
-    api.states(spark, source, to="s3a://b/states", **access) # what a coordinator would load,
-    api.findings(spark, source, **access)                    # and what is wrong with it
+    api.records(source, spark=spark, **access)               # DataFrame of the stored records
+    api.history(source, spark=spark, **access)               # DataFrame of the decoded records
+    api.states(spark, source, to="s3a://b/states", **access) # DataFrame of the states after a load
+    api.findings(spark, source, **access)                    # DataFrame of the findings of an audit
 
-Columns are documented in docs/recovery-spark.md.  A script calls these under `if __name__ == "__main__":`, as
-any that starts processes; a notebook need not.
+Columns are documented in docs/recovery-spark.md.  These functions start processes, so a script must call them
+under `if __name__ == "__main__":`.  A notebook need not.
 """
 
 from collections.abc import Iterable, Iterator
@@ -87,9 +87,9 @@ def states(
     work: str = "",
     **access: Any,
 ) -> "DataFrame":
-    """Rebuild all states on the executors, write them to a new directory or URI, and return them from there.
+    """Rebuild all states on the executors, write them to a new directory or URI, and return that DataFrame.
 
-    Rows are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
+    The columns are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
     """
     from coordinator.recovery.engines.spark import SparkEngine
     from coordinator.recovery.engines.spark_work import error_of_spark
@@ -112,7 +112,7 @@ def states(
 
 
 def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":
-    """Audit a log and return its findings, rows of `FINDINGS`. The driver aggregates them."""
+    """Audit a log and return its findings with the columns of `FINDINGS`. The driver aggregates them."""
     from coordinator.recovery.engines.spark import SparkEngine
 
     engine = SparkEngine(spark, work=work)
@@ -132,7 +132,7 @@ def records(
     bootstrap_servers: str = "",
     security: ClientSecurity | None = None,
 ) -> "pa.Table | DataFrame":
-    """Return the stored records of a log, rows of `RECORDS`: as an Arrow table, or a DataFrame with Spark."""
+    """Return the stored records of a log with the columns of `RECORDS`, as an Arrow table or DataFrame."""
     if spark is not None:
         from coordinator.recovery.sources.spark import records_frame
 
@@ -147,7 +147,7 @@ def records(
 
 
 def history(source: str, *, spark: "SparkSession | None" = None, **access: Any) -> "pa.Table | DataFrame":
-    """Return the content of each record, rows of `HISTORY`; `access` are the arguments of `records`."""
+    """Return the decoded records with the columns of `HISTORY`; `access` are the arguments of `records`."""
     found: Any = records(source, spark=spark, **access)
     if spark is None:
         return pa.Table.from_batches(list(_history(found.to_batches())), HISTORY)
@@ -164,7 +164,7 @@ def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def states_frame(spark: "SparkSession", run: RebuildResult) -> "DataFrame":
-    """Return the states of a local run as a DataFrame."""
+    """Return the states of a local rebuild as a DataFrame."""
     frame: DataFrame = spark.createDataFrame(run.states)
     return frame
 

@@ -1,10 +1,10 @@
-"""Copy the records of a log that are new since the last copy, before pruning removes them (`archive`).
+"""Copy the new records of a log to an archive directory, before pruning removes them (`recovery archive`).
 
-Run it more often than the log is pruned (every five minutes by default).  The commit is written last. If a
-run dies, its files are ignored, and the next run copies the same records to files of the same names.
+Run this job more often than the log is pruned (every five minutes by default).  The job writes its commit
+file last. If it dies before, its record files are ignored, and the next job writes files of the same names.
 
 An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last copied
-record, which must be unchanged when it is read again.
+record, which the next job reads again and expects to be unchanged.
 """
 
 import fcntl
@@ -33,10 +33,10 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class ArchiveResult:
-    """The result of a run; `gaps` are state partitions with records that were pruned before they were copied.
+    """The result of an archive job.
 
-    A gap is a pair of log offsets: the end of the previous copy, and the start of this one. `damages` are
-    records that could not be read.
+    `gaps` are state partitions with records that were pruned before they were copied. A gap is a pair of log
+    offsets: the end of the previous copy, and the start of this one. `damages` are unreadable log ranges.
     """
 
     commit: int
@@ -52,9 +52,10 @@ class ArchiveResult:
 
 
 class Copied(NamedTuple):
-    """The copied records. `is_verified` if a record that was copied before is unchanged in the log.
+    """The files and log ranges that one job copied.
 
-    `replaced` is the place of a record that has changed, as (state partition, log offset).
+    `is_verified` is true if a record that an earlier job copied is unchanged in the log. `replaced` is the
+    (state partition, log offset) of such a record that has changed.
     """
 
     pieces: Sequence[Piece]
@@ -69,7 +70,10 @@ class Copied(NamedTuple):
 def archive(
     source: Source, folder: Path, *, phases: Phases | None = None, clock: Clock | None = None
 ) -> ArchiveResult:
-    """Copy the new records. Raises ConfigError, LogError and OSError; then the run is ignored."""
+    """Copy the new records to the archive and commit them.
+
+    Raises ConfigError, LogError or OSError; the archive is then unchanged.
+    """
     phases, clock = phases or Phases(), clock or SystemClock()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -87,7 +91,7 @@ def archive(
                 copied = _copy(source, plan, folder, number, commits, phases)
                 break
             except PrunedError:
-                # Records were pruned before they could be copied; the rest is copied.
+                # Records were pruned before they could be copied; plan again and copy the remaining ones.
                 continue
         else:
             raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
@@ -106,9 +110,9 @@ def commit_copied(
     ends: Mapping[int, int],
     clock: Clock,
 ) -> ArchiveResult:
-    """Write the commit of a copy. `starts` and `ends` are those of the log when the copy was planned.
+    """Write the commit of a copy. `starts` and `ends` are the log's offsets when the copy was planned.
 
-    Raises ConfigError if the log is not that of the archive, or if nothing shows that it is.
+    Raises ConfigError if the log is not the archived log, or if no id, name or record confirms that it is.
     """
     if copied.replaced:
         state_partition, offset = copied.replaced
@@ -140,7 +144,7 @@ def commit_copied(
 
 
 def missing_offsets(copied: Copied) -> list[Damage]:
-    """Return where log offsets are missing among the copied records, unless damage explains that.
+    """Return the ranges in which log offsets are missing from the copy, and that no known damage explains.
 
     A state log is not compacted, so its records have consecutive offsets.
     """
@@ -161,7 +165,7 @@ def missing_offsets(copied: Copied) -> list[Damage]:
 def check_identity(
     source: Source, folder: Path, before: Mapping[str, str], identity: Mapping[str, str]
 ) -> None:
-    """Refuse a log whose ids differ from those of the copied log. Raises ConfigError."""
+    """Raise ConfigError if the ids of a source differ from those of the archived log (`before`)."""
     for name, value in before.items():
         if identity.get(name, value) != value:
             raise ConfigError(
@@ -172,7 +176,7 @@ def check_identity(
 
 
 def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
-    """Return whether the ids or names of a source are those of the copied log."""
+    """Return whether the source has an id in common with the archived log, or the same name or path."""
     if commit.identity.keys() & identity.keys():
         return True
     kind, _, where = source.text.partition(":")
@@ -193,7 +197,7 @@ def known_ends(commits: Sequence[Commit]) -> dict[int, int]:
 
 
 def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None:
-    """Raise LogError if the log is not the copied one, or has lost records since."""
+    """Raise LogError if the log ends before the last copied record: another log, or records were lost."""
     for state_partition, end in sorted(plan.ends.items()):
         if end < known.get(state_partition, 0):
             raise LogError(
@@ -204,7 +208,7 @@ def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a second run from writing to an archive. Raises LogError."""
+    """Hold the archive's lock, so that only one job writes. Raises LogError if another job holds it."""
     with (folder / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,7 +220,7 @@ def locked(folder: Path) -> Iterator[None]:
 def _copy(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
 ) -> Copied:
-    """Write the records of a plan to files; stop at a record which shows that the log is another one."""
+    """Write the records of a plan to files; stop if the last archived record has changed in the log."""
     copier = Copier(folder, f"{number:08d}", commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
@@ -230,7 +234,7 @@ def _copy(
 
 
 class Copier:
-    """Writes new records to files, and checks that the log is the copied one."""
+    """Writes new records to files, and checks that the last record copied before is unchanged."""
 
     def __init__(self, folder: Path, prefix: str, commits: Sequence[Commit]) -> None:
         self._known = known_ends(commits)
@@ -245,7 +249,10 @@ class Copier:
         self.replaced: tuple[int, int] | None = None
 
     def take(self, records: Records) -> int:
-        """Take records, those of a state partition in log order; return how many of them are new."""
+        """Write the new records to files, and return how many are new.
+
+        The records of a state partition must come in log order.
+        """
         number, end = records.state_partition, self._known.get(records.state_partition, 0)
         self._damages += [each for each in records.damages if each.last >= end]
         if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
@@ -262,7 +269,7 @@ class Copier:
         return len(fresh)
 
     def close(self) -> None:
-        """Make the files durable."""
+        """Close the files and sync them to disk."""
         self._writer.close()
         sync_folder(self._folder)
 
@@ -273,7 +280,7 @@ class Copier:
 
 
 def _digest(records: Records, row: int) -> int:
-    """Return a digest of a record: log offset, time, key and value."""
+    """Return the CRC-32C of a record's log offset, timestamp, key and value."""
     row %= len(records)
     head = f"{records.log_offset[row]},{records.timestamp_ms[row]}".encode()
     return crc32c(records.values.get(row) or b"", crc32c(records.keys.get(row) or b"", crc32c(head)))

@@ -1,8 +1,8 @@
 """Archive a log with Structured Streaming: executors write the records, and each micro-batch is one commit.
 
-A micro-batch may run twice, because Spark repeats it if the driver died before the checkpoint was written.
-The commit of the archive has the end offset of each state partition, and records below it are skipped.  So
-each record is in the archive once.
+If the driver dies before the checkpoint is written, Spark repeats the micro-batch.  The last commit of the
+archive has the end offset of each state partition, and records below it are skipped.  So each record is in
+the archive once.
 """
 
 import json
@@ -49,10 +49,10 @@ def archive_stream(
     told: Callable[[ArchiveResult], None] = lambda done: None,
     clock: Clock | None = None,
 ) -> list[ArchiveResult]:
-    """Copy the new records once or periodically; return what each micro-batch copied.
+    """Copy the new records once or periodically; return the result of each micro-batch.
 
-    `options` are those of the data source for a topic.  The directory must be shared by all executors. Raises
-    ConfigError and LogError.
+    `options` are the options of the Spark data source for a topic.  All executors must share the directory.
+    Raises ConfigError and LogError.
     """
     (folder / FILES).mkdir(parents=True, exist_ok=True)
     writer = _BatchWriter(source, folder, told, clock or SystemClock())
@@ -89,14 +89,14 @@ class _BatchWriter:
         self._identity = source.identity()
 
     def check(self) -> dict[int, int]:
-        """Refuse another log; return the end offsets of the copy. Raises ConfigError."""
+        """Return the end offsets of the archive. Raises ConfigError if the source is not the archived log."""
         commits = read_commits(str(self._folder))
         if commits:
             check_identity(self._source, self._folder, commits[-1].identity, self._identity)
         return known_ends(commits)
 
     def write(self, frame: "DataFrame", batch: int) -> None:
-        """Write one micro-batch, and the commit that makes it count."""
+        """Write the records of one micro-batch and their commit; without a commit, they are ignored."""
         try:
             with locked(self._folder):
                 commits = read_commits(str(self._folder))
@@ -120,8 +120,8 @@ class _BatchWriter:
     def _copied(self, frame: "DataFrame", commits: Sequence[Commit]) -> Copied:
         """Write the records of a micro-batch to files.
 
-        If the log is pruned between two tasks, the records between them are missing, and a second attempt
-        copies the remaining ones.  Offsets that are missing again are damage.
+        If the log is pruned between two tasks, the records between their ranges are missing. A second attempt
+        then copies the remaining records.  Offsets that are missing again are reported as damage.
         """
         missing: list[Damage] = []
         while True:
@@ -135,7 +135,7 @@ class _BatchWriter:
 def _copying(
     folder: Path, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of a task: rows of `RECORDS` to the copied records, as JSON."""
+    """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
     last = Commit(0, "", 0, {}, known_ends(commits), (), {}, commits[-1].digests if commits else {})
     number = next_number(commits)
 
@@ -146,7 +146,7 @@ def _copying(
                 found.setdefault(records.state_partition, []).append(records)
         if not found:
             return
-        # A repeated task writes other files; those of the first attempt are in no commit.
+        # A repeated task writes files with new names; no commit names the files of the first attempt.
         copier = Copier(folder, f"{number:08d}-{uuid4().hex}", [last])
         try:
             for _, parts in sorted(found.items()):

@@ -1,6 +1,6 @@
 """The job `audit`: check whether a log is complete and whether its states can be restored.
 
-All checks and the states come from one pass over the log.  Checks that need more (the cluster, a live
+One pass over the log makes all checks and rebuilds the states.  Checks that need more (the cluster, a live
 coordinator, an earlier audit) are optional; the result lists the checks that were not made.
 """
 
@@ -51,11 +51,10 @@ EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 
 
 class ExternalFindings(NamedTuple):
-    """Findings from outside the log; `checked` are the checks that were made, the others failed, with the
-    reason.
+    """Findings of checks that compare the log with another system, and which of these checks were made.
 
-    `missed` are failed checks that were requested by name, so that the audit is not clean without them.
-    `topics` are topic names by topic id as text.
+    `not_checked` maps a check that could not be made to the reason. `missed` are such checks that the user
+    requested, so the audit is not clean without them. `topics` maps topic ids as text to topic names.
     """
 
     findings: Sequence[Finding] = ()
@@ -66,9 +65,9 @@ class ExternalFindings(NamedTuple):
 
 
 class LogContents(NamedTuple):
-    """The content of the log, for checks that compare it with something else.
+    """The content of the log, for checks that compare the log with another system.
 
-    `deleted` are the last tombstones of share-partitions, by state partition and record key without its type.
+    `deleted` maps (state partition, record key without its type) to the log offset of the last tombstone.
     """
 
     states: pa.Table
@@ -81,15 +80,15 @@ class ExternalCheck(Protocol):
     """A check that needs more than the log."""
 
     def begin(self) -> None:
-        """Read what must be read before the log. Raises LogError."""
+        """Read the data of the other system that must be older than the log. Raises LogError."""
         ...
 
     def check(self, inside: LogContents, phases: Phases) -> ExternalFindings:
-        """Compare. Raises LogError."""
+        """Compare the log with the other system. Raises LogError."""
         ...
 
 
-# Why an optional check is not made if its input is not given.
+# Optional checks, and the reason for the result if a check's input is not given.
 _NEEDS = {
     "R8": "the number of state partitions is not known: --state-partitions",
     "P5": "the configs of the topic are not at hand: read kafka:TOPIC",
@@ -132,18 +131,18 @@ class AuditResult:
 
     @property
     def counts(self) -> dict[Severity, int]:
-        """The number of findings of each severity; those of one share-partition and check count as one."""
+        """The number of findings of each severity; findings of one check and share-partition count as one."""
         counted = Counter(self.findings.column("severity").to_pylist())
         return {severity: counted[severity.value] for severity in SEVERITIES}
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a program that has made this audit."""
+        """The exit code of the command for this audit."""
         return max(exit_code_for(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
 
     @property
     def verdict(self) -> str:
-        """The verdict in a few words."""
+        """The number of findings and the missed checks as one line."""
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
         return counts_text(self.counts) + missed
 
@@ -173,7 +172,7 @@ def audit(
     phases: Phases | None = None,
     clock: Clock | None = None,
 ) -> AuditResult:
-    """Audit a log up to a cut; if a new directory is given, write states, findings and a manifest to it.
+    """Audit a log up to `options.cut`; write states, findings and a manifest to `options.to`, if given.
 
     Damage is a finding. If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
@@ -193,7 +192,7 @@ def audit(
             range_records=options.range_records,
         )
     except LogDamaged as damage:
-        # The source could not even be planned, so there are no other findings.
+        # The source could not list its log ranges, so this damage is the only finding.
         log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = damaged(damage)
         try:
@@ -269,7 +268,7 @@ def _audited(
 
 
 def _lost_since_baseline(found: list[Finding]) -> bool:
-    """Return whether state was lost. Such a run is no baseline, so the alert stays until it is restored."""
+    """Return whether state was lost. Such an audit is no baseline, so the alert stays until a restore."""
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
@@ -281,7 +280,7 @@ def _run_external_checks(
     topics: dict[str, str],
     phases: Phases,
 ) -> Iterable[Finding]:
-    """Yield the findings of the checks that need more than the log; update the three collections."""
+    """Yield the findings of the external checks; update `not_checked`, `missed` and `topics`."""
     if options.baseline is not None:
         yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
         not_checked.pop("X3")
@@ -296,7 +295,7 @@ def _run_external_checks(
 
 
 def _unexplained(found: Sequence[Finding]) -> list[Finding]:
-    """Omit missing offsets (P2) that damage explains (P4)."""
+    """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
     damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
     return [
         each
@@ -313,7 +312,7 @@ def _unexplained(found: Sequence[Finding]) -> list[Finding]:
 
 
 def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> GatheredOutputs:
-    """Check the histories of each state partition; remove from `not_checked` what this checks."""
+    """Check the record histories of each state partition; remove R8 from `not_checked` if it is made."""
     state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
     if state_partitions is not None:
         not_checked.pop("R8", None)
@@ -327,7 +326,7 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
 def _check_log(
     log: LogRead, joined: GatheredOutputs, states: pa.Table, options: Options
 ) -> Iterable[Finding]:
-    """Yield the findings that the log alone shows."""
+    """Yield the findings of the checks that need only the log."""
     for damage, names in log.named_damages(states):
         for identity in names or (None,):
             place = (damage["state_partition"], identity, damage["first"], damage["last"])

@@ -11,7 +11,7 @@ from coordinator.recovery.manifest import MANIFEST, read_manifest
 
 
 class BaselineStore:
-    """A directory with one subdirectory for each audit; the `keep` newest and the baseline are kept."""
+    """A directory with one subdirectory for each audit: the `keep` newest audits and the baseline."""
 
     def __init__(self, folder: Path, *, keep: int) -> None:
         self._folder = folder
@@ -57,6 +57,6 @@ class BaselineStore:
         wanted = runs[-1][1].get("next_baseline")
         for folder, manifest in runs[: -self._keep]:
             if manifest["run_id"] != wanted:
-                # Without its manifest, a directory that is removed in part is ignored.
+                # A directory without a manifest is ignored, so an interrupted removal does no harm.
                 (folder / MANIFEST).unlink()
                 shutil.rmtree(folder)

@@ -1,7 +1,7 @@
-"""Merge the state batches of many groups, vectorised; equivalent to `coordinator.shard.batches`.
+"""Merge the state batches of many share-partitions with NumPy; equivalent to `coordinator.shard.batches`.
 
-Each offset keeps the greatest (delivery count, delivery state) that covers it, and equal neighbours merge.
-As a maximum, the result does not depend on the order of the batches.
+Each offset gets the greatest (delivery count, delivery state) of the batches that cover it. Adjacent batches
+with equal values are then merged.  The result does not depend on the order of the batches.
 """
 
 import numpy as np
@@ -11,21 +11,21 @@ from coordinator.recovery.records import Ints
 from coordinator.shard.batches import NO_START_OFFSET, merge_batches
 from protocol.state_batches import StateBatch
 
-# Overlapping batches are cut at every edge of the others.  If this makes more pieces per batch, the general
-# path is faster.
+# Overlapping batches are split at each offset where another batch begins or ends.  If the average number of
+# pieces of a batch is higher than this, `merge_batches` is faster.
 _PIECES_MAX = 64
 
 _STATES = 256
 _NOTHING = np.iinfo(np.int64).min
 
-# The floor of a group without a start offset; no offset is below it.
+# The floor of a share-partition without a start offset; no offset is below it.
 LOWEST_OFFSET = int(np.iinfo(np.int64).min)
 
 
 def overlay_batches(batches: StateBatches) -> StateBatches:
-    """Merge the batches of each group, which is their `row`: ascending, disjoint, merged.
+    """Merge the batches with equal `row` into sorted, non-overlapping batches.
 
-    Batches that end before they begin cover nothing.
+    Batches whose last offset is below their first offset are dropped.
     """
     batches = batches.take(batches.first_offset <= batches.last_offset)
     if not len(batches.row):
@@ -43,7 +43,7 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
 
 
 def cut_below(batches: StateBatches, floor: Ints) -> StateBatches:
-    """Cut each batch off below its floor."""
+    """Remove the offsets of each batch that are below its floor."""
     kept = batches.last_offset >= floor
     if not kept.all():
         batches, floor = batches.take(kept), floor[kept]
@@ -51,7 +51,7 @@ def cut_below(batches: StateBatches, floor: Ints) -> StateBatches:
 
 
 def _merge_neighbours(batches: StateBatches) -> StateBatches:
-    """Merge equal neighbours of ascending, disjoint batches."""
+    """Merge adjacent batches with equal values; the input is sorted and does not overlap."""
     row, first, last, state, count = batches
     begins = np.ones(len(row), np.bool_)
     begins[1:] = (
@@ -67,8 +67,8 @@ def _merge_neighbours(batches: StateBatches) -> StateBatches:
 
 
 def _sweep(batches: StateBatches) -> StateBatches:
-    """Resolve overlaps: cut batches at all edges of their group, and keep the greatest of each piece."""
-    # Remove equal ranges first: of a batch that was written repeatedly, only the greatest counts.
+    """Resolve overlaps: split batches where others begin or end, and keep the greatest value of a piece."""
+    # Of batches with equal offsets, keep only the one with the greatest (delivery count, delivery state).
     weight = batches.delivery_count * _STATES + batches.delivery_state
     order = np.lexsort((weight, batches.last_offset, batches.first_offset, batches.row))
     batches, weight = batches.take(order), weight[order]
@@ -79,8 +79,8 @@ def _sweep(batches: StateBatches) -> StateBatches:
     )
     kept = np.append(~same, True)
     batches, weight = batches.take(kept), weight[kept]
-    # Positions between which no batch begins or ends, by group.  The greatest offset has no successor, so a
-    # batch ends at its last offset, and an edge is the offset before a first one.
+    # Edges are the offsets at which batches of a row are split: last offsets, and the offsets before first
+    # offsets.  The offset after a last offset is not used, because it may exceed int64.
     edge_row = np.concatenate([batches.row, batches.row])
     edge = np.concatenate([batches.first_offset - 1, batches.last_offset])
     order = np.lexsort((edge, edge_row))
@@ -93,7 +93,7 @@ def _sweep(batches: StateBatches) -> StateBatches:
     pieces = end - begin
     if int(pieces.sum()) > _PIECES_MAX * len(pieces) or int(batches.first_offset.min()) == LOWEST_OFFSET:
         return _overlay_per_group(batches)
-    # Piece i of a group is after edge i and ends at edge i + 1.
+    # Piece i begins at the offset after edge i, and ends at edge i + 1.
     piece = np.repeat(begin - np.cumsum(pieces) + pieces, pieces) + np.arange(int(pieces.sum()))
     greatest = np.full(len(edge), _NOTHING, np.int64)
     np.maximum.at(greatest, piece, np.repeat(weight, pieces))
@@ -106,7 +106,7 @@ def _sweep(batches: StateBatches) -> StateBatches:
 
 
 def _overlay_per_group(batches: StateBatches) -> StateBatches:
-    """Resolve overlaps group by group, by the definition."""
+    """Resolve overlaps row by row with `merge_batches`."""
     found: list[StateBatches] = []
     edges = np.flatnonzero(np.diff(batches.row)) + 1
     for part in zip(*(np.split(column, edges) for column in batches), strict=True):
@@ -132,7 +132,7 @@ def join_batches(*parts: StateBatches) -> StateBatches:
 
 
 def renumbered(batches: StateBatches, new_row: Ints) -> StateBatches:
-    """Return the batches with new row numbers, without those whose row has no new number (-1)."""
+    """Return the batches with new row numbers; drop batches whose row has no new number (-1)."""
     found = batches._replace(row=new_row[batches.row])
     kept = found.row >= 0
     return found if kept.all() else found.take(kept)

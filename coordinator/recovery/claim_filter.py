@@ -1,15 +1,15 @@
-"""Filter the records of a range by owner epoch: the rule of `coordinator.log.claims`, split in two phases.
+"""Filter the records of a log range by owner epoch: the rule of `coordinator.log.claims`, in two phases.
 
-A record counts if its owner epoch is that of the last accepted claim before it. A claim is accepted if it is
-higher than all claims before it.  Let `e` be the owner epoch at the start of a range, and `m` the greatest
-claim in the range before a record. The record counts if its owner epoch is the greater of both:
+A record is valid if its owner epoch is the epoch of the last accepted claim before it. A claim is accepted if
+its epoch is higher than that of all earlier claims.  Let `e` be the owner epoch at the start of a range, and
+`m` the greatest claim in the range before a record. The record is valid if its owner epoch is `max(e, m)`:
 
-* lower than `m`: it never counts, whatever `e` is, and is dropped while the range is read;
-* equal to `m`: it counts if `e` is not higher (it is *claimed*);
-* higher than `m`: it counts if it is equal to `e`.
+* lower than `m`: the record is invalid for each `e`, and is dropped while the range is read;
+* equal to `m`: the record is valid if `e` is not higher (it is *claimed*);
+* higher than `m`: the record is valid if its epoch is equal to `e`.
 
-So a range is read without `e`, and its records are folded separately by owner epoch. Later, the summaries of
-the ranges before it determine `e`.  An owner epoch of -1 means none, which is lower than any other.
+So a range is read without knowing `e`, and its records are folded separately by owner epoch. Later, the
+summaries of the ranges before it determine `e`.  An owner epoch of -1 means no owner, and is the lowest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +37,7 @@ class ClaimFilter:
         self._greatest = _LOWER_THAN_ANY
 
     def take(self, records: Records, decoded: Decoded) -> tuple[Bools, Bools]:
-        """Process the next records of the range; return which of them may count, and which are claimed."""
+        """Process the next records of the range; return which records may be valid, and which are claimed."""
         if not len(records):
             return np.zeros(0, np.bool_), np.zeros(0, np.bool_)
         if not self._begun:
@@ -61,7 +61,7 @@ class ClaimFilter:
 
 
 def counting(at_start: Ints, owner_epoch: Ints, claimed: Bools) -> Bools:
-    """Return which records count, once the owner epoch at the start of their range is known."""
+    """Return which records are valid, given the owner epoch at the start of their range."""
     found: Bools = np.where(claimed, at_start <= owner_epoch, at_start == owner_epoch)
     return found
 
@@ -81,9 +81,9 @@ class RangeOwners(NamedTuple):
 
 
 def owner_epochs_at_starts(ranges: Iterable[RangeOwners]) -> list[int]:
-    """Return the owner epoch at the start of each range of a state partition, from the start of its log on.
+    """Return the owner epoch at the start of each range of a state partition; the first starts the log.
 
-    The first record of the log determines the claim before it, which may have been pruned.
+    The claim before the first record may have been pruned, so that record's owner epoch is used.
     """
     found: list[int] = []
     owner_epoch: int | None = None

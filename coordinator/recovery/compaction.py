@@ -1,7 +1,7 @@
 """Merge the commits of each finished day of an archive, so that planning an old archive stays fast.
 
-A merged commit names new files with large row groups, and replaces the commits of its day when it is written.
-The replaced files are deleted at the next compaction, so that a job that was planned before can read them.
+A merged commit names new Parquet files with large row groups. When it is written, it replaces the commits of
+its day.  The next compaction deletes the replaced files, so that jobs that run now can still read them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ DAY_MS = 86_400_000
 def compact(folder: Path, now_ms: int) -> int:
     """Merge the commits of finished days; return the number of merged commits. The archive must be locked.
 
-    Raises LogDamaged and OSError; then the commits are unchanged.
+    Raises LogDamaged and OSError; the commits of that day are then unchanged.
     """
     commits = read_commits(str(folder))
     groups = list(_mergeable(commits, now_ms))
@@ -39,7 +39,7 @@ def compact(folder: Path, now_ms: int) -> int:
 
 
 def _mergeable(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
-    """Yield the commits to merge: consecutive ones of a finished day, without a gap between them."""
+    """Yield groups of commits to merge: consecutive commits of a finished day, without a gap in offsets."""
     for day, of_day in groupby(commits, key=lambda commit: commit.at_ms // DAY_MS):
         if day >= now_ms // DAY_MS:
             continue
@@ -90,7 +90,7 @@ def _copied(folder: Path, first: Commit, last: Commit, pieces: Sequence[Piece]) 
 
 
 def _delete_replaced(folder: Path, commits: Sequence[Commit]) -> None:
-    """Delete files that no commit names any more, and those of commits that were merged before."""
+    """Delete the record files that no commit names, and the commit files that were merged before."""
     used: Mapping[int, int] = {commit.first: commit.number for commit in commits}
     merged_to = max((commit.number for commit in commits if commit.number > commit.first), default=0)
     named = {piece.file for commit in commits for piece in commit.pieces}

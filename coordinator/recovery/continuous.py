@@ -1,8 +1,8 @@
 """Audit periodically, and export the last verdict as Prometheus metrics.
 
-Each run is compared with a baseline, the previous run (X3).  If a run finds that state was lost, the baseline
-does not change, so the alert stays until the state is restored.  The baseline is stored with the results and
-survives a restart (`baselines`).  A failed run does not prevent the next one.
+Each audit is compared with a baseline, the previous audit (check X3).  If an audit finds that state was lost,
+the baseline does not change, so the alert stays until the state is restored.  The baseline is stored with the
+results and survives a restart (`baselines`).  If an audit fails, the next one is still made.
 """
 
 import signal
@@ -22,7 +22,7 @@ from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES
 
 RESULTS = ("clean", "warnings", "critical", "failed")
 
-# One audit, compared with an earlier one if there is one.
+# A function that makes one audit and compares it with a baseline, if there is one.
 Run = Callable[[Baseline | None], AuditResult]
 
 
@@ -31,7 +31,7 @@ class StopRequested(BaseException):
 
 
 class AuditMetrics:
-    """The metrics of audits; if a run fails, those of the last successful one stay."""
+    """The metrics of audits; if an audit fails, the values of the last successful audit stay."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -71,7 +71,7 @@ class AuditMetrics:
         )
 
     def note(self, run: AuditResult | None, *, duration_s: float, now_ms: int) -> None:
-        """Note a run; None: it failed."""
+        """Update the metrics after an audit; `run` is None if the audit failed."""
         code = EXIT_FAILED if run is None else run.exit_code
         self._verdict.set(code)
         self._runs.labels(RESULTS[code]).inc()
@@ -100,7 +100,7 @@ def repeat(
 ) -> None:
     """Audit until a stop signal; `every_s` is the time between the starts of two runs.
 
-    Raises ListenError.  Must be called on the main thread, whose signals it handles.
+    Raises ListenError.  Call it on the main thread, because it installs signal handlers.
     """
     clock = clock or SystemClock()
     metrics = AuditMetrics()
@@ -136,7 +136,7 @@ def _once(
     try:
         found = run(baseline)
     except Exception as error:
-        # Any exception, for example of a failed Spark job, must not end the periodic audits.
+        # No exception of one audit, for example of a failed Spark job, may end the periodic audits.
         metrics.note(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
         told(error)
         return baseline

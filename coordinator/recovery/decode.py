@@ -1,7 +1,7 @@
-"""Decode records into columns, vectorised; equivalent to `protocol.state_records.decode_record`.
+"""Decode records into columns with NumPy; equivalent to `protocol.state_records.decode_record`.
 
-Numbers are read from all records at once.  A record with another layout (unknown tags, an unknown version,
-truncated bytes) is decoded by `decode_record`, which defines the format.
+The usual record layout is read from all records at once.  Records with another layout (unknown tags, an
+unknown version, truncated bytes) are decoded one by one with `decode_record`.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -32,7 +32,7 @@ _MARK_KEY_BYTES = 6
 # The minimum size of a value.
 _VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
 
-# Tagged fields in the usual layout: DeliveryCompleteCount, and LeaderEpochMax of this project under tag 1000.
+# Tagged fields in the usual layout: DeliveryCompleteCount (tag 0), LeaderEpochMax of this project (tag 1000).
 _COMPLETE = 0x040001  # one tag: number 0, 4 bytes
 _LEADER = 0x0407E801  # one tag: number 1000, 4 bytes
 _COMPLETE_AND_LEADER = 0x040002  # two tags, the first of which is number 0
@@ -49,7 +49,7 @@ class Kind(IntEnum):
 
 
 class StateBatches(NamedTuple):
-    """State batches of many rows: `row` is the row of each batch, in ascending order."""
+    """State batches of many records or states: `row` is the index of a batch's record, in ascending order."""
 
     row: Ints
     first_offset: Ints
@@ -58,7 +58,7 @@ class StateBatches(NamedTuple):
     delivery_count: Ints
 
     def take(self, rows: Bools | Ints) -> "StateBatches":
-        """Return some of the batches."""
+        """Return the selected batches."""
         return StateBatches(*(column[rows] for column in self))
 
 
@@ -67,10 +67,10 @@ NO_BATCHES = StateBatches(*(joined([]) for _ in range(5)))
 
 @dataclass(slots=True)
 class Decoded:
-    """The decoded records of share-partitions in log order; other records are only counted.
+    """The decoded records of share-partitions in log order; of other records, only the indexes.
 
-    `key` indexes `share_partitions`, which are record keys without the type.  A column that a kind does not
-    have is -1; `record` is the row among the input records.
+    `key` is an index of `share_partitions`, which are record keys without the record type. `record` is the
+    index among the input records.  A field that a kind of record does not have is -1.
     """
 
     record: Ints
@@ -89,11 +89,11 @@ class Decoded:
     create_timestamp: Ints
     write_timestamp: Ints
     batches: StateBatches
-    # Batches of each record, before any is dropped.
+    # The number of state batches of each record, before any batch is dropped.
     batch_count: Ints
-    # Why a record is UNREADABLE, by its row.
+    # The reason why a record is UNREADABLE, by its index.
     unreadable: dict[int, str] = field(default_factory=dict)
-    # Rows among the records that were decoded.
+    # Indexes among the input records: claims, unknown record types, undecodable keys.
     claims: Ints = field(default_factory=lambda: joined([]))
     unknown: Ints = field(default_factory=lambda: joined([]))
     undecodable: Ints = field(default_factory=lambda: joined([]))
@@ -102,7 +102,7 @@ class Decoded:
         return len(self.record)
 
     def take(self, wanted: Bools) -> "Decoded":
-        """Return the selected rows; all share-partitions and the counts of other records stay."""
+        """Return the selected records; `share_partitions` and the indexes of other records are kept."""
         if wanted.all():
             return self
         new_row = np.cumsum(wanted) - 1
@@ -121,9 +121,9 @@ class Decoded:
 
 
 def decode(records: Records) -> Decoded:
-    """Decode the records of one state partition, without those of control batches.
+    """Decode the records of one state partition; the input has no records of control batches.
 
-    This does not check whether a record counts; see `claim_filter`.
+    This does not check owner epochs; see `claim_filter`.
     """
     rows, claims, unknown, undecodable = _sort_out(records.keys)
     key, share_partitions, garbled = _identify(records.keys, rows)
@@ -160,9 +160,9 @@ def decode(records: Records) -> Decoded:
 
 
 def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
-    """Split rows by their keys: share-partitions, claims, unknown, undecodable.
+    """Return the indexes of four kinds of records by key: share-partitions, claims, unknown, undecodable.
 
-    Releases and renewals are omitted.
+    Releases and renewals of ownership are omitted.
     """
     typed = keys.length >= 2
     i2 = unaligned_view(keys.data, ">i2")
@@ -184,9 +184,9 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _identify(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
-    """Number the share-partitions of rows with complete keys; return which rows have an invalid group id.
+    """Number the share-partitions of records; also return which records have an invalid group id.
 
-    The type is not included: snapshots and updates of a share-partition have different keys.
+    The record type is not compared: the keys of snapshots and updates of a share-partition differ only in it.
     """
     if not len(rows):
         return rows, [], rows
@@ -214,7 +214,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
     decoded.kind[deletes] = Kind.TOMBSTONE
     snapshot = (record_type == SNAPSHOT_TYPE) & ~deletes
     least = np.where(snapshot, _VALUE_BYTES_MIN[SNAPSHOT_TYPE], _VALUE_BYTES_MIN[UPDATE_TYPE])
-    # Rows that cannot be read in place read the beginning of the data, which is always valid memory.
+    # Records that are too short use position 0 instead, which is always valid memory.
     readable = ~deletes & (values.length >= least)
     at = np.where(readable, at, 0)
     readable &= unaligned_view(data, ">i2")[at] == 0
@@ -250,7 +250,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
 
 
 def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Read the number of batches at each position, and where they begin; -1 for null or an invalid length."""
+    """Read the number of batches at each position (-1 if null or invalid), and the position after it."""
     byte = data[at]
     count = (byte & 0x7F).astype(np.int64)
     behind = at + 1
@@ -269,7 +269,7 @@ def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
-    """Read the two known tagged fields; return which rows have no others and end at the right place."""
+    """Read the two known tagged fields; also return which values have no others and no trailing bytes."""
     complete = np.full(len(at), NONE, np.int64)
     leader = np.full(len(at), NONE, np.int64)
     regular = (data[at] == 0) & (at + 1 == end)
@@ -291,7 +291,7 @@ def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[I
 
 
 def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, Ints]:
-    """Read batches from each position; return them, and the rows with tags in a batch."""
+    """Read `count` batches from each position; also return the rows with tagged fields in a batch."""
     total = int(count.sum())
     if not total:
         return NO_BATCHES, NO_BATCHES.row
@@ -311,7 +311,7 @@ def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, 
 
 
 def _decode_one_by_one(decoded: Decoded, keys: Spans, values: Spans, rows: Ints) -> None:
-    """Decode rows one by one with `decode_record`."""
+    """Decode the records with the given indexes one by one with `decode_record`."""
     packed: dict[int, bytes] = {}
     for row in rows.tolist():
         try:
@@ -348,7 +348,7 @@ def _unpacked_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
 
 
 def unpacked(row: Ints, packed: bytes | memoryview) -> StateBatches:
-    """Return packed batches as columns with the given row."""
+    """Return packed batches as columns; `row` is the row of each batch."""
     table = np.frombuffer(packed, _BATCH)
     return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))
 

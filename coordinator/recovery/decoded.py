@@ -1,4 +1,4 @@
-"""The records of share-partitions as rows of `HISTORY`: the decoded log, one row for each record."""
+"""Convert the records of share-partitions to rows of `HISTORY`: the decoded log, one row for each record."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ _NUMBERS = (
 
 
 def history_rows(records: Records) -> pa.RecordBatch:
-    """Decode the records of one state partition; those of no share-partition are left out."""
+    """Decode the records of one state partition; records without a share-partition are left out."""
     decoded = decode(records.data_records())
     names = [named(identity) for identity in decoded.share_partitions]
     key = pa.array(decoded.key)

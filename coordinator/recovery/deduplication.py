@@ -1,7 +1,7 @@
 """Select the valid state of a share-partition that is in several state partitions.
 
-A coordinator reads the state partition of the hash, so the state there is valid.  After a change of the
-number of state partitions, older states may be in other partitions, alone or in addition.
+A coordinator reads only the state partition that the hash of the share-partition selects, so the state there
+is valid.  If the number of state partitions was changed, other state partitions may have older states of it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,20 +14,20 @@ Row = Mapping[str, Any]
 
 
 def key_of(row: Row) -> SharePartitionKey:
-    """Return the share-partition of a row of states."""
+    """Return the share-partition of a row of `STATES`."""
     return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
 
 
 def depends_on(row: Row, log_offset: int) -> bool:
     """Return whether a state may depend on the record at a log offset, because it has no later snapshot.
 
-    A state that begins with an update has no snapshot, so it has no snapshot time.
+    A state without any snapshot (its first record is an update) depends on all records.
     """
     return not row["write_timestamp"] or row["needed_from"] <= log_offset
 
 
 def state_partitions_of(numbers: Collection[int]) -> int | None:
-    """Return how many state partitions a log has, None if these are not all of them."""
+    """Return the number of state partitions; None if the numbers are not 0, 1, 2, ... without a gap."""
     known = set(numbers)
     return len(known) if known and known == set(range(len(known))) else None
 
@@ -35,10 +35,10 @@ def state_partitions_of(numbers: Collection[int]) -> int | None:
 def deduplicate(
     rows: Iterable[Row], state_partitions: int | None
 ) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
-    """Choose one row of states for each share-partition; return the chosen and the other rows.
+    """Choose one row of `STATES` for each share-partition; return the chosen and the other rows.
 
-    It is the row in the right state partition. Without one, or if the number of state partitions is not
-    known, it is the newest.
+    The row in the state partition of the hash is chosen. If there is none, or the number of state partitions
+    is not known, the newest row is chosen.
     """
     chosen: dict[SharePartitionKey, Row] = {}
     left: list[Row] = []
@@ -59,7 +59,7 @@ def deduplicate(
 
 
 def is_in_place(row: Row, state_partitions: int) -> bool:
-    """Return whether a row of states is in the state partition of its hash."""
+    """Return whether a row of `STATES` is in the state partition that its hash selects."""
     state_partition: int = row["state_partition"]
     return routed_to(key_of(row), state_partitions) == state_partition
 
@@ -85,7 +85,7 @@ def identity_of_key(key: SharePartitionKey) -> bytes:
 
 
 def identity_of_row(row: Row) -> bytes:
-    """Return the record key, without its type, of the share-partition of a row of states."""
+    """Return the record key, without its type, of the share-partition of a row of `STATES`."""
     return identity_of_key(key_of(row))
 
 

@@ -1,7 +1,7 @@
 """The job `diff`: compare the states in a log with the responses of a live coordinator.
 
-Writes continue during the comparison. So the log is folded up to offset A, then the coordinator is read, and
-for each difference the log is read up to its later end B.  A response is correct if it is the
+Writes continue during the comparison. So the log is folded up to its end A, then the coordinator is read. If
+there are differences, the log is read again up to its later end B.  A response is correct if it is the
 share-partition's state at some log offset from A to B.
 """
 
@@ -41,7 +41,7 @@ _SUMMARY = ("state_epoch", "leader_epoch", "start_offset", "complete_count")
 
 
 class Difference(NamedTuple):
-    """A share-partition with a response that was never its state in the log."""
+    """A share-partition whose response is not its state at any log offset from A to B."""
 
     key: SharePartitionKey
     state_partition: int
@@ -52,9 +52,10 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class DiffResult:
-    """The result. `moved` are correct at a later log offset than A.
+    """Numbers of share-partitions by the result of the comparison.
 
-    `unknown` could not be read or compared, with the reason; `batches_unknown` counts those without batches.
+    `moved` counts responses that are correct at a later log offset than A. `unknown` has the reason if a
+    share-partition could not be compared. `batches_unknown` counts states whose batches could not be read.
     """
 
     asked: int
@@ -138,7 +139,7 @@ def compared(
 def _asked_for(
     states: pa.Table, groups: set[str], state_partitions: int | None
 ) -> dict[SharePartitionKey, Row]:
-    """Return the rows of the selected share-partitions."""
+    """Return the rows of `STATES` of the selected groups, by share-partition."""
     chosen, _ = deduplicate(states.to_pylist(), state_partitions)
     return {
         key: row
@@ -157,7 +158,7 @@ def _only_listed(
 
 
 def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
-    """Return a row for a share-partition without a state; its log may have one by now."""
+    """Return a row for a share-partition that had no state up to A; it may have one up to B."""
     number = NONE if state_partitions is None else routed_to(key, state_partitions)
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
@@ -177,7 +178,7 @@ def _states_since(
 ) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
-    The second result has those whose snapshot was pruned since, so that their earlier states are not known.
+    The second result are the share-partitions whose snapshot was pruned since A; their states are not known.
     """
     cut_at: defaultdict[int, int] = defaultdict(int)
     for row in run.ranges.to_pylist():
@@ -231,7 +232,7 @@ def _is(held: VisibleState | None, answer: Answer) -> bool:
 
 
 def _is_among(states: Sequence[VisibleState | None], answer: Answer) -> bool:
-    """Return whether both requests, sent one after the other, were answered from one of these states."""
+    """Return whether the responses to both requests, sent one after the other, match one of the states."""
     return any(_summary_is(state, answer) for state in states) and any(
         _read_is(state, answer) for state in states
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file so that it is durable on return, and never visible in part."""
+    """Write a file atomically and sync it to disk; a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.unfinished")
     with unfinished.open("wb") as file:
@@ -17,13 +17,13 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable."""
+    """Sync the content of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync the entries of a directory to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

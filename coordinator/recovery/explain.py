@@ -19,7 +19,7 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 
 _AVAILABLE, _ACKNOWLEDGED, _ARCHIVING, _ARCHIVED = 0, 2, 3, 4
 
-# The meaning of a stored delivery state; deliveries themselves are never stored.
+# The meaning of a stored delivery state. The state ACQUIRED is never stored.
 _OUTCOMES = {
     _AVAILABLE: "released, to be delivered again",
     _ACKNOWLEDGED: "accepted",
@@ -35,18 +35,18 @@ STATE_NAMES = {
 
 _NOTHING = "nothing"
 
-# Batches of a state that are shown to people.
+# Maximum number of state batches in a line of text.
 _BATCHES_SHOWN_MAX = 6
 
 
 class HistoryEvent(NamedTuple):
-    """One step: its place in the log, the record and its leader, and the state after it."""
+    """One record of a share-partition, the states before and after it, and a description of its effect."""
 
     step: HistoryStep
     what: str
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as values for JSON."""
+        """Return the event as values for JSON."""
         state = self.step.after
         return {
             "state_partition": self.step.state_partition,
@@ -72,7 +72,7 @@ class Explanation:
     summary: str
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as values for JSON."""
+        """Return the explanation as values for JSON."""
         return {
             "group_id": self.key.group_id,
             "topic_id": topic_id_text(self.key.topic_id),
@@ -95,8 +95,8 @@ def explain(
 ) -> Explanation:
     """Return the history of a share-partition, or of one record of its topic.
 
-    It reads the state partition of the hash, or all if that one has no records.  Raises ConfigError if the
-    share-partition is not in the log, and the exceptions of reading.
+    Reads the state partition that the hash selects; if it has no records of the share-partition, reads all.
+    Raises ConfigError if the share-partition is not in the log, and LogError or OSError if reading fails.
     """
     plan = source.plan(cut or Cut())
     partitions = set(plan.starts)
@@ -136,7 +136,7 @@ class _Fate(NamedTuple):
 
 
 def _fate(state: ShareState | None, offset: int) -> _Fate:
-    """Return the state of one record."""
+    """Return the delivery state of one record of the user's topic."""
     if state is None:
         return _Fate("no state")
     if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
@@ -200,7 +200,7 @@ def _format_batch(batch: StateBatch) -> str:
 
 
 def kind_of(step: HistoryStep) -> str:
-    """Name the kind of a record."""
+    """Return the name of a record's kind."""
     value = step.record.value
     if value is None:
         return "tombstone"
@@ -216,7 +216,7 @@ def leader_epoch_of(step: HistoryStep) -> int | None:
 
 
 def shown_state(state: ShareState | None) -> str:
-    """Show a state in a line."""
+    """Format a state as one line of text."""
     if state is None:
         return "no state"
     found = unpack(state.batches)

@@ -29,7 +29,7 @@ from coordinator.shard import ShareState
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
 
-# Topics in one request.
+# Maximum number of topics in one request.
 _TOPICS_MAX = 200
 
 
@@ -37,9 +37,10 @@ _CUT = "the cluster is asked as it is now, and the log was read up to an earlier
 
 
 class ClusterCheck:
-    """P5, X2 and X5; P5 only for a topic of that cluster, X2 and X5 only without a cut.
+    """Checks P5, X2 and X5: compare with the configs, share groups and user topics of a cluster.
 
-    With a cut, state that was initialised later would be reported as missing.
+    P5 needs a log that is a topic of the cluster. X2 and X5 are made only for a whole log: with a cut, state
+    that was initialised after the cut would be reported as missing.
     """
 
     def __init__(
@@ -65,14 +66,12 @@ class ClusterCheck:
         self._shown: set[SharePartitionKey] = set()
 
     def begin(self) -> None:
-        """Read which share-partitions groups have initialised; these must be in the log, which is read
-        afterwards.
-        """
+        """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
             self._shown = set(initialised_by_groups(**self._access))
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read everything else, and compare."""
+        """Read configs, groups and user topics, and compare them with the log. Raises LogError."""
         return run_on_thread(self._check(log_contents))
 
     async def _check(self, log_contents: LogContents) -> ExternalFindings:
@@ -142,7 +141,7 @@ class ClusterCheck:
 
 
 class LiveCheck:
-    """X1: compare with a live coordinator."""
+    """Check X1: compare the states with those of a live coordinator."""
 
     def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
         self._source = source
@@ -152,7 +151,7 @@ class LiveCheck:
         """Do nothing; this check reads after the log."""
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read every share-partition."""
+        """Read every share-partition from the coordinator, and compare it with the log."""
         run = RebuildResult(log_contents.states, log_contents.ranges, {})
         number = state_partitions_of(log_contents.log.plan.starts)
         compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
@@ -185,7 +184,7 @@ class SampleCheck:
         """Do nothing; this check reads after the log."""
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read the records of the sample again, up to the same ends."""
+        """Read the records of the sample again, up to the same log offsets, and compare the states."""
         rows = sample(log_contents.states, self._count)
         wanted = {(row["state_partition"], key_of(row)): row for row in rows}
         keys = {key for _, key in wanted}
@@ -220,14 +219,14 @@ class SampleCheck:
 
 
 def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
-    """Return about so many states, spread evenly."""
+    """Return about `count` states, evenly spread over the table."""
     step = max(len(states) // max(count, 1), 1)
     rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
     return rows
 
 
 def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
-    """Return how a row of states differs from a state of the coordinator; empty if it does not."""
+    """Return the fields in which a row of `STATES` differs from a state; empty if they are equal."""
     if state is None:
         return "the other way finds no state"
     other = {
@@ -243,9 +242,9 @@ def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
 
 
 class OptionalCheck:
-    """A check whose failure does not fail the audit; the result has the reason.
+    """A check whose failure does not fail the audit; the result has the reason of the failure.
 
-    If it was `asked_for` by name, the audit is not clean without it.
+    If the user requested the check (`asked_for`), the audit is not clean without it.
     """
 
     def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
@@ -255,14 +254,14 @@ class OptionalCheck:
         self._why = ""
 
     def begin(self) -> None:
-        """Begin, or store the reason of a failure."""
+        """Call `begin` of the check; if it fails, store the reason."""
         try:
             self._inner.begin()
         except (LogError, CoordinatorError, OSError) as error:
             self._why = str(error)
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Check, or return the reason of a failure."""
+        """Return the findings of the check; if it failed, return the reason instead."""
         if not self._why:
             try:
                 external: ExternalFindings = self._inner.check(log_contents, phases)

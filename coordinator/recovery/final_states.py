@@ -1,4 +1,4 @@
-"""Phase 2: after all ranges are read, select the partial states that count and join them to states."""
+"""Phase 2, after all ranges are read: drop partial states of fenced owners, and join the others to states."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -47,7 +47,7 @@ def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], i
 def counting_rows(
     known: OwnerEpochs, state_partition: Ints, range_start: Ints, owner_epoch: Ints, claimed: Ints
 ) -> Bools:
-    """Return which rows are of records that count; the columns are those of `PARTIALS`."""
+    """Return which rows have a valid owner epoch; the arguments are columns of `PARTIALS`."""
     if not len(range_start):
         return np.zeros(0, np.bool_)
     places = np.stack([state_partition, range_start])
@@ -57,7 +57,7 @@ def counting_rows(
 
 
 def settled(rows: Partials, known: OwnerEpochs) -> Partials:
-    """Drop the partial states whose records do not count; clear the owner of the others."""
+    """Drop the partial states of fenced owner epochs; clear the owner epoch of the others."""
     if not len(rows):
         return rows
     found = rows.take(
@@ -71,17 +71,17 @@ def settled(rows: Partials, known: OwnerEpochs) -> Partials:
 
 
 def joined(rows: Partials) -> Partials:
-    """Join partial states that begin at the start of the log; drop deleted share-partitions."""
+    """Fold the partial states of a whole log into one for each share-partition; drop deleted ones."""
     return drop_before_start(fold(rows))
 
 
 def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
-    """Compute the states (rows of `STATES`) of some share-partitions from all their partial states."""
+    """Return the states (rows of `STATES`) of share-partitions, given all their partial states."""
     return states(joined(settled(partials_from_arrow(partials), known)))
 
 
 def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
-    """Compute the states of a state partition: a `JoinTask` with its first argument bound."""
+    """Yield the states of a state partition; with `known` bound, this is a `JoinTask`."""
     partials = tables.get(PARTIALS_OUTPUT, ())
     states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
     yield Output(STATES_OUTPUT, state_partition, states)
@@ -90,7 +90,7 @@ def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Ite
 def states(rows: Partials) -> pa.RecordBatch:
     """Return joined partial states as rows of the schema `STATES`."""
     groups, topics, partitions = [], [], []
-    # Topics repeat, so their texts are cached.
+    # Many share-partitions have the same topic, so the texts of topic ids are cached.
     topic_texts: dict[bytes, str] = {}
     names = rows.names
     for number in rows.key.tolist():
@@ -118,7 +118,7 @@ def states(rows: Partials) -> pa.RecordBatch:
 
 
 def batches_column(batches: StateBatches, rows: int) -> pa.Array:
-    """Return the batches of so many rows as lists."""
+    """Return an Arrow column with a list of state batches for each of `rows` rows."""
     offsets = np.zeros(rows + 1, np.int32)
     offsets[1:] = np.cumsum(np.bincount(batches.row, minlength=rows))
     items = pa.StructArray.from_arrays(

@@ -1,19 +1,19 @@
-"""Fold records into partial states, which join with their neighbours in any grouping to the shard's state.
+"""Fold records into partial states, and partial states of adjacent log ranges into one (associatively).
 
-A partial state describes the effect of a stretch of the log on one share-partition.  It is the state that the
-stretch makes from nothing, and what is needed to join it with the stretch before:
+A partial state describes the effect of a log range on one share-partition.  It has the fields of the state
+that the range makes without earlier records, and the values that are needed to join it with the range before:
 
-* its *effect*: an update continues the state before it, a snapshot replaces it except for the greatest
-  leader epoch, a tombstone deletes it;
-* -1 if an update has no value: the start offset and the leader epoch stay unchanged;
-* the greatest start offset of the stretch. The shard cuts batches off step by step, so a batch is cut by
-  every start offset that came with it or after it. That is the last one, unless the start offset went
-  backward, which brokers of Kafka 4.3 and older allow;
-* separately, the *loose* batches from before the first start offset of the stretch: the start offset from
-  before the stretch cuts them too.
+* its *effect*: updates continue the state before the range; a snapshot replaces it, except for the greatest
+  leader epoch; a tombstone deletes it;
+* -1 as start offset or leader epoch, if the updates of the range do not set it;
+* the greatest start offset in the range. A shard removes the offsets of a batch below each start offset that
+  is written with the batch or later. The last start offset is usually the greatest one. With brokers of
+  Kafka 4.3 and older, the start offset may decrease;
+* separately, the *loose* batches: those written before the first start offset of the range. The start offset
+  before the range still applies to them.
 
-The rest is a maximum (`batch_overlay`), so it does not depend on the order.  Property tests compare this with
-`coordinator.shard.state.advance`, for all cuts and groupings.
+The merge of batches is a maximum (`batch_overlay`), so it does not depend on their order.  Property tests
+compare this with `coordinator.shard.state.advance`, for all divisions of a log into ranges.
 """
 
 import numpy as np
@@ -30,7 +30,7 @@ from coordinator.shard.state import NO_LEADER_EPOCH
 def fold(rows: Partials) -> Partials:
     """Join all partial states of each share-partition and owner epoch, in the order of their rows.
 
-    Takes O(n log n) for n batches that remain, and O(n) for n rows.
+    Takes O(n log n) time for n remaining batches, and O(n) for n rows.
     """
     if not len(rows):
         return rows
@@ -39,7 +39,7 @@ def fold(rows: Partials) -> Partials:
 
 
 def drop_before_start(rows: Partials) -> Partials:
-    """Mark that there is no log before these partial states, and drop deleted share-partitions.
+    """Convert partial states that begin at the start of the log to states; drop deleted share-partitions.
 
     Each share-partition must have one row.
     """
@@ -51,12 +51,12 @@ def drop_before_start(rows: Partials) -> Partials:
     found = Partials(rows.names, rows.key, numbers, rows.batches, rows.loose_batches, rows.unreadable).take(
         rows["exists"] != 0
     )
-    # No start offset before the stretch cuts the loose batches.
+    # No start offset precedes the loose batches, so they are merged with the others.
     return fold(found) if len(found.loose_batches.row) else found
 
 
 def _groups(rows: Partials) -> tuple[Ints, int]:
-    """Number the share-partitions and owner epochs that have rows, from 0."""
+    """Number the pairs of share-partition and owner epoch from 0; return each row's number and the count."""
     owner, claimed = rows["owner_epoch"], rows["claimed"]
     classes, of_class = 1, np.int64(0)
     if not ((owner == owner[0]).all() and (claimed == claimed[0]).all()):
@@ -70,7 +70,7 @@ def _groups(rows: Partials) -> tuple[Ints, int]:
 
 
 class _Fold:
-    """One fold: `group` is the group of each row."""
+    """One fold; `group` has the number of each row's share-partition and owner epoch."""
 
     def __init__(self, rows: Partials, group: Ints, groups: int) -> None:
         self.rows = rows
@@ -80,18 +80,18 @@ class _Fold:
         self.replaced_at = self._last(np.flatnonzero(effect != CONTINUES))
         self.forgotten_at = self._last(np.flatnonzero(effect == FORGETS))
         row = np.arange(len(rows))
-        # The rows that the state consists of: since the last replacement, without a tombstone.
+        # The rows from the last snapshot or tombstone of their group on, without tombstones.
         self.made_of: Bools = (row >= self.replaced_at[group]) & (rows["exists"] != 0)
         self.survivors = np.flatnonzero(self.made_of)
 
     def _last(self, rows: Ints) -> Ints:
-        """Return the last of some rows in each group, -1 where there is none."""
+        """Return for each group the last of the given rows; -1 if it has none."""
         last = np.full(self.groups, -1, np.int64)
         last[self.group[rows]] = rows
         return last
 
     def _first(self, rows: Ints) -> Ints:
-        """Return the first of some rows in each group, -1 where there is none."""
+        """Return for each group the first of the given rows; -1 if it has none."""
         return self._last(rows[::-1])
 
     def _picked(self, name: str, picked: Ints, otherwise: int) -> Ints:
@@ -109,7 +109,7 @@ class _Fold:
         return greatest
 
     def result(self) -> Partials:
-        """Join the rows of each group."""
+        """Return one partial state for each group."""
         rows, survivors = self.rows, self.survivors
         everything = np.arange(len(rows))
         last, first = self._last(everything), self._first(everything)
@@ -162,7 +162,10 @@ class _Fold:
         return Partials(rows.names, rows.key[last], numbers, batches, loose_batches, unreadable)
 
     def _batches(self) -> tuple[StateBatches, StateBatches]:
-        """Cut off the remaining batches and merge them: the anchored ones, the loose ones."""
+        """Remove offsets below the start offsets, and merge batches; return anchored and loose batches.
+
+        Anchored batches are all batches that are not loose.
+        """
         rows = self.rows
         first_named_at = self._first(
             self.survivors[
@@ -170,7 +173,7 @@ class _Fold:
                 | (rows["start_offset"][self.survivors] != NO_START_OFFSET)
             ]
         )
-        # The last start offset, which is usually the greatest.
+        # The last start offset is usually the greatest, and then applies to all batches.
         floor = self.floor[self.group]
         loose_floor = floor
         if len(self.went_back):
@@ -195,10 +198,10 @@ class _Fold:
         return overlay_batches(batches._replace(row=self.group[batches.row]))
 
     def _floors_going_back(self, group: int, floor: Ints, loose_floor: Ints) -> None:
-        """Set the floor for the batches of each row of a group whose start offset went backward.
+        """Set the floor for the batches of each row of a group whose start offset decreased.
 
-        Anchored batches are cut by the start offsets of all later rows; their own row has cut them already.
-        Loose batches are also cut by the last start offset before them.
+        The start offsets of all later rows apply to anchored batches; their own row has been applied before.
+        The last start offset before loose batches also applies to them.
         """
         rows = self.rows
         members = self.survivors[self.group[self.survivors] == group]

@@ -1,8 +1,7 @@
-"""Fold share-partitions record by record with the coordinator's own code, keeping the state after each
-record.
+"""Fold share-partitions record by record with the coordinator's own code, and return each intermediate state.
 
-This is slower than the fold in columns, and meant for some share-partitions: `explain` shows it, `diff` looks
-up temporary states, and an audit folds a sample a second time (X6).
+This is slower than `fold`, so it is used for few share-partitions: for the jobs `explain` and `diff`, and for
+the sample of an audit (check X6).
 """
 
 from collections.abc import Collection, Iterator
@@ -22,7 +21,7 @@ from protocol.state_records import SharePartitionKey, StateRecord, decode_record
 
 
 class HistoryStep(NamedTuple):
-    """A record of a share-partition that counts, and the state before and after it."""
+    """A record of a share-partition with a valid owner epoch, and the state before and after it."""
 
     state_partition: int
     log_offset: int
@@ -34,7 +33,7 @@ class HistoryStep(NamedTuple):
 
 
 class _Partition:
-    """A state partition that is read from start to end."""
+    """Folds the wanted share-partitions of one state partition, which is read from start to end."""
 
     def __init__(self, state_partition: int, wanted: dict[bytes, SharePartitionKey]) -> None:
         self._scan = RangeScan(state_partition)
@@ -46,7 +45,7 @@ class _Partition:
     def take(self, records: Records) -> Iterator[HistoryStep]:
         scanned = self._scan.take(records)
         if self._owner_epoch is None and len(scanned.records):
-            # The first record of the log determines the claim before it.
+            # The claim before the first record may have been pruned, so that record's owner epoch is used.
             summary = self._scan.summary()
             is_claim = bool(summary["first_is_claim"])
             self._owner_epoch = NONE if is_claim else int(summary["first_owner_epoch"])
@@ -80,9 +79,9 @@ def steps_of(
     keys: Collection[SharePartitionKey],
     state_partitions: Collection[int] | None = None,
 ) -> Iterator[HistoryStep]:
-    """Yield the records of share-partitions, those of each state partition in log order.
+    """Yield the records of share-partitions; the records of each state partition are in log order.
 
-    By default all state partitions are read.  Raises the exceptions of reading.
+    By default all state partitions are read.  Raises LogError or OSError if reading fails.
     """
     wanted = {identity_of_key(key): key for key in keys}
     found: dict[int, _Partition] = {}

@@ -1,4 +1,4 @@
-"""The part that all jobs share: plan the ranges, read them with an engine, and repeat pruned ones."""
+"""Read a log for any job: plan the log ranges, read them with an engine, and repeat pruned ranges."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,9 @@ _READS_MAX = 5
 
 @dataclass(frozen=True)
 class LogRead:
-    """A log that has been read: the executed plan, and the totals of its ranges.
+    """The result of reading a log: the plan, the outputs of its ranges, and a row of `RANGES` for each range.
 
-    `pruned_during_read` has the final log starts of state partitions that were pruned during the read.
+    `pruned_during_read` has the new log start offsets of state partitions that were pruned during the read.
     """
 
     plan: Plan
@@ -33,9 +33,9 @@ class LogRead:
     damages: Sequence[Mapping[str, Any]] = ()
 
     def named_damages(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
-        """Return the damage of the log with the share-partitions that lost records, if they are known.
+        """Return each damage of the log with the share-partitions that lost records, if they are known.
 
-        The keys of damaged records are used only if all of them are share-partitions with a state.
+        The keys in damaged records may be wrong, so they are used only if all of them have a state.
         """
         known = {identity_of_row(row) for row in states.to_pylist()} if self.damages else set()
         return [
@@ -72,12 +72,11 @@ def read_log(
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
 ) -> LogRead:
-    """Read a log up to a cut with the first function of a job.
+    """Read a log up to a cut (log offsets, a time, or its end), and call `read` for each range.
 
-    The function's output `ranges` are rows of `RANGES`.  A state partition that is pruned during the read is
-    read again up to its current cut, because the snapshots of the remaining records may be after the first
-    end. Raises ConfigError for a cut below the log, and LogUnavailable if the log is pruned faster than it
-    can be read.
+    The output `ranges` of `read` has rows of `RANGES`.  If a state partition is pruned during the read, it is
+    planned and read again, because newer snapshots may have replaced the pruned records. Raises ConfigError
+    for a cut below the log start, and LogUnavailable if the log is pruned faster than it can be read.
     """
     cut, phases = cut or Cut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
@@ -118,7 +117,7 @@ def _numbered(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
 
 
 def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
-    """Return a plan in which these state partitions are replaced by those of a later plan."""
+    """Return `planned` with the given state partitions taken from the later plan `again`."""
 
     def mixed(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
         return {p: at for p, at in before.items() if p not in state_partitions} | {
@@ -138,7 +137,7 @@ def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Pl
 
 
 def checked(plan: Plan, cut: Cut) -> Plan:
-    """Refuse a cut below the log start, and mark state partitions whose cut may be too early."""
+    """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
     for state_partition, offset in sorted((cut.offsets or {}).items()):

@@ -1,8 +1,9 @@
-"""Read share-partitions from a live coordinator, this one or Kafka's, without changing anything.
+"""Read share-partitions from a live coordinator, this one or Kafka's, without changing its state.
 
-A Read fences lower leader epochs, and the first Read with a leader epoch makes Kafka write a record.  So a
-Read is sent only with a leader epoch that the coordinator has seen: the one in its Summary, or, if that is
-fenced (it is 0 after a re-initialisation), the greatest in the log.
+ReadShareGroupState fences lower leader epochs, and the first read with a leader epoch makes Kafka write a
+record.  So a read is sent only with a leader epoch that the coordinator knows. This is the leader epoch of
+its ReadShareGroupStateSummary response. If that epoch is fenced (it is 0 after an initialisation), the
+greatest leader epoch in the log is used.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.state_records import SharePartitionKey
 
-# Share-partitions of a group in one request, and the number of concurrent requests.
+# Maximum number of share-partitions in one request, and of concurrent requests.
 _KEYS_MAX = 200
 _REQUESTS_MAX = 8
 _RETRY = RetryPolicy(attempts_max=4, first_s=0.25)
@@ -44,10 +45,10 @@ class LiveCoordinator(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """The response for one share-partition.
+    """The state of one share-partition in the coordinator's responses.
 
-    `complete_count` is None if the coordinator's version does not send it, `batches` is None if they could
-    not be read.  `exists` is False without a state; `trouble` is the reason if nothing is known.
+    `complete_count` is None if the coordinator's version does not send it. `batches` is None if the state
+    batches could not be read.  `exists` is False if there is no state. `trouble` is the reason of a failure.
     """
 
     exists: bool = True
@@ -64,7 +65,7 @@ class Answer:
 async def ask(
     live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
 ) -> dict[SharePartitionKey, Answer]:
-    """Read share-partitions; `leader_epochs` has the greatest leader epoch of each in the log.
+    """Read share-partitions; `leader_epochs` has the greatest leader epoch in the log of each.
 
     Raises LogUnavailable if no coordinator answers.
     """
@@ -140,7 +141,7 @@ async def _read(
     found: dict[SharePartitionKey, Answer],
     empty: Collection[SharePartitionKey],
 ) -> list[SharePartitionKey]:
-    """Store the batches of share-partitions; return those whose leader epoch is fenced."""
+    """Read share-partitions into `found`; return the share-partitions whose leader epoch is fenced."""
     fenced = []
     parts: dict[SharePartitionKey, Any] = {
         key: read_api.PartitionData(key.partition, leader_epoch)
@@ -168,7 +169,7 @@ async def _read(
 async def _send(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
 ) -> dict[SharePartitionKey, Any]:
-    """Send the parts, all of one group, and return the results."""
+    """Send one request for share-partitions of one group, and return the results."""
     if not parts:
         return {}
     group_id = next(iter(parts)).group_id

@@ -1,4 +1,4 @@
-"""Write the manifest of a run; without it, the results of the run are ignored."""
+"""Write the results of a job and their manifest; results without a manifest are ignored."""
 
 import json
 import os
@@ -25,7 +25,7 @@ FORMAT = 1
 def make_manifest(
     job: str, engine: Engine, source: Source, cut: Cut, log: LogRead, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
-    """Describe a run: source, cut and engine; `more` are the job's own entries."""
+    """Return the manifest of a job: source, cut, engine and totals; `more` are the job's own entries."""
     plan = log.plan
     partitions: dict[int, dict[str, int | None]] = {
         partition: {
@@ -72,7 +72,7 @@ def make_manifest(
 
 
 def check_new(folder: Path) -> None:
-    """Refuse a directory that is not empty, so that results are not mixed. Raises ConfigError."""
+    """Raise ConfigError if a directory is not empty, so that results of two jobs are not mixed."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError("--to", folder, "a folder that is new or empty")
 
@@ -87,7 +87,7 @@ def write_results(folder: Path, tables: Mapping[str, pa.Table], manifest: dict[s
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table durably."""
+    """Write a table to a Parquet file and sync it to disk."""
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
         file.flush()
@@ -96,7 +96,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of results. Raises ConfigError without results, LogDamaged if it is invalid."""
+    """Read the manifest of a directory. Raises ConfigError if there is none, LogDamaged if it is invalid."""
     path = folder / MANIFEST
     try:
         said: dict[str, Any] = json.loads(path.read_text("utf-8"))

@@ -1,7 +1,8 @@
-"""Parse record batches into columns, vectorised; equivalent to `protocol.record_batch`.
+"""Parse record batches into columns with NumPy; equivalent to `protocol.record_batch`.
 
-The position of a record depends on the record before it, so the chain is walked one by one; everything else
-is read from all records at once.  Invalid batches are passed to `decode_batches`, which describes the error.
+A record's position depends on the length of the record before it, so a loop finds the positions. All other
+fields are read from all records at once.  Invalid batches are passed to `decode_batches`, whose exception
+describes the error.
 """
 
 from struct import Struct
@@ -31,9 +32,9 @@ _VARINT_BYTES_MAX = 10
 
 
 class ParseResult(NamedTuple):
-    """The content of a buffer.
+    """The records of a buffer.
 
-    `used_bytes` is the end of the last valid batch; `found` is the error after it.
+    `used_bytes` is the end of the last valid batch; `found` describes the error after it, if any.
     """
 
     records: Records
@@ -44,9 +45,8 @@ class ParseResult(NamedTuple):
 def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
     """Parse the complete batches at the beginning of a buffer.
 
-    Stops at a batch that is truncated (`found` is None) or invalid, and says why (positions count from
-    `first_byte`).  A batch with a complete frame and a valid CRC, but with invalid records, raises
-    DecodeError.
+    Stops at a batch that is truncated (`found` is None) or invalid (`found` is the error; its positions count
+    from `first_byte`).  Raises DecodeError if a batch has a valid CRC, but invalid records.
     """
     positions, sizes, found = _frames(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
@@ -73,7 +73,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
 
 
 def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_byte: int = 0) -> ParseResult:
-    """Parse the batches at the beginning of a buffer; stop also at one with invalid records."""
+    """Parse the batches at the beginning of a buffer; stop also at a batch with invalid records."""
     try:
         return parse(state_partition, buffer, first_byte=first_byte)
     except DecodeError as error:
@@ -90,9 +90,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
 
 
 def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
-    """Find the complete and valid batches at the beginning of a buffer: positions, sizes, and the error after
-    them.
-    """
+    """Return positions and sizes of the valid batches at the beginning of a buffer, and the error after."""
     view = memoryview(buffer)
     positions: list[int] = []
     sizes: list[int] = []
@@ -136,7 +134,7 @@ def _heads(data: Bytes, at: Ints, size: Ints) -> Batches:
 def _decompressed(
     data: Bytes, head: Batches, begin: Ints, end: Ints, compressed: Ints, first_byte: int
 ) -> tuple[Bytes, Ints, Ints]:
-    """Append the records of compressed batches to the data. Raises DecodeError."""
+    """Append the decompressed records of compressed batches to the data. Raises DecodeError."""
     parts: list[bytes | memoryview | Bytes] = [data]
     begin, end = begin.copy(), end.copy()
     behind = len(data)
@@ -193,9 +191,9 @@ def _records(
 
 
 def _record_starts(data: bytes, begins: list[int], ends: list[int], counts: list[int]) -> Ints | None:
-    """Follow the chain of record lengths; return None if the records of a batch do not fill it exactly.
+    """Return the positions of all records; None if the records of a batch do not fill it exactly.
 
-    This loop is most of the cost of parsing, so lengths of one and two bytes are read in line.
+    This loop takes most of the time of parsing, so lengths of one and two bytes are decoded inline.
     """
     starts: list[int] = []
     append = starts.append
@@ -243,7 +241,7 @@ def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Read the owner epoch of records with only that header or none; return it, and the other rows."""
+    """Read the owner epochs of records with that header only or no header; also return the other rows."""
     owner_epoch = np.full(len(at), NONE, np.int64)
     bare = (data[at] == 0) & (at + 1 == end)
     rows = np.flatnonzero(~bare)
@@ -263,7 +261,7 @@ def _owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
 def _read_headers(
     data: Bytes, at: Ints, head: Batches, batch: Ints, irregular: Ints, owner_epoch: Ints
 ) -> None:
-    """Read the owner epochs of the batches that have records with other headers. Raises DecodeError."""
+    """Decode the batches of records with other headers, to read their owner epochs. Raises DecodeError."""
     for row in np.unique(batch[irregular]).tolist():
         raw = data[at[row] : at[row] + head.size_bytes[row]].tobytes()
         (decoded,) = decode_batches(raw)
@@ -272,7 +270,7 @@ def _read_headers(
 
 
 def no_records(state_partition: int) -> Records:
-    """Return no records of a state partition."""
+    """Return an empty `Records` of a state partition."""
     none = joined([])
     spans = Spans(padded(), none, none)
     batches = Batches(none, none, none, none, none, none, none, none)

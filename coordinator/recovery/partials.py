@@ -1,4 +1,4 @@
-"""Partial states as columns, in numpy and in Arrow: the rows of the schema `PARTIALS`."""
+"""Hold partial states as NumPy columns, and convert them from and to Arrow rows of `PARTIALS`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,23 +15,24 @@ from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
 from protocol.state_batches import BATCH_BYTES
 
-# The columns that are one number a row, by their names in the schema.
+# The names of the columns with one number for each row.
 NUMBERS = tuple(
     name
     for name in PARTIALS.names
     if name not in ("share_partition", "batches", "loose_batches", "unreadable")
 )
 
-# A share-partition in a state partition; after a change of their number it may be in two of them.
+# State partition, and record key without its type. If the number of state partitions was changed, a
+# share-partition may be in two of them.
 Name = tuple[int, bytes]
 
 
 @dataclass(slots=True)
 class Partials:
-    """Partial states, those of one share-partition in log order; see `fold` for their meaning.
+    """Partial states; the rows of one share-partition are in log order. `fold` describes their meaning.
 
-    `key` indexes `names`; `numbers` holds the columns `NUMBERS`.  The batches of a row are merged, or, before
-    folding, in any order.
+    `key` is an index of `names`; `numbers` has the columns `NUMBERS`.  The batches of a row are merged by
+    folding; before, they may overlap and have any order.
     """
 
     names: list[Name]
@@ -48,7 +49,7 @@ class Partials:
         return self.numbers[name]
 
     def take(self, wanted: Bools | Ints) -> "Partials":
-        """Return the selected rows, possibly in another order; all names stay."""
+        """Return the selected rows, in the given order; `names` stays unchanged."""
         if wanted.dtype == np.bool_:
             if wanted.all():
                 return self
@@ -65,7 +66,7 @@ class Partials:
         )
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the rows of the schema; their batches must be sorted by row."""
+        """Return rows of `PARTIALS`; `batches` and `loose_batches` must be sorted by row."""
         columns: list[Any] = []
         for column in PARTIALS:
             if column.name == "share_partition":
@@ -94,7 +95,7 @@ def _packed_column(batches: StateBatches, rows: int) -> pa.Array:
 
 
 def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> Partials:
-    """Read rows of the schema `PARTIALS`, and put them in log order."""
+    """Read rows of `PARTIALS`, and sort them by log offset."""
     if isinstance(rows, pa.Table):
         rows = rows.combine_chunks()
     identities = rows.column("share_partition")
@@ -134,7 +135,7 @@ def _unpacked_column(column: Any) -> StateBatches:
 
 
 def concatenated(parts: Sequence[Partials]) -> Partials:
-    """Concatenate partial states, which must share their list of names."""
+    """Concatenate partial states with the same `names`."""
     if len(parts) == 1:
         return parts[0]
     begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
@@ -157,7 +158,7 @@ def _moved(batches: StateBatches, by: int) -> StateBatches:
 
 
 def floors(start_offset: Ints) -> Ints:
-    """Return the offset below which each start offset cuts; -1 is not known and cuts nothing."""
+    """Return start offsets, with -1 (not known) replaced by an offset that no batch is below."""
     return np.where(start_offset == NO_START_OFFSET, LOWEST_OFFSET, start_offset)
 
 
@@ -170,7 +171,7 @@ def partials_of(
     range_start: int,
     claimed: Bools,
 ) -> Partials:
-    """Make a partial state of each record alone; `key` numbers their share-partitions."""
+    """Return one partial state for each record; `key` has the index in `names` of each record."""
     rows = len(decoded)
     kind = decoded.kind
     snapshot, update, tombstone = (kind == each for each in (Kind.SNAPSHOT, Kind.UPDATE, Kind.TOMBSTONE))

@@ -14,19 +14,19 @@ class Phases:
 
     @contextmanager
     def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """Run a phase; call the yielded function with each progress."""
+        """Begin a phase; the caller passes each amount of progress to the yielded function."""
         yield lambda more: None
 
 
 class Bars(Phases):
-    """Phases as progress bars with their rate."""
+    """Shows each phase as a progress bar with its rate."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
     @contextmanager
     def phase(self, what: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """Show a bar, which stays after the phase."""
+        """Show a bar, which stays on the screen after the phase."""
         task = self._progress.add_task(what, total=total, unit=unit, rate="")
 
         def advance(more: int) -> None:

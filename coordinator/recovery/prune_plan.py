@@ -1,4 +1,4 @@
-"""The jobs `plan-prune` and `replay-cost`: compute the prunable records, and how long loading takes."""
+"""The jobs `plan-prune` and `replay-cost`: compute the prunable records, and the time to load each shard."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.record_batch import encode_batch
 
-# Share-partitions that are listed for each state partition.
+# Maximum number of share-partitions that are listed for each state partition.
 PINS_MAX = 5
 
 # Records of the sample that is replayed to measure the speed of this machine.
@@ -26,9 +26,9 @@ _MEASURED_S = 0.3
 
 
 class Pin(NamedTuple):
-    """A share-partition that needs old records; a newer snapshot of it and of those before it frees some.
+    """A share-partition that needs old records, which prevents their pruning.
 
-    `frees` is the number of log offsets that could then be pruned in addition.
+    If this share-partition and all older pins had a new snapshot, `frees` more log offsets could be pruned.
     """
 
     share_partition: str
@@ -39,14 +39,14 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """A state partition, and the share-partitions that hold its pruning back, oldest first."""
+    """The statistics of a state partition, and the share-partitions that prevent pruning, oldest first."""
 
     facts: PartitionStats
     pins: Sequence[Pin]
 
 
 def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
-    """Compute for each state partition how far it can be pruned, and what prevents more."""
+    """Compute for each state partition up to which offset it can be pruned, and what prevents more."""
     states = run.states
     partition, needed_from = (numbers(states.column(name)) for name in ("state_partition", "needed_from"))
     order = np.lexsort((needed_from, partition))
@@ -80,24 +80,24 @@ def _collect_stats(run: RebuildResult) -> list[PartitionStats]:
 
 @dataclass(frozen=True)
 class ReplayCost:
-    """The load time at `records_per_s`, which `is_measured` on this machine or given."""
+    """The estimated load times; `is_measured` is true if `records_per_s` was measured on this machine."""
 
     records_per_s: float
     is_measured: bool
     partitions: Sequence[PartitionStats]
 
     def seconds(self, facts: PartitionStats) -> float:
-        """Return the load time of a state partition."""
+        """Return the load time of a state partition, in seconds."""
         return facts.records / self.records_per_s
 
     @property
     def total_s(self) -> float:
-        """The load time of all state partitions one after the other, as in one process."""
+        """The load time of all state partitions in one process, which loads them one after the other."""
         return sum(self.seconds(each) for each in self.partitions)
 
 
 def replay_cost(source: Source, run: RebuildResult, records_per_s: float | None = None) -> ReplayCost:
-    """Compute the load time of each state partition, at a given speed or at that of this machine."""
+    """Compute the load time of each state partition; without `records_per_s`, measure it on this machine."""
     facts = _collect_stats(run)
     if records_per_s is not None:
         return ReplayCost(records_per_s, False, facts)
@@ -142,7 +142,7 @@ def _replay(batches: Sequence[bytes]) -> int:
 
 
 def _stored(records: Records, begin: int) -> list[bytes]:
-    """Encode the records of the sample as batches, from a log offset on."""
+    """Encode records for the sample as batches, with log offsets from `begin`."""
     data = records.data_records()
     rows = range(min(len(data), _SAMPLE_RECORDS - begin))
     pairs = [(data.keys.get(row) or b"", data.values.get(row)) for row in rows]

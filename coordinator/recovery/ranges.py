@@ -1,6 +1,6 @@
 """Phase 1: read a range of the log in chunks, and fold it into partial states and a summary.
 
-The memory is that of one chunk and of the share-partitions in the range, not of its records.
+A process needs memory for one chunk and for the share-partitions in the range, not for all its records.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,14 +20,14 @@ from coordinator.recovery.tasks import Output
 # The names of the outputs of phase 1.
 RANGES_OUTPUT, PARTIALS_OUTPUT, DAMAGES_OUTPUT = "ranges", "partials", "damages"
 
-# Rows that are folded together: enough that folding costs little compared with decoding.
+# Rows that are collected before they are folded, so that folding takes little time compared with decoding.
 _WAITING_MAX = 200_000
 
 
 class ScannedRecords(NamedTuple):
-    """The decoded records of a range, without those that never count.
+    """The decoded records of a chunk, without records of fenced owner epochs.
 
-    `claimed` tells for each row which of the two conditions of `claim_filter` it meets.
+    `claimed` is true for records whose owner epoch was claimed in this range (see `claim_filter`).
     """
 
     records: Records
@@ -87,7 +87,7 @@ class RangeScan:
             yield Output(DAMAGES_OUTPUT, self.state_partition, damages)
 
     def summary(self) -> dict[str, int | bool]:
-        """Return the row of the schema `RANGES`."""
+        """Return the summary of the range as a row of `RANGES`."""
         totals, claims = self._totals, self._claims
         least, greatest = self._timestamps_ms or (0, 0)
         return {
@@ -112,7 +112,7 @@ class RangeScan:
 
 
 class RangeFold:
-    """Folds the records of one state partition in one range, as a `RangeScan` returns them."""
+    """Folds the records of one state partition in one range, after a `RangeScan` has decoded them."""
 
     def __init__(self, state_partition: int) -> None:
         self._state_partition = state_partition
@@ -123,7 +123,7 @@ class RangeFold:
         self._range_start: int | None = None
 
     def take(self, scan: RangeScan, scanned: ScannedRecords) -> Ints:
-        """Process the next records of the range; return the numbers of their share-partitions in it."""
+        """Process the next records of the range; return the index in `names` of each record."""
         decoded = scanned.decoded
         if not len(decoded):
             return decoded.key
@@ -146,7 +146,7 @@ class RangeFold:
         return key
 
     def _numbered(self, share_partitions: list[bytes]) -> Ints:
-        """Return the numbers of share-partitions in this range."""
+        """Return the indexes of share-partitions in `names`; add new ones."""
         numbers = self._numbers
         found = np.empty(len(share_partitions), np.int64)
         for place, identity in enumerate(share_partitions):
@@ -170,9 +170,9 @@ class RangeFold:
 
 
 def fold_range(chunks: Iterable[Records]) -> Iterator[Output]:
-    """Fold the records of a range to rows of `RANGES` and `PARTIALS`, under these names.
+    """Fold the records of a range into the outputs `ranges` (rows of `RANGES`) and `partials` (`PARTIALS`).
 
-    Chunks may be of several state partitions, each in log order.
+    Chunks may have records of several state partitions; the records of each are in log order.
     """
     scans: dict[int, RangeScan] = {}
     folds: dict[int, RangeFold] = {}

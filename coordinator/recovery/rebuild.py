@@ -22,7 +22,7 @@ from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """States (rows of `STATES`, by group, topic, partition), the ranges that were read, and the manifest."""
+    """The states (rows of `STATES`), the ranges that were read (rows of `RANGES`), and the manifest."""
 
     states: pa.Table
     ranges: pa.Table
@@ -39,12 +39,12 @@ def rebuild(
     range_records: int = RANGE_RECORDS,
     clock: Clock | None = None,
 ) -> RebuildResult:
-    """Rebuild all states up to a cut; if a new directory is given, write them to it.
+    """Rebuild all states up to a cut; if `to` is given, write them to this new directory.
 
-    Damage is skipped. The manifest lists it under `damages`, and the share-partitions that may lack updates
-    under `affected`.
+    Damaged parts of the log are skipped. The manifest lists them under `damages`, and the share-partitions
+    that may lack updates under `affected`.
 
-    Raises ConfigError, LogError, OSError; then no manifest is written.
+    Raises ConfigError, LogError or OSError; no manifest is then written.
     """
     cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
     if to is not None:
@@ -74,12 +74,12 @@ def rebuild(
 
 
 def for_states(source: Source) -> Source:
-    """Return a source for reading states only: an archive starts from a state checkpoint."""
+    """Return a source that is faster for jobs that need only states: an archive starts at a checkpoint."""
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
 def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
-    """Join the partial states of a log; sorted by group, topic and partition."""
+    """Join the partial states of a log; return states sorted by group, topic and partition."""
     known = owner_epochs(log.ranges)
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
         joined = log.gathered.joined(partial(join_states, known), advance)
@@ -90,6 +90,6 @@ def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
 
 
 def states_table(joined: GatheredOutputs) -> pa.Table:
-    """Return the states that were joined, by group, topic and partition."""
+    """Return the joined states, sorted by group, topic and partition."""
     order = ("group_id", "topic_id", "partition", "state_partition")
     return joined.table(STATES_OUTPUT, STATES).sort_by([(name, "ascending") for name in order])

@@ -10,13 +10,13 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import Piece
 
-# The number of records of a file, and of a row group, which is read as a whole.
+# Maximum number of records in a file, and in a row group; a reader holds a whole row group in memory.
 _FILE_RECORDS = 4_000_000
 _GROUP_RECORDS = 1_000_000
 
 
 class RecordFiles:
-    """Parquet files of one run: a row group holds consecutive records of one state partition."""
+    """Writes records to Parquet files; a row group has consecutive records of one state partition."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self.pieces: list[Piece] = []
@@ -31,7 +31,7 @@ class RecordFiles:
         self._waiting_records = 0
 
     def take(self, records: Records) -> None:
-        """Add records; those of a state partition come in log order."""
+        """Add records; the records of a state partition must come in log order."""
         if self._waiting and (
             self._waiting[0].state_partition != records.state_partition
             or self._waiting_records + len(records) > _GROUP_RECORDS
@@ -73,7 +73,7 @@ class RecordFiles:
             sync_file(self._path)
 
     def close(self) -> None:
-        """Write pending records, and make all files durable."""
+        """Write pending records, and sync all files to disk."""
         if self._waiting:
             self._write_group()
         self._end_file()

@@ -1,7 +1,7 @@
-"""Records of one state partition as columns, between parsing, Arrow and decoding.
+"""Hold the records of one state partition as NumPy columns, and convert them from and to Arrow.
 
-Byte strings are spans of one buffer and are copied only for Arrow.  A buffer ends with `PADDING_BYTES` zeros,
-so that eight bytes can be read at any position.
+Byte strings are positions and lengths in one buffer, and are copied only for Arrow.  A buffer ends with
+`PADDING_BYTES` zeros, so that eight bytes can be read at any position.
 """
 
 from collections.abc import Sequence
@@ -38,23 +38,23 @@ def unaligned_view(data: Bytes, dtype: str) -> NDArray[Any]:
 
 
 class Spans(NamedTuple):
-    """Byte strings in a buffer: where each begins, and its length, -1 for null."""
+    """Byte strings in a buffer: the position and the length of each; a null string has length -1."""
 
     data: Bytes
     at: Ints
     length: Ints
 
     def take(self, rows: Ints | Bools) -> "Spans":
-        """Return some of the byte strings."""
+        """Return the selected byte strings."""
         return Spans(self.data, self.at[rows], self.length[rows])
 
     def get(self, row: int) -> bytes | None:
-        """Return one of the byte strings."""
+        """Return one byte string; None if it is null."""
         at, length = int(self.at[row]), int(self.length[row])
         return None if length < 0 else self.data[at : at + length].tobytes()
 
     def views(self) -> pa.Array:
-        """Return them as Arrow's binary views, which copies only the shortest strings.
+        """Return an Arrow binary-view array, which copies only strings of at most 12 bytes.
 
         The buffer must be shorter than 2 GiB.
         """
@@ -79,13 +79,13 @@ class Spans(NamedTuple):
         )
 
     def to_arrow(self) -> pa.Array:
-        """Return them as an Arrow binary array."""
+        """Return an Arrow binary array."""
         return self.views().cast(pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The record batches of some records, a row each; a column is None if the source does not provide it."""
+    """The headers of the record batches of records; a column is None if the source does not provide it."""
 
     base_offset: Ints
     next_offset: Ints
@@ -98,10 +98,10 @@ class Batches:
 
 
 class Damage(NamedTuple):
-    """Log offsets of a state partition (last included) whose records are lost in this copy of the log.
+    """Log offsets `first` to `last` (inclusive) whose records cannot be read in this copy of the log.
 
-    `share_partitions` are the record keys of the lost records, without their type; empty if they are not
-    known.
+    `what` describes the damage. `share_partitions` are the record keys of the lost records, without their
+    type; empty if they are not known.
     """
 
     state_partition: int
@@ -113,10 +113,10 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of one state partition, in log order; `batch` is the row of each record's batch.
+    """Records of one state partition, in log order; `batch` has the index in `batches` of each record.
 
-    `unread_bytes` follow them if a file ends in an interrupted or current write.  `damages` were found before
-    or after them.
+    If a file ends in an incomplete write, `unread_bytes` is the number of bytes after the last valid batch.
+    `damages` are the damaged log ranges before or after the records.
     """
 
     state_partition: int
@@ -134,7 +134,7 @@ class Records:
         return len(self.log_offset)
 
     def take(self, rows: Ints | Bools) -> "Records":
-        """Return some of the records; all batches stay."""
+        """Return the selected records; `batches` stays unchanged."""
         return Records(
             self.state_partition,
             self.log_offset[rows],
@@ -147,13 +147,13 @@ class Records:
         )
 
     def between(self, start: int, end: int) -> "Records":
-        """Return the records from one log offset to another (exclusive)."""
+        """Return the records with log offsets from `start` to `end` (exclusive)."""
         if len(self) and self.log_offset[0] >= start and self.log_offset[-1] < end:
             return self
         return self.take((self.log_offset >= start) & (self.log_offset < end))
 
     def reaches(self, end: int) -> bool:
-        """Return whether no later record is below a log offset."""
+        """Return whether the last record is at log offset `end - 1` or above."""
         return len(self) > 0 and int(self.log_offset[-1]) >= end - 1
 
     def data_records(self) -> "Records":
@@ -162,7 +162,7 @@ class Records:
         return self.take(~control[self.batch]) if control.any() else self
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Return the rows of the schema `RECORDS`."""
+        """Return the records as rows of `RECORDS`."""
         batches = self.batches
 
         def of_batch(column: Ints | None, type_: pa.DataType) -> pa.Array:
@@ -188,7 +188,7 @@ class Records:
 
 
 def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
-    """Read rows of the schema `RECORDS`: one `Records` for each run of one state partition."""
+    """Read rows of `RECORDS`: one `Records` for each sequence of rows of the same state partition."""
     partitions = numbers(rows.column("state_partition"))
     cuts = np.flatnonzero(np.diff(partitions)) + 1
     edges = [0, *cuts.tolist(), len(partitions)]
@@ -238,7 +238,7 @@ def _one_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
 
 
 def numbers(column: pa.Array) -> Ints:
-    """Return an Arrow column of numbers or truths without nulls as 64-bit numbers."""
+    """Return an Arrow column of integers or booleans without nulls as an int64 array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     found: NDArray[Any] = column.to_numpy(zero_copy_only=False)
@@ -265,5 +265,5 @@ def spans_of(column: pa.Array) -> Spans:
 
 
 def joined(parts: Sequence[Ints]) -> Ints:
-    """Concatenate columns; no parts make an empty one."""
+    """Concatenate columns; without parts, return an empty column."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -1,9 +1,9 @@
-"""The job `rewrite`: what a log holds, written to a new one: with another partition count, or from a backup.
+"""The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-The target is a journal or a topic of ours.  Everything that keeps state from being lost is that of a
-migration (`coordinator.migration`): it says what it would do unless it is told to execute, refuses a target
-that somebody owns or that holds something else, and compares both sides afterwards.  What it compares with is
-folded in columns from the source, and record by record from the target, so X4 is checked two ways.
+The target is a journal or a topic of this project.  The job uses `coordinator.migration`. It only prints its
+plan unless it is told to execute. It refuses a target that a coordinator owns or that has other state.
+Afterwards it compares source and target (X4): `migration` folds the target record by record, and `rebuild`
+folds both logs in columns.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 
-# What the fields of a state are called in its row, but for the batches.
+# The fields of `ShareState` that are columns of `STATES` with the same name.
 _FIELDS = (
     *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
     *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
     *("last_write_ms", "unreadable"),
 )
 
-# So many share-partitions are named where something is said about many.
+# Maximum number of share-partitions that a message names.
 _NAMED_MAX = 10
 
-# Columns that must be the same on both sides; the others are the log's own business.
+# Columns that must be equal in source and target; other columns, such as log offsets, may differ.
 _COMPARED = (
     *("group_id", "topic_id", "partition", "start_offset", "delivery_complete_count", "state_epoch"),
     *("leader_epoch", "leader_epoch_max", "state_batches", "create_timestamp"),
@@ -55,7 +55,7 @@ _COMPARED = (
 
 
 class _Reader:
-    """A source of the recovery jobs as a migration reads one: what it holds, and where it ends."""
+    """Adapts a source of the recovery jobs to the reader interface of a migration."""
 
     def __init__(
         self, engine: Engine, source: Source, cut: Cut, phases: Phases, *, may_be_incomplete: bool
@@ -70,9 +70,9 @@ class _Reader:
         self.notes: list[str] = []
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
-        """Rebuild all states; the first time up to the cut, which is the same every time after.
+        """Rebuild all states up to the cut.
 
-        Raises MigrationRefused if what was pruned may be missing, and nobody said that it may be.
+        Raises MigrationRefused if records may be missing (pruned or damaged), unless that is allowed.
         """
         run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut, phases=self._phases)
         doubtful = run.manifest["doubtful_partitions"]
@@ -99,7 +99,7 @@ class _Reader:
         return FoldedLog(states, self._ends)
 
     async def ends(self) -> tuple[int, ...]:
-        """Return where the log ends now; with a cut, and with files, where it ended when it was read."""
+        """Return the current end offsets of the log; with a cut or with files, those of the last read."""
         if not self._cut.is_the_end:
             return self._ends
         plan = await asyncio.to_thread(self._source.plan, Cut())
@@ -109,11 +109,11 @@ class _Reader:
         return tuple(plan.ends.get(number, 0) for number in range(partitions))
 
     async def check_unlocked(self) -> None:
-        """Do nothing: a log is rewritten while a coordinator is at work on it, too."""
+        """Do nothing: a log can be rewritten while a coordinator uses it."""
 
 
 class _OpenSource:
-    """A source that nobody is kept from writing to: that somebody did is seen by its ends."""
+    """A source that is not locked against writes; the migration detects writes by its end offsets."""
 
     def __init__(self, reader: _Reader) -> None:
         self.reader = reader
@@ -138,7 +138,7 @@ def _deduplicate_run(run: RebuildResult) -> tuple[dict[SharePartitionKey, Row], 
 
 
 def _may_lack_updates(run: RebuildResult) -> list[str]:
-    """Name the share-partitions that damage of the log may have cost updates."""
+    """Return a note that names the share-partitions that may lack updates because of damage."""
     affected = run.manifest["affected"]
     if not affected:
         return []
@@ -147,7 +147,7 @@ def _may_lack_updates(run: RebuildResult) -> list[str]:
 
 
 def _format_duplicates(rows: Sequence[Row]) -> list[str]:
-    """Name the states of share-partitions that are in several state partitions, but for the chosen ones."""
+    """Return a note about states that are not copied, because another state partition has the valid one."""
     if not rows:
         return []
     named = ", ".join(
@@ -158,16 +158,14 @@ def _format_duplicates(rows: Sequence[Row]) -> list[str]:
 
 
 def state_of(row: Mapping[str, Any]) -> ShareState:
-    """Return a row of states as the coordinator holds it."""
+    """Convert a row of `STATES` to a `ShareState`."""
     batches = pack(StateBatch(**batch) for batch in row["state_batches"])
     return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
 
 
 @dataclass(frozen=True)
 class RewriteResult:
-    """What was done, or would be. `differing_keys` are share-partitions that are not the same at a second
-    look.
-    """
+    """The report of a rewrite or of its plan; `differing_keys` are unequal share-partitions of the target."""
 
     report: Report
     target: Location
@@ -176,7 +174,7 @@ class RewriteResult:
 
     @property
     def is_good(self) -> bool:
-        """True if both sides hold the same, or nothing was asked to be done yet."""
+        """True if source and target are equal, or if only a plan was made."""
         return self.report.is_good and not self.differing_keys
 
 
@@ -192,10 +190,10 @@ def rewrite(
     incomplete: bool = False,
     phases: Phases | None = None,
 ) -> RewriteResult:
-    """Write what a log holds to a journal or a topic with so many state partitions.
+    """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
-    What may lack what was pruned is only written if it may be `incomplete`.
-    Raises MigrationRefused where that could lose state, ConfigError, LogError and OSError.
+    If records are missing (pruned or damaged), the states are written only if `incomplete` is true.
+    Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
     """
     phases, options = phases or Phases(), options or Options()
     place = parse_rewrite_target(target, source)
@@ -214,7 +212,7 @@ def rewrite(
 
 
 def parse_rewrite_target(target: str, source: Source) -> Location:
-    """Read where to write to. Raises ConfigError for anything but a journal or a topic of ours."""
+    """Parse the target. Raises ConfigError unless it is a journal or a topic of this project."""
     kind, _, where = source.text.partition(":")
     known = (
         Location(LocationKind(kind), where)
@@ -230,7 +228,7 @@ def parse_rewrite_target(target: str, source: Source) -> Location:
 
 
 def _existing_partitions(place: Location, config: Config) -> int | None:
-    """Return how many state partitions a target has, None if there is none yet."""
+    """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
         return len(open_source(str(place), **make_topic_access(config)).plan(Cut()).starts)
     except ConfigError:
@@ -238,7 +236,7 @@ def _existing_partitions(place: Location, config: Config) -> int | None:
 
 
 def with_partitions(config: Config, state_partitions: int) -> Config:
-    """Return the settings of the log that is written."""
+    """Return a copy of the settings with another number of state partitions."""
     return config.model_copy(update={"state_partitions": state_partitions})
 
 
@@ -250,7 +248,7 @@ def _verify_rewrite(
     state_partitions: int,
     phases: Phases,
 ) -> tuple[str, ...]:
-    """Rebuild the target, and return which share-partitions are not the same or not in their place."""
+    """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
     there = rebuild(engine, open_source(str(place), **make_topic_access(config)), phases=phases)
     wanted, _ = _deduplicate_run(run)
     found = {key_of(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
@@ -269,7 +267,7 @@ def _compared(row: Row | None) -> list[Any] | None:
 
 
 def _as_migration_progress(phases: Phases) -> Progress:
-    """Return what shows the progress of a migration as phases: a bar for each thing that it does."""
+    """Return a progress function for a migration that shows each of its steps as a phase."""
     advancing: dict[str, tuple[Callable[[int], None], list[int], Any]] = {}
 
     def progress(what: str, done: int, total: int) -> None:
@@ -287,5 +285,5 @@ def _as_migration_progress(phases: Phases) -> Progress:
 
 
 def default_partitions(source: Source, config: Config) -> int:
-    """Return how many state partitions a log has that its source has all of, else what is configured."""
+    """Return the number of state partitions of a source; if it lacks some, return the configured number."""
     return state_partitions_of(source.plan(Cut()).starts) or config.state_partitions

@@ -1,34 +1,34 @@
-"""The columns of the four kinds of rows that the recovery jobs pass around, as Arrow schemas.
+"""Define the Arrow schemas of the rows that the recovery jobs read, exchange and write.
 
-Names are those of the glossary: a bare epoch or offset does not occur.  All offsets named `log_...`,
-`range_...` or `needed_from` are positions in the state log; the others are offsets of user topics.  Times are
-milliseconds since 1970-01-01 UTC.  Spark reads the same columns under the same names.
+The names are those of docs/glossary.md.  Offsets named `log_...`, `range_...` or `needed_from` are offsets of
+the state log; the others are offsets of user topics.  Times are milliseconds since 1970-01-01 UTC.  Spark
+uses the same column names.
 
-A schema only grows at its end: archives and states that were written by older releases must stay readable.
+New columns are only added at the end of a schema, so that files of older releases stay readable.
 """
 
 from typing import Final
 
 import pyarrow as pa
 
-# A number where there is none: no owner epoch, no leader epoch said, a start offset that is not known.
+# The value of an absent number: no owner epoch, no leader epoch in a record, an unknown start offset.
 NONE: Final = -1
 
-# The state partition of what concerns all of them.
+# The state partition of a range or finding that concerns all state partitions.
 ALL: Final = -1
 
-# What a partial state does to the state that stands before its stretch of the log.
-CONTINUES: Final = 0  # only updates: it goes on with it
-REPLACES: Final = 1  # a snapshot: it is replaced, but for the memory of the greatest leader epoch
-FORGETS: Final = 2  # a tombstone: nothing of it is left
+# The effect of a partial state on the state before its range of the log.
+CONTINUES: Final = 0  # only updates: they continue the state
+REPLACES: Final = 1  # a snapshot: replaces the state, except for the greatest leader epoch
+FORGETS: Final = 2  # a tombstone: deletes the state
 
 
 def _required(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-# A record as it stands on the log, not understood yet.  The last six columns are those of its batch, and null
-# where a source cannot tell (Spark's own Kafka reader).
+# A stored record, not decoded.  The last six columns are from the header of its record batch. They are null
+# if the source does not have them (Spark's own Kafka reader).
 RECORDS = pa.schema(
     [
         _required("state_partition", pa.int32()),
@@ -36,7 +36,7 @@ RECORDS = pa.schema(
         _required("timestamp_ms", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
-        # Of the writer, from the record's header (`coordinator.log.claims`); -1 on Kafka's own topic.
+        # The writer's owner epoch, from a record header (`coordinator.log.claims`); -1 in Kafka's own topic.
         _required("owner_epoch", pa.int32()),
         # Kafka's name for the epoch of the log partition's leader; not the share-partition leader's.
         pa.field("partition_leader_epoch", pa.int32()),
@@ -49,35 +49,35 @@ RECORDS = pa.schema(
     ]
 )
 
-# One range of the log as it was read, for one state partition: what phase 2 and the manifest need to know.
+# The summary of one range of the log and one state partition, for phase 2 and the manifest.
 RANGES = pa.schema(
     [
         _required("state_partition", pa.int32()),
-        # Of the first record that was read, whether it counts or not.  Orders the ranges of a partition.
+        # Log offset of the first record that was read, of any owner.  Orders the ranges of a partition.
         _required("range_start", pa.int64()),
-        # Behind the last record that was read.
+        # Log offset after the last record that was read.
         _required("range_end", pa.int64()),
         _required("records", pa.int64()),
         _required("batches", pa.int64()),
-        # As stored, batch headers included; compressed if they are.
+        # Size of the stored batches, with their headers and after compression.
         _required("bytes", pa.int64()),
-        # Whose owner epoch stands for the claim before it, if the log begins with this range.
+        # Owner epoch of the first record. If the log begins with this range, it replaces the pruned claim.
         _required("first_owner_epoch", pa.int32()),
         _required("first_is_claim", pa.bool_()),
-        # The greatest of the claims in it, -1 if there is none.
+        # The greatest claim in the range; -1 if there is none.
         _required("claimed_owner_epoch", pa.int32()),
         _required("claims", pa.int64()),
-        # Of the types that nobody knows, which Kafka skips too.
+        # Records of unknown types, which Kafka skips, too.
         _required("unknown_records", pa.int64()),
-        # Of which the share-partition cannot be told; Kafka refuses to load such a log.
+        # Records whose key cannot be decoded; Kafka refuses to load such a log.
         _required("undecodable_records", pa.int64()),
         _required("timestamp_ms_min", pa.int64()),
         _required("timestamp_ms_max", pa.int64()),
-        # Behind the last good batch of a file: of a write that broke off or goes on.
+        # Bytes after the last valid batch of a file: an interrupted or current write.
         _required("unread_bytes", pa.int64()),
-        # Records that partial states were made of: not those that never count (`ownership`).
+        # Records that were folded into partial states: without records of fenced owners (`claim_filter`).
         _required("folded_records", pa.int64()),
-        # Stretches of the log that could not be read, and were skipped.
+        # Number of damaged parts of the log, which were skipped.
         _required("damages", pa.int64()),
     ]
 )
@@ -88,7 +88,7 @@ RANGE_TOTALS: Final = (
     *("unread_bytes", "damages"),
 )
 
-# Log offsets of a state partition, the last included, whose records could not be read.
+# Log offsets `first` to `last` (inclusive) of a state partition whose records could not be read.
 DAMAGES = pa.schema(
     [
         _required("state_partition", pa.int32()),
@@ -100,46 +100,46 @@ DAMAGES = pa.schema(
     ]
 )
 
-# What a stretch of the log amounts to for one share-partition: see `fold` for the rules that join them.  The
-# fields are those of `ShareState` as if the stretch began from nothing, and what joining needs besides.
+# The effect of a range of the log on one share-partition; `fold` has the rules that join such rows.  The
+# fields are those of `ShareState`, folded without earlier records, and further fields for joining.
 PARTIALS = pa.schema(
     [
         _required("state_partition", pa.int32()),
         # The record key without its record type: group id, topic id and partition as Kafka encodes them.
         _required("share_partition", pa.binary()),
         _required("range_start", pa.int64()),
-        # Whose records these are, and when they count: with `claimed` if no higher owner epoch was current at
-        # the start of the range, else only if this very one was.
+        # Owner epoch of the records. With `claimed`, they are valid if no higher owner epoch was current at
+        # the start of the range, else only if this owner epoch was current (see `claim_filter`).
         _required("owner_epoch", pa.int32()),
         _required("claimed", pa.bool_()),
-        # Joined in the order of this column.
+        # Rows are joined in the order of this column.
         _required("last_log_offset", pa.int64()),
-        # Of the latest snapshot, or the first record since the last deletion: what must not be pruned.
+        # Log offset of the latest snapshot, or of the first record after a deletion. It must not be pruned.
         _required("needed_from", pa.int64()),
         # CONTINUES, REPLACES, FORGETS
         _required("effect", pa.int8()),
-        # False: a tombstone was the last record.
+        # False if the last record is a tombstone.
         _required("exists", pa.bool_()),
         _required("snapshot_epoch", pa.int32()),
         _required("state_epoch", pa.int32()),
         _required("leader_epoch", pa.int32()),
         _required("leader_epoch_max", pa.int32()),
         _required("start_offset", pa.int64()),
-        # The greatest that the start offset was meanwhile: above it, it went backward.
+        # The greatest start offset in the range. If it is above `start_offset`, the start offset decreased.
         _required("start_offset_max", pa.int64()),
         _required("delivery_complete_count", pa.int32()),
         _required("create_timestamp", pa.int64()),
         _required("write_timestamp", pa.int64()),
         _required("last_write_ms", pa.int64()),
-        # Records folded; of these the updates since the snapshot, and their bytes as the shard counts them.
+        # Folded records; the updates since the snapshot, and their bytes as a shard counts them.
         _required("records", pa.int64()),
         _required("updates", pa.int64()),
         _required("update_bytes", pa.int64()),
-        # Packed (`protocol.state_batches`).  The loose ones were written before the stretch named a start
-        # offset: the start offset from before the stretch cuts them too.
+        # Packed state batches (`protocol.state_batches`).  Loose batches were written before the first start
+        # offset of the range, so the start offset before the range also applies to them.
         _required("batches", pa.binary()),
         _required("loose_batches", pa.binary()),
-        # Why the last record that could not be understood could not; null if all could.
+        # Why the last unreadable record could not be decoded; null if there is none.
         pa.field("unreadable", pa.string()),
     ]
 )
@@ -153,11 +153,11 @@ STATE_BATCH = pa.struct(
     ]
 )
 
-# The state of a share-partition, as the shard holds it when it has loaded the same log.
+# The state of a share-partition, equal to the state of a shard that has loaded the same log.
 STATES = pa.schema(
     [
         _required("group_id", pa.string()),
-        # As Kafka writes it: 22 characters of URL-safe base64.
+        # Kafka's text form: 22 characters of URL-safe base64.
         _required("topic_id", pa.string()),
         _required("partition", pa.int32()),
         _required("start_offset", pa.int64()),
@@ -176,19 +176,19 @@ STATES = pa.schema(
         _required("records", pa.int64()),
         _required("updates", pa.int64()),
         _required("update_bytes", pa.int64()),
-        # True if a start offset went backward since the last snapshot, which Kafka 4.3 and older let happen.
+        # True if a start offset decreased since the last snapshot, which Kafka 4.3 and older allow.
         _required("start_went_back", pa.bool_()),
         pa.field("unreadable", pa.string()),
     ]
 )
 
-# What each record of a share-partition says, in the order of the log; -1 where a kind of record says nothing.
+# The decoded records of share-partitions, in log order; a field that a kind of record does not have is -1.
 HISTORY = pa.schema(
     [
         _required("state_partition", pa.int32()),
         _required("log_offset", pa.int64()),
         _required("timestamp_ms", pa.int64()),
-        # Of the writer; a record counts only if it is that of the owner (docs/state-topic.md).
+        # The writer's owner epoch; records of fenced owners are ignored (docs/state-topic.md).
         _required("owner_epoch", pa.int32()),
         _required("group_id", pa.string()),
         _required("topic_id", pa.string()),

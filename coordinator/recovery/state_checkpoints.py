@@ -1,4 +1,4 @@
-"""Make a state checkpoint of an archive: fold what was copied since the one before it."""
+"""Write a state checkpoint of an archive: fold the records copied since the previous checkpoint."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,15 +22,16 @@ from coordinator.recovery.sources.checkpoints import read_checkpoints, write_che
 from coordinator.recovery.tasks import Output, Tables
 
 CHECKPOINT_OUTPUT = "checkpoint"
-# Partial states that count whoever owned the log before them: what does not count was left out.
+# The owner epoch in a checkpoint: with `claimed`, it is valid after each earlier owner. Records of fenced
+# owners are not in a checkpoint.
 _ANY_OWNER = 2**31 - 1
 
 
 def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms: int) -> int | None:
-    """Make a checkpoint if the latest one is older than an interval; return its number, None if it is not.
+    """Write a checkpoint if the latest one is older than the interval; return its number, else None.
 
-    It holds the states up to the end of the archive.  Only the records after the checkpoint before it are
-    read.  Raises what reading an archive raises.
+    A checkpoint has the states up to the end of the archive.  Only the records after the previous checkpoint
+    are read.  Raises LogError or OSError if reading fails.
     """
     commits, before = read_commits(str(folder)), read_checkpoints(str(folder))
     if not commits or (before and now_ms - before[-1].at_ms < interval_ms):
@@ -58,7 +59,7 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
 
 
 def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
-    """Make one partial state of each share-partition: a `JoinTask`, its first argument bound."""
+    """Yield one partial state of each share-partition; with `known` bound, this is a `JoinTask`."""
     parts = tables.get(PARTIALS_OUTPUT, ())
     if not parts:
         return
@@ -75,7 +76,7 @@ def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[
 
 
 def _summary(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
-    """Return the row of `RANGES` that stands for some ranges which follow each other."""
+    """Return one row of `RANGES` that summarises consecutive ranges; `end` is the end of the last."""
     owners = [RangeOwners.of_row(each) for each in ranges]
     last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)
     return {
@@ -83,7 +84,7 @@ def _summary(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Ma
         **{name: sum(each[name] for each in ranges) for name in RANGE_TOTALS},
         "range_start": rows.column("range_start")[0].as_py(),
         "range_end": end,
-        # As if it began with the owner that it ends with: what did not count before is not in it.
+        # The last owner epoch of the ranges, because records of fenced owners are not in a checkpoint.
         "first_owner_epoch": last,
         "first_is_claim": False,
         "claimed_owner_epoch": last,

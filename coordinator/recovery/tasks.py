@@ -1,12 +1,12 @@
-"""What a job is made of, for whatever engine: two functions and the rows that pass between them.
+"""Define the two functions of a job, which any engine can run, and the rows that they exchange.
 
-Both are found by their module's name, because they travel to other processes and machines (arguments are
-bound with `functools.partial`)::
+The functions are pickled by name for other processes and machines. So they are module-level functions, with
+arguments bound by `functools.partial`::
 
-    read(chunks) -> outputs            a range of records to small tables, each named, of one state partition
-    join(state_partition, tables)      all tables of a state partition, by name, to outputs again
+    read(chunks) -> outputs                       the records of a range to small named tables
+    join(state_partition, tables) -> outputs      all tables of a state partition, by name, to results
 
-Between them the driver reads the summaries of the ranges, from which it settles which records count.
+Between them, the driver reads the summaries of all ranges, and computes which owner epochs are valid.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from coordinator.recovery.records import Records
 
 
 class Output(NamedTuple):
-    """Rows that a range amounts to, under a name, of one state partition."""
+    """A named table about one state partition: a result of a range or of a join."""
 
     name: str
     state_partition: int

@@ -1,7 +1,7 @@
-"""Derive from the findings of an audit what became of each group, and what restores it.
+"""Derive a verdict on each group from the findings of an audit, and the command that restores it.
 
-A group is *whole*, *suspect* (its state may be wrong), *recoverable* from a copy or from an earlier offset,
-or *lost*.  This is the only place where findings become a verdict; reports, metrics and exit codes read it.
+A group is *whole*, *suspect* (its state may be wrong), *recoverable* from a copy or as of an earlier log
+offset, or *lost*.  Reports, metrics and exit codes use this verdict.
 """
 
 import shlex
@@ -23,7 +23,7 @@ _NO = "every share-partition has its snapshot and all updates after it: NO"
 
 
 class Status(IntEnum):
-    """What became of a share-partition or a group, the worst last."""
+    """The status of a share-partition or a group; a higher number is worse."""
 
     WHOLE = 0
     SUSPECT = 1
@@ -32,14 +32,14 @@ class Status(IntEnum):
 
 
 class LogCopy(NamedTuple):
-    """An archive of the log: for each state partition, the log offsets that it holds without a gap."""
+    """An archive of the log, and the log offsets that it has of each state partition without a gap."""
 
     text: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
 
     def holds(self, state_partition: int, first: int, last: int) -> bool:
-        """Return whether it holds these log offsets; with first -1, whether it has the state partition."""
+        """Return whether the archive has these log offsets; if `first` is -1, the state partition."""
         if state_partition not in self.ends:
             return False
         start, end = self.starts[state_partition], self.ends[state_partition]
@@ -51,7 +51,7 @@ class SharePartitionVerdict:
     """A share-partition that is not whole.
 
     `since_ms` is the time of the first finding, -1 if it is not known.  Its state covers the records of the
-    user's topic from `start_offset` to `last_offset`, -1 where there is no state.
+    user's topic from `start_offset` to `last_offset`; both are -1 if there is no state.
     """
 
     group_id: str
@@ -62,14 +62,14 @@ class SharePartitionVerdict:
     since_ms: int
     start_offset: int = NONE
     last_offset: int = NONE
-    # The copy that it can be restored from, or the source up to `cut`, (state partition, log offset).
+    # The archive or source to restore from. With `cut` (state partition, log offset), only up to that offset.
     recover_from: str = ""
     cut: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """A group: its worst share-partition decides. `command` is what to run next, empty if it is whole."""
+    """A group with the status of its worst share-partition; `command` is what an operator should run next."""
 
     group_id: str
     status: Status
@@ -85,7 +85,7 @@ class GroupVerdict:
 
     @property
     def checks(self) -> list[str]:
-        """Return the checks that found something."""
+        """Return the ids of the checks that have findings."""
         return sorted({check for each in self.affected for check in each.checks})
 
 
@@ -106,7 +106,7 @@ class Verdict:
 
 
 class AuditContext(NamedTuple):
-    """What a verdict needs in addition to findings and states; `topics` are names by topic id."""
+    """The input of a verdict besides findings and states; `topics` maps topic ids to topic names."""
 
     source: str
     bootstrap_servers: str = ""
@@ -129,7 +129,7 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: Audi
             continue
         places = _places_in(known, row) if row["group_id"] is None else [_place(row)]
         for place in places:
-            # A snapshot after the damage restores the share-partition.
+            # If the latest snapshot is after the damage, the state does not depend on the damaged records.
             if row["check"] == "P4" and _is_after(known.get(place), row):
                 continue
             found = _classified(place, row, effect, known.get(place), context)
@@ -145,9 +145,9 @@ def _place(row: Row) -> Place:
 
 
 def _places_in(known: Mapping[Place, Row], finding: Row) -> list[Place]:
-    """Return the share-partitions that a finding about a state partition, or the log, concerns.
+    """Return the share-partitions that a finding about a state partition, or about the whole log, affects.
 
-    If the latest snapshot of a share-partition is after the finding, its state does not depend on it.
+    If the latest snapshot of a share-partition is after the finding, its state is not affected.
     """
     state_partition = finding["state_partition"]
     return [
@@ -197,7 +197,7 @@ def _classified(
 
 
 def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePartitionVerdict:
-    """Return both findings about a share-partition as one: the worse decides, then the earlier cut."""
+    """Merge two verdicts on a share-partition: the worse status wins, then the earlier cut."""
     no_cut = (0, 2**63)
     worse = min(one, other, key=lambda each: (-each.status, (each.cut or no_cut)[1]))
     times = [each.since_ms for each in (one, other) if each.since_ms >= 0]
@@ -230,7 +230,7 @@ def _groups(
 def _command(
     worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], context: AuditContext
 ) -> str:
-    """Return the next command for a group."""
+    """Return the command that an operator should run next for a group."""
     cluster = ("--bootstrap-servers", context.bootstrap_servers) if context.bootstrap_servers else ()
     named = (worst.group_id, worst.topic_id, str(worst.partition))
     if worst.status is Status.SUSPECT:
@@ -258,7 +258,7 @@ def _command(
 
 
 def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
-    """Answer in a sentence; it is never positive beside a critical finding."""
+    """Return the verdict as one sentence; with a critical finding, it is never positive."""
     if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)

@@ -1,6 +1,6 @@
-"""Writes `protocol.messages` from `protocol/schemas`: ``python -m protocol.codegen [--check]``.
+"""Generate `protocol.messages` from `protocol/schemas`: ``python -m protocol.codegen [--check]``.
 
-`schema` reads and checks the schemas, `decoder` and `encoder` write straight-line code for one layout of
-a message, `module` puts a module together, `package` writes the table of all APIs. Generated code is
-committed, so nothing of this package is needed to run the coordinator.
+`schema` parses and checks the schemas. `decoder` and `encoder` generate the code for one layout of a message.
+`module` generates a module, and `package` the table of all APIs. The generated code is committed, so the
+coordinator runs without this package.
 """

@@ -1,4 +1,4 @@
-"""``python -m protocol.codegen`` writes the messages; with ``--check`` it only says which files differ."""
+"""Generate the modules of `protocol.messages`; with ``--check``, only list the files that differ."""
 
 import argparse
 import sys
@@ -10,10 +10,10 @@ from protocol.codegen.package import MESSAGES, write_package
 
 
 def main(arguments: Sequence[str], directory: Path = MESSAGES, out: TextIO = sys.stdout) -> int:
-    """Write or check the generated files in a directory, and name to ``out`` those that differ.
+    """Write or check the generated files in a directory, and print the names of differing files to ``out``.
 
-    Returns the exit status: 1 if files were only to be checked and one differs. A Python file in the
-    directory that no schema stands for is one that differs, and is removed.
+    Returns the exit status: 1 if ``--check`` is given and a file differs, else 0. A Python file without a
+    schema counts as differing and is removed, unless ``--check`` is given.
     """
     parser = argparse.ArgumentParser(prog="python -m protocol.codegen", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")

@@ -1,13 +1,13 @@
-"""Writes the code that turns the bytes of one layout of a message into its class.
+"""Generate the code that decodes one layout of a message: a range of versions with equal encoding.
 
-The code is one straight line for each struct, with arrays as nested loops. Neighbouring fields of fixed size
-are read by one `struct.Struct`, together with the byte that follows them: the first of a length, a count or a
-tagged-field section, which nearly always is the only one. The variables of the written code: ``buf`` and
-``at`` (the position), ``n`` (the length, count or tag count read last), and one for each field.
+In the generated code, one `struct.Struct` reads all adjacent fixed-size fields and the byte after them. That
+byte begins a length, a count or a tagged-field section, and nearly always it is the only byte. The variables
+of the generated code are ``buf``, ``at`` (the position), ``n`` (the length, count or tag count read last) and
+one for each field.
 
-Requests come from clients that need not be trusted, so their decoders have a budget: ``left`` counts the
-elements that may still be decoded. Arrays, tagged-field sections and long texts are counted before they are
-read.
+Requests come from untrusted clients, so the generated request decoders have a budget: ``left`` is the number
+of elements that may still be decoded. Arrays, tagged-field sections and long texts are counted before they
+are read.
 """
 
 from protocol.codegen.schema import FIXED_FORMATS, Field, Message, SchemaError, Struct, snake_case
@@ -18,7 +18,7 @@ _RESERVED = frozenset({"buf", "at", "n", "end", "left", "tag", "last_tag", "unkn
 
 
 class Decoder:
-    """Writes one layout of one message into a source."""
+    """Generates the statements that decode one layout of one message."""
 
     def __init__(self, source: Source, message: Message, version: int) -> None:
         self._source = source
@@ -26,11 +26,12 @@ class Decoder:
         self._version = version
         self._is_flexible = version in message.flexible
         self._has_budget = has_budget(message)
+        # Adjacent fixed-size fields whose read is not generated yet: `struct` format and variable.
         self._run: list[tuple[str, str]] = []
         self._types: dict[str, str] = {}
 
     def write(self) -> str:
-        """Write the statements that read the message from ``buf`` at ``at``; return the object's code."""
+        """Write the statements that read the message from ``buf`` at ``at``; return its constructor call."""
         return self._struct(self._message.body, _RESERVED)
 
     def _struct(self, struct: Struct, taken: frozenset[str]) -> str:
@@ -76,7 +77,7 @@ class Decoder:
             self._text(field, name)
 
     def _read_run(self, left: int = 0) -> None:
-        """Read the fixed-size fields that wait, if any; leave ``at`` so many bytes in front of their end."""
+        """Write the read of the pending fixed-size fields; ``at`` stops ``left`` bytes before their end."""
         if not self._run:
             return
         formats = "".join(part for part, _ in self._run)
@@ -93,7 +94,7 @@ class Decoder:
     def _length(
         self, legacy_format: str, is_flexible: bool, is_nullable: bool, type_name: str = "string"
     ) -> None:
-        """Read a length or count into ``n``: the number + 1 if flexible, the number itself if not."""
+        """Write the read of a length or count into ``n``; in a flexible version, ``n`` is the length + 1."""
         self._run.append(("B" if is_flexible else legacy_format, "n"))
         self._read_run()
         if is_flexible and is_nullable:
@@ -110,7 +111,10 @@ class Decoder:
                 self._source.add(f'raise {error}(f"length {{n}} before byte {{at}}")')
 
     def _text(self, field: Field, name: str) -> None:
-        """Read a string or bytes. A short slice moves ``at`` behind the end, where a later read notices."""
+        """Write the read of a string or bytes.
+
+        A short slice moves ``at`` beyond the end of ``buf``, which a later read detects.
+        """
         is_flexible = self._version in field.flexible
         is_nullable = self._version in field.nullable
         if is_flexible and not is_nullable:
@@ -130,7 +134,10 @@ class Decoder:
             self._slice(name, length, decode)
 
     def _compact_text(self, field: Field, name: str) -> None:
-        """Read a compact string or bytes from its length byte on: n - 1 bytes that end n bytes behind it."""
+        """Write the read of a compact string or bytes.
+
+        ``at`` stays at the last byte of the length, so the data end at ``at + n``.
+        """
         self._run.append(("B", "n"))
         self._read_run(left=1)
         with self._source.block("if not 0 < n < 128:"):
@@ -147,10 +154,10 @@ class Decoder:
         self._source.add(f"at += {length}")
 
     def _packed(self, name: str) -> None:
-        """Read state batches as one slice if no batch has tags: then every 20th byte is zero.
+        """Write the read of state batches as one slice, if no batch has tags: every 20th byte is then zero.
 
-        A single batch is what most requests bring, and cheaper to look at by itself. Null, 128 batches and
-        more, tags and bytes that end too soon are all left to the general path.
+        Most requests have a single batch, so it has a cheaper test. The reader of `protocol.state_batches`
+        handles null arrays, more than 126 batches, batches with tags, and truncated bytes.
         """
         if not self._is_flexible:
             raise SchemaError(f"{self._message.name}: packed batches in a version that is not flexible")
@@ -173,8 +180,8 @@ class Decoder:
                 self._source.add(f"{name}, at = {general}(buf, at - 1)")
 
     def _array(self, field: Field, name: str, taken: frozenset[str]) -> None:
-        """Read an array element by element. The bytes bound it, and the budget if there is one."""
-        # A tagged field has its type from its default, some lines above.
+        """Write the loop that reads an array. The end of ``buf`` ends it, as does an exhausted budget."""
+        # The default of a tagged field, written before, already declares its type.
         kind = f": {field.python_type}" if field.tag is None else ""
         if self._version in field.nullable:
             self._length("i", self._is_flexible, True, "array")
@@ -186,7 +193,7 @@ class Decoder:
         self._elements(field, name, kind, taken)
 
     def _elements(self, field: Field, name: str, kind: str, taken: frozenset[str]) -> None:
-        """Read the elements of an array, whose count is in ``n``, into a new list."""
+        """Write the loop that reads the elements of an array into a new list; ``n`` holds their count."""
         self._spend("n - 1" if self._is_flexible else "n")
         self._source.add(f"{name}{kind} = []")
         with self._source.block(f"for _ in range({'n - 1' if self._is_flexible else 'n'}):"):
@@ -208,7 +215,7 @@ class Decoder:
             self._source.add(append)
 
     def _spend(self, count: str) -> None:
-        """Take elements out of the budget, if the message has one."""
+        """Write the subtraction of ``count`` elements from the budget, if the message has a budget."""
         if self._has_budget:
             error = self._source.use("protocol.errors", "TooManyElementsError")
             self._source.add(f"left -= {count}")
@@ -216,7 +223,7 @@ class Decoder:
                 self._source.add(f'raise {error}(f"more elements than allowed before byte {{at}}")')
 
     def _no_tags(self) -> None:
-        """Skip a tagged-field section in which we know no tag."""
+        """Write the skipping of a tagged-field section in which the schema defines no tag."""
         if self._has_budget:
             skip, result, budget = self._source.use("protocol.wire", "skip_tags_within"), "at, left", ", left"
         else:
@@ -235,7 +242,10 @@ class Decoder:
     def _known_tags(
         self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
     ) -> None:
-        """Read a tagged-field section; the first tag alone, if it is of fixed size, is the usual case."""
+        """Write the read of a tagged-field section.
+
+        A section with only the first tag, of fixed size, is the usual case and has its own branch.
+        """
         self._read_run()
         source = self._source
         for field in tagged:
@@ -258,10 +268,10 @@ class Decoder:
     def _all_tags(
         self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
     ) -> None:
-        """Read tagged fields one by one.
+        """Write the loop that reads tagged fields one by one.
 
-        The order is that of the tags (KIP-482). A record must keep to it, because it has to be written back
-        as it was; elsewhere nobody checks, Kafka neither.
+        Tags are in ascending order (KIP-482). The decoder of a record checks the order, because the record
+        must be written back with identical bytes. Other decoders do not check it; nor does Kafka.
         """
         source = self._source
         error = source.use("protocol.errors", "DecodeError")
@@ -294,17 +304,17 @@ class Decoder:
 
 
 def has_budget(message: Message) -> bool:
-    """Return whether the message comes from a client, which may send what is expensive to decode."""
+    """Return whether the decoder limits the elements of the message, because an untrusted client sends it."""
     return message.type in ("request", "header")
 
 
 def first_tag_opening(field: Field) -> bytes | None:
-    """Return what comes before a tagged field of fixed size that is alone in its section: 1, tag, size."""
+    """Return the bytes before a fixed-size tagged field that is alone in its section: count 1, tag, size."""
     if field.is_array or field.type not in FIXED_FORMATS or field.tag is None:
         return None
     return b"\1" + write_uvarint(field.tag) + write_uvarint(size_of(FIXED_FORMATS[field.type]))
 
 
 def bytes_literal(value: bytes) -> str:
-    """Return bytes as code, with every byte escaped."""
+    """Return a Python bytes literal, with every byte escaped."""
     return 'b"' + "".join(f"\\x{byte:02x}" for byte in value) + '"'

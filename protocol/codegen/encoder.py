@@ -1,8 +1,8 @@
-"""Writes the code that turns a message into the bytes of one of its layouts.
+"""Generate the code that encodes one layout of a message.
 
-The written code collects pieces and joins them once. Neighbouring fields of fixed size are packed by one
-`struct.Struct`; a null string and an empty tagged-field section are single zero bytes, which join the run
-(as ``x``). An array whose elements are nothing but such a run becomes a list comprehension.
+The generated code collects pieces of bytes and joins them once. One `struct.Struct` packs adjacent fixed-size
+fields into one piece. A null string or an empty tagged-field section is a zero byte, packed into the same
+piece (format ``x``). A list comprehension packs an array whose elements have only fixed-size fields.
 """
 
 from collections.abc import Sequence
@@ -15,27 +15,30 @@ _PIECE_MAX = 70
 
 
 class Encoder:
-    """Writes one layout of one message into a source."""
+    """Generates the statements that encode one layout of one message."""
 
     def __init__(self, source: Source, message: Message, version: int, sink: str = "parts") -> None:
         self._source = source
         self._message = message
         self._version = version
         self._is_flexible = version in message.flexible
+        # Adjacent fixed-size fields that are not a piece yet: `struct` format and expression.
         self._run: list[tuple[str, str]] = []
+        # Expressions of the pieces that are not in the sink yet.
         self._pieces: list[str] = []
+        # The variable of the generated code with the list of all pieces.
         self._sink = sink
         self._has_sink = False
 
     def write(self, argument: str) -> str:
-        """Write the statements that encode the message held by ``argument``; return the bytes' code."""
+        """Write the statements that encode the variable ``argument``; return an expression of the bytes."""
         body = self._message.body
         self._unsupported(body, argument)
         self._fields(body, self._present(body), argument)
         return self._joined()
 
     def _joined(self) -> str:
-        """Return the code of all pieces joined."""
+        """Return an expression that joins all pieces."""
         self._close_run()
         if self._has_sink:
             self._flush()
@@ -52,7 +55,10 @@ class Encoder:
         return [field for field in struct.fields if self._version in field.versions and field.tag is None]
 
     def _unsupported(self, struct: Struct, holder: str) -> None:
-        """Refuse a value that this version cannot carry, unless the schema says that it may be dropped."""
+        """Write a check that raises EncodeError if a field that this version lacks is not its default.
+
+        Fields that the schema marks as ignorable are not checked.
+        """
         missing = [
             field for field in struct.fields if self._version not in field.versions and not field.is_ignorable
         ]
@@ -65,7 +71,7 @@ class Encoder:
         self._source.add(f'raise {self._source.use("protocol.errors", "EncodeError")}("{text}")')
 
     def _fields(self, struct: Struct, fields: Sequence[Field], holder: str) -> None:
-        """Write the rest of a struct, from the first of ``fields`` to its tagged-field section."""
+        """Write the encoding of ``fields``, the last fields of a struct, and of its tagged-field section."""
         for index, field in enumerate(fields):
             value = f"{holder}.{field.attribute}"
             rest = fields[index + 1 :]
@@ -82,7 +88,10 @@ class Encoder:
             self._tags(struct, holder)
 
     def _branches(self, struct: Struct, field: Field, rest: Sequence[Field], holder: str) -> None:
-        """Write the rest of a struct twice, from a nullable string on, so that the usual null joins a run."""
+        """Write two branches for the rest of a struct: the nullable ``field`` is null, or it is not.
+
+        A null string is the usual case, and is packed together with the fixed-size fields around it.
+        """
         self._declare_sink()
         run, pieces = self._run[:], self._pieces[:]
         with self._source.block(f"if {holder}.{field.attribute} is None:"):
@@ -96,7 +105,7 @@ class Encoder:
             self._flush()
 
     def _nullable_text(self, field: Field, value: str) -> None:
-        """Write a string that may be null as a piece of its own."""
+        """Write a nullable string as a separate piece."""
         name = field.attribute
         inner = Encoder(self._source, self._message, self._version)
         with self._source.block(f"if {value} is None:"):
@@ -134,7 +143,7 @@ class Encoder:
             self._text(field, value, field.attribute)
 
     def _close_run(self) -> None:
-        """Turn the fixed-size fields that wait into a piece."""
+        """Turn the pending fixed-size fields into one piece."""
         if not self._run:
             return
         formats = "".join(part for part, _ in self._run)
@@ -153,7 +162,7 @@ class Encoder:
         self._pieces.append(piece)
 
     def _flush(self) -> None:
-        """Write the pieces that wait into the sink."""
+        """Write the statement that adds the pending pieces to the sink."""
         self._close_run()
         pieces, self._pieces = self._pieces, []
         if not self._has_sink:
@@ -171,7 +180,7 @@ class Encoder:
             self._source.add(f"{self._sink}: list[bytes] = []")
 
     def _length(self, name: str, number: str, legacy_format: str) -> None:
-        """Write a length or count, given as code: a varint of the number + 1, or the fixed legacy format."""
+        """Write a length or count: a varint of ``number + 1``, or ``number`` in a fixed-size format."""
         if legacy_format:
             self._run.append((legacy_format, number))
             return
@@ -183,7 +192,7 @@ class Encoder:
         self._pieces.append(f"{name}_n")
 
     def _text(self, field: Field, value: str, name: str) -> None:
-        """Write a string or bytes, with ``name`` as the variable that holds its bytes."""
+        """Write a string or bytes; ``name`` is the variable of its encoded bytes."""
         is_string = field.type == "string"
         self._source.add(f"{name} = {value}.encode()" if is_string else f"{name} = {value}")
         legacy_format = "h" if is_string else "i"
@@ -230,7 +239,7 @@ class Encoder:
             self._flush()
 
     def _fixed_formats(self, struct: Struct) -> str:
-        """Return the run that a struct consists of, or "" if it is more than one run."""
+        """Return the `struct` format of a struct with only fixed-size fields; "" for other structs."""
         formats = ""
         for field in struct.fields:
             is_plain = field.type in FIXED_FORMATS and field.type != "uuid" and not field.is_array
@@ -253,7 +262,7 @@ class Encoder:
             self._all_tags(tagged, holder, keeps_unknown)
             self._pieces.append("tail")
             return
-        # The first tag alone, or none at all, is the usual case.
+        # A section with only the first tag, or with no tag, is the usual case.
         usual = tagged[0]
         rest = [f"{holder}.unknown_tags"] if keeps_unknown else []
         rest += [_differs(field, holder) for field in tagged[1:]]
@@ -270,7 +279,7 @@ class Encoder:
         self._pieces.append("tail")
 
     def _all_tags(self, tagged: list[Field], holder: str, keeps_unknown: bool) -> None:
-        """Write a tagged-field section as the variable ``tail``."""
+        """Write statements that encode a tagged-field section into the variable ``tail``."""
         source = self._source
         start = f"list({holder}.unknown_tags)" if keeps_unknown else "[]"
         source.add(f"tags: list[tuple[int, bytes]] = {start}")
@@ -283,7 +292,7 @@ class Encoder:
 
 
 def _differs(field: Field, holder: str) -> str:
-    """Return the test whether a field is not its default."""
+    """Return an expression that is true if a field is not its default."""
     value = f"{holder}.{field.attribute}"
     is_false = field.default_code in ("[]", '""', "0", "False", 'b""')
     return value if is_false else f"{value} != {field.default_code}"

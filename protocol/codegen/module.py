@@ -1,4 +1,4 @@
-"""Puts one module of `protocol.messages` together: classes, and the functions that encode and decode them."""
+"""Generate one module of `protocol.messages`: message classes, and functions that encode and decode them."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _SUFFIXES = {
 
 
 def subject(message: Message) -> str:
-    """Return what a message is about: the name of the API, of the record type, or of the header."""
+    """Return the name of the API, record type or header that a message belongs to."""
     return message.name.removesuffix(_SUFFIXES.get(message.type, ""))
 
 
@@ -89,25 +89,26 @@ def _write_classes(source: Source, message: Message) -> None:
         with source.block(f"class {struct.name}({source.use('msgspec', 'Struct')}, gc=False):"):
             if struct is message.body:
                 kind = message.type.replace("coordinator-", "record ")
-                source.add(f'"""The {kind}, as one class for {_range_text(message.versions)}."""')
+                kind = "" if message.type == "header" else f" {kind}"
+                source.add(f'"""The {subject(message)}{kind}, {_range_text(message.versions)}."""')
             else:
                 source.add(f'"""{_holder(message.body, struct)}"""')
             source.add()
             has_default = False
             for field in struct.fields:
-                # Fields behind one with a default need one too.
+                # In a msgspec class, a field after a field with a default needs a default too.
                 has_default = has_default or field.default is not None or field.versions != message.versions
                 if field.about:
                     source.add(f"# {field.about}")
                 default = f" = {field.default_code}" if has_default else ""
                 source.add(f"{field.attribute}: {field.python_type}{default}")
             if message.keeps_unknown_tags and struct is message.body:
-                source.add("# Tagged fields that are not in our schema, in the order in which they came.")
+                source.add("# Tagged fields that the schema does not define, in the order of the record.")
                 source.add("unknown_tags: tuple[tuple[int, bytes], ...] = ()")
 
 
 def _holder(struct: Struct, wanted: Struct) -> str:
-    """Say which field a struct is the value of, or an element of its value, with the class of the field."""
+    """Return the docstring of a nested struct, which names the class and field that contain it."""
     for field in struct.fields:
         if field.struct is wanted:
             return f"{'An element' if field.is_array else 'The value'} of `{struct.name}.{field.attribute}`."
@@ -150,7 +151,7 @@ def _write_decoder(source: Source, message: Message) -> None:
     error = source.use("protocol.errors", "DecodeError")
     with source.function(public, parameters, returned):
         if message.type == "header":
-            source.add(f'"""Decode the {message.name} at ``offset``; return it and where it ends."""')
+            source.add(f'"""Decode the {message.name} at ``offset``; return it and the position after it."""')
         else:
             source.add(f'"""Decode the {message.name} from ``offset`` to the end of ``buf``."""')
         _write_version_check(source, message, parameter)
@@ -172,7 +173,7 @@ def _write_decoder(source: Source, message: Message) -> None:
 
 
 def _budget(source: Source, message: Message) -> str:
-    """Return the name of the elements that a decoder accepts by default; "" if it has no limit."""
+    """Return the constant with a decoder's default limit of elements; "" if it has no limit."""
     if not has_budget(message):
         return ""
     return source.use("protocol.wire", "HEADER_ELEMENTS_MAX" if message.type == "header" else "ELEMENTS_MAX")
@@ -191,7 +192,7 @@ def _write_version_check(source: Source, message: Message, parameter: str) -> No
 def _write_dispatch(
     source: Source, layouts: list[Versions], parameter: str, function: str, arguments: str
 ) -> None:
-    """Write the choice of a layout, newest first; the version is known to be one of them."""
+    """Write the calls that select a layout by version, newest first. The version is already checked."""
     for layout in reversed(layouts[1:]):
         with source.block(f"if {parameter} >= {layout.first}:"):
             source.add(f"return {function}_v{layout.last}({arguments})")
@@ -220,7 +221,7 @@ def _write_encoder(source: Source, message: Message) -> None:
     unencodable = source.use("protocol.wire", "UNENCODABLE")
     error = source.use("protocol.errors", "EncodeError")
     with source.function(public, parameters, "bytes"):
-        source.add(f'"""Encode the {message.name}; EncodeError if a value does not fit."""')
+        source.add(f'"""Encode the {message.name}. Raises EncodeError if a value has no wire form."""')
         _write_version_check(source, message, parameter)
         with source.block("try:"):
             if len(layouts) == 1:

@@ -1,8 +1,8 @@
-"""The schemas as values: messages, structs, fields and the versions that each of them is part of.
+"""Parse message schemas into messages, structs, fields and version ranges.
 
-The grammar is Kafka's (JSON with ``//`` comments), of which only what our messages need is read; anything
-else is refused, so that no generated codec is silently wrong. One attribute is ours: ``"packed": true`` on
-an array of state batches keeps them as wire bytes (`protocol.state_batches`).
+The grammar is a part of Kafka's (JSON with ``//`` comments). Any other element raises SchemaError, so that no
+generated codec is silently wrong. One attribute is not Kafka's: ``"packed": true`` on an array of state
+batches keeps them as wire bytes (`protocol.state_batches`).
 """
 
 import json
@@ -21,12 +21,12 @@ _MESSAGE_TYPES = ("request", "response", "header", "coordinator-key", "coordinat
 
 
 class SchemaError(ValueError):
-    """A schema that this generator does not understand."""
+    """A schema is invalid, or uses an element that this generator does not support."""
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions ``first..last``, both inclusive; none at all if ``first`` is above ``last``."""
+    """The versions ``first..last``, both inclusive; empty if ``first`` is above ``last``."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ class Versions:
 
 @dataclass(frozen=True)
 class Struct:
-    """A run of fields that becomes one class."""
+    """A sequence of fields, for which one class is generated."""
 
     name: str
     about: str
@@ -60,7 +60,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a struct. ``type`` is the type of an element where ``is_array``."""
+    """One field of a struct. If ``is_array``, ``type`` is the type of an element."""
 
     name: str
     type: str
@@ -91,7 +91,7 @@ class Field:
 
     @property
     def default_code(self) -> str:
-        """The default as Python code: the one of the schema, else the zero value of the type."""
+        """The default as Python code: the schema's default, else the zero value of the type."""
         if self.is_packed or self.type == "bytes":
             return 'b""'
         if self.is_array:
@@ -123,11 +123,11 @@ class Message:
 
     @property
     def keeps_unknown_tags(self) -> bool:
-        """Records are written back as they were read; requests and responses are not."""
+        """True for record values, because a record is written back with the tags that it was read with."""
         return self.type == "coordinator-value"
 
     def layouts(self) -> list[Versions]:
-        """Return the runs of versions that look the same on the wire, in ascending order."""
+        """Return the ranges of consecutive versions with equal encoding, in ascending order."""
         runs: list[Versions] = []
         for version in range(self.versions.first, self.versions.last + 1):
             if runs and self._shape(self.body, version) == self._shape(self.body, runs[-1].last):
@@ -146,12 +146,12 @@ class Message:
 
 
 def snake_case(name: str) -> str:
-    """Turn a schema's name into a Python one: ``ZkMigrationReady`` to ``zk_migration_ready``."""
+    """Convert a schema's name to a Python name: ``ZkMigrationReady`` to ``zk_migration_ready``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def read_messages(directory: Path) -> list[Message]:
-    """Read every schema below a directory, in the order of their names; SchemaError names the file."""
+    """Read every schema below a directory, ordered by file name. Raises SchemaError with the file's name."""
     messages = []
     for path in sorted(directory.rglob("*.json"), key=lambda path: path.name):
         try:
@@ -162,7 +162,7 @@ def read_messages(directory: Path) -> list[Message]:
 
 
 def parse_message(text: str) -> Message:
-    """Parse one schema; SchemaError, another ValueError or KeyError if it is not in our grammar."""
+    """Parse one schema. Raises SchemaError, another ValueError or KeyError if it is not supported."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
     schema = cast(dict[str, Any], json.loads("\n".join(lines)))
     if schema["type"] not in _MESSAGE_TYPES:
@@ -178,13 +178,13 @@ def _parse_fields(holder: dict[str, Any], valid: Versions, flexible: Versions) -
 
 
 def _parse_field(schema: dict[str, Any], valid: Versions, flexible: Versions) -> Field:
-    """Parse a field and those below it."""
+    """Parse a field and its nested fields."""
     known = {"name", "type", "versions", "nullableVersions", "flexibleVersions", "taggedVersions", "tag"}
     known |= {"default", "ignorable", "about", "fields", "packed"}
     if schema.keys() - known:
         raise SchemaError(f"{schema['name']}: {sorted(schema.keys() - known)} not understood")
     is_array = schema["type"].startswith("[]")
-    # Record batches are bytes to us.
+    # The generated codecs do not decode record batches.
     type_name = "bytes" if schema["type"] == "records" else schema["type"].removeprefix("[]")
     versions = Versions.parse(schema["versions"], valid)
     struct = None
@@ -192,7 +192,7 @@ def _parse_field(schema: dict[str, Any], valid: Versions, flexible: Versions) ->
         struct = Struct(type_name, schema.get("about", ""), _parse_fields(schema, valid, flexible))
     elif type_name not in _SCALARS:
         raise SchemaError(f"{schema['name']}: type {schema['type']!r}")
-    # A field may say that it keeps its old form in a flexible version: the client id does.
+    # A field of a flexible version may keep the older encoding, as the client id of a request header does.
     if "flexibleVersions" in schema:
         flexible = Versions.parse(schema["flexibleVersions"], valid)
     field = Field(
@@ -214,7 +214,7 @@ def _parse_field(schema: dict[str, Any], valid: Versions, flexible: Versions) ->
 
 
 def _check_field(field: Field, schema: dict[str, Any]) -> None:
-    """Refuse what the grammar allows but this generator does not write."""
+    """Raise SchemaError if the generator does not support a combination that Kafka's grammar allows."""
     is_nullable = field.nullable.first <= field.nullable.last
     if field.struct is not None and (
         field.type in _SCALARS or (not field.is_array and field.tag is not None)

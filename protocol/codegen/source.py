@@ -1,4 +1,4 @@
-"""Python source under construction, in the shape that ``ruff format`` gives it."""
+"""Build Python source code, formatted as ``ruff format`` would."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +10,10 @@ _INDENT = "    "
 
 
 class Source:
-    """The lines of one module, and what its functions need at module level.
+    """The lines of one generated module, and the imports and constants that its functions need.
 
-    Functions ask for names while they are written, so the lines at the top of the module (imports, and
-    one precompiled ``struct.Struct`` for each run of fixed-size fields) are known only at the end.
+    The lines at the top of the module are known only after all functions are written. They are the imports,
+    and one precompiled ``struct.Struct`` for each sequence of fixed-size fields.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,12 @@ class Source:
         self._depth = 0
 
     def add(self, text: str = "") -> None:
-        """Add a line at the current depth; a later indentation of its own is kept."""
+        """Add a line at the current indentation."""
         self.lines.append(_INDENT * self._depth + text if text else "")
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add ``head``, and indent what is added inside."""
+        """Add ``head``, and indent the lines that are added in the ``with`` block."""
         self.add(head)
         self._depth += 1
         yield
@@ -37,7 +37,7 @@ class Source:
 
     @contextmanager
     def function(self, name: str, parameters: Sequence[str], returned: str) -> Iterator[None]:
-        """Add the head of a function, and indent what is added inside."""
+        """Add a function's signature, and indent the lines that are added in the ``with`` block."""
         self.add()
         self.add()
         self.add_list(f"def {name}(", parameters, f") -> {returned}:")
@@ -46,7 +46,7 @@ class Source:
         self._depth -= 1
 
     def add_list(self, head: str, items: Sequence[str], tail: str) -> None:
-        """Add ``head`` + items + ``tail`` on one line, or on one line for each item if that is too long."""
+        """Add ``head``, items and ``tail`` on one line; if it is too long, one line for each item."""
         line = head + ", ".join(items) + tail
         if self.fits(line):
             self.add(line)
@@ -57,7 +57,7 @@ class Source:
         self.add(tail)
 
     def add_assignment(self, targets: str, value: str) -> None:
-        """Add ``targets = value``, where the value is a call, broken where ruff does if it is too long."""
+        """Add ``targets = value``, where the value is a call; if it is too long, break it as ruff does."""
         line = f"{targets} = {value}"
         function, _, arguments = value.partition("(")
         if self.fits(line):
@@ -77,7 +77,7 @@ class Source:
             self.add(f") = {value}")
 
     def add_comprehension(self, head: str, element: str, loop: str) -> None:
-        """Add ``head`` + a list comprehension, on three lines more if it is too long for one."""
+        """Add ``head`` and a list comprehension; if the line is too long, break it as ruff does."""
         line = f"{head}[{element} {loop}]"
         if self.fits(line):
             self.add(line)
@@ -92,7 +92,7 @@ class Source:
         self.add("]")
 
     def fits(self, text: str) -> bool:
-        """Tell whether a line at the current depth is short enough."""
+        """Return whether a line at the current indentation has at most LINE_MAX characters."""
         return len(_INDENT * self._depth + text) <= LINE_MAX
 
     def use(self, module: str, name: str) -> str:
@@ -101,17 +101,17 @@ class Source:
         return name
 
     def packer(self, formats: str) -> str:
-        """Return the name of the function that packs a run of fixed-size fields."""
+        """Return the name of the generated function that packs a sequence of fixed-size fields."""
         self.packers.add(formats)
         return f"_pack_{_identifier(formats)}"
 
     def unpacker(self, formats: str) -> str:
-        """Return the name of the function that unpacks a run of fixed-size fields at a position."""
+        """Return the name of the generated function that unpacks a sequence of fixed-size fields."""
         self.unpackers.add(formats)
         return f"_unpack_{_identifier(formats)}"
 
     def preamble(self) -> list[str]:
-        """Return the imports and the packers that the lines so far need."""
+        """Return the imports and the precompiled structs that the lines so far need."""
         ours = sorted(module for module in self.imports if module != "msgspec")
         return [
             "from struct import Struct as Fields",
@@ -138,7 +138,7 @@ def import_order(names: set[str]) -> list[str]:
 
 
 def size_of(formats: str) -> int:
-    """Return the bytes of a run of fixed-size fields."""
+    """Return the size in bytes of a sequence of fixed-size fields."""
     return calcsize(f">{formats}")
 
 

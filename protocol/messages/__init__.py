@@ -1,7 +1,7 @@
-"""The messages of Kafka's protocol that we speak: one module for each API, record type and header.
+"""Classes and codecs of Kafka messages: one module for each API, record type and header.
 
-`APIS` says which APIs a coordinator serves; only brokers serve the others. A class stands for all versions
-of a message; its functions are told the version.
+`APIS` lists the APIs that a coordinator serves; only brokers serve the others. One class covers all versions
+of a message; the functions that encode and decode it take the version as an argument.
 
 Generated from the schemas by ``python -m protocol.codegen``; do not edit.
 """
@@ -90,7 +90,7 @@ APIS: dict[int, Api] = {
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """Return the version of the header in front of a request, also for versions that we do not speak."""
+    """Return the header version of a request, also for API versions that the coordinator does not serve."""
     api = APIS.get(api_key)
     if api is None:
         raise UnsupportedVersionError(f"API key {api_key}")
@@ -98,7 +98,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """Return the version of the header in front of a response: always 0 for ApiVersions (KIP-511)."""
+    """Return the header version of a response, which is always 0 for ApiVersions (KIP-511)."""
     api = APIS.get(api_key)
     if api is None:
         raise UnsupportedVersionError(f"API key {api_key}")

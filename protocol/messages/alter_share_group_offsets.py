@@ -64,7 +64,7 @@ class RequestedTopic(Struct, gc=False):
 
 
 class AlterShareGroupOffsetsRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The AlterShareGroupOffsets request, version 0."""
 
     group_id: str
     topics: list[RequestedTopic]
@@ -87,7 +87,7 @@ class TopicResult(Struct, gc=False):
 
 
 class AlterShareGroupOffsetsResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The AlterShareGroupOffsets response, version 0."""
 
     throttle_time_ms: int
     error_code: int
@@ -163,7 +163,7 @@ def decode_request(
 
 
 def encode_request(message: AlterShareGroupOffsetsRequest, version: int) -> bytes:
-    """Encode the AlterShareGroupOffsetsRequest; EncodeError if a value does not fit."""
+    """Encode the AlterShareGroupOffsetsRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsRequest")
     try:
@@ -258,7 +258,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> AlterShareGroupOff
 
 
 def encode_response(message: AlterShareGroupOffsetsResponse, version: int) -> bytes:
-    """Encode the AlterShareGroupOffsetsResponse; EncodeError if a value does not fit."""
+    """Encode the AlterShareGroupOffsetsResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsResponse")
     try:

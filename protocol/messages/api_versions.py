@@ -61,7 +61,7 @@ MAX_VERSION = 4
 
 
 class ApiVersionsRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 4."""
+    """The ApiVersions request, versions 0 to 4."""
 
     # The client library.
     client_software_name: str = ""
@@ -96,7 +96,7 @@ class FinalizedFeatureKey(Struct, gc=False):
 
 
 class ApiVersionsResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 4."""
+    """The ApiVersions response, versions 0 to 4."""
 
     error_code: int = 0
     # The APIs that are served here.
@@ -162,7 +162,7 @@ def _decode_request_v4(buf: bytes, at: int, left: int) -> ApiVersionsRequest:
 
 
 def encode_request(message: ApiVersionsRequest, version: int) -> bytes:
-    """Encode the ApiVersionsRequest; EncodeError if a value does not fit."""
+    """Encode the ApiVersionsRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 4:
         raise UnsupportedVersionError(f"version {version} of ApiVersionsRequest")
     try:
@@ -321,7 +321,7 @@ def _decode_response_v4(buf: bytes, at: int) -> ApiVersionsResponse:
 
 
 def encode_response(message: ApiVersionsResponse, version: int) -> bytes:
-    """Encode the ApiVersionsResponse; EncodeError if a value does not fit."""
+    """Encode the ApiVersionsResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 4:
         raise UnsupportedVersionError(f"version {version} of ApiVersionsResponse")
     try:

@@ -53,7 +53,7 @@ class RequestedTopic(Struct, gc=False):
 
 
 class DeleteShareGroupOffsetsRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The DeleteShareGroupOffsets request, version 0."""
 
     group_id: str
     topics: list[RequestedTopic]
@@ -69,7 +69,7 @@ class TopicResult(Struct, gc=False):
 
 
 class DeleteShareGroupOffsetsResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The DeleteShareGroupOffsets response, version 0."""
 
     throttle_time_ms: int
     error_code: int
@@ -131,7 +131,7 @@ def decode_request(
 
 
 def encode_request(message: DeleteShareGroupOffsetsRequest, version: int) -> bytes:
-    """Encode the DeleteShareGroupOffsetsRequest; EncodeError if a value does not fit."""
+    """Encode the DeleteShareGroupOffsetsRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DeleteShareGroupOffsetsRequest")
     try:
@@ -210,7 +210,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> DeleteShareGroupOf
 
 
 def encode_response(message: DeleteShareGroupOffsetsResponse, version: int) -> bytes:
-    """Encode the DeleteShareGroupOffsetsResponse; EncodeError if a value does not fit."""
+    """Encode the DeleteShareGroupOffsetsResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DeleteShareGroupOffsetsResponse")
     try:

@@ -63,7 +63,7 @@ class DeleteStateData(Struct, gc=False):
 
 
 class DeleteShareGroupStateRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The DeleteShareGroupState request, version 0."""
 
     group_id: str
     topics: list[DeleteStateData]
@@ -85,7 +85,7 @@ class DeleteStateResult(Struct, gc=False):
 
 
 class DeleteShareGroupStateResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The DeleteShareGroupState response, version 0."""
 
     results: list[DeleteStateResult]
 
@@ -150,7 +150,7 @@ def decode_request(
 
 
 def encode_request(message: DeleteShareGroupStateRequest, version: int) -> bytes:
-    """Encode the DeleteShareGroupStateRequest; EncodeError if a value does not fit."""
+    """Encode the DeleteShareGroupStateRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DeleteShareGroupStateRequest")
     try:
@@ -223,7 +223,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> DeleteShareGroupSt
 
 
 def encode_response(message: DeleteShareGroupStateResponse, version: int) -> bytes:
-    """Encode the DeleteShareGroupStateResponse; EncodeError if a value does not fit."""
+    """Encode the DeleteShareGroupStateResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DeleteShareGroupStateResponse")
     try:

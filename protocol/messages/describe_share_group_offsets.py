@@ -71,7 +71,7 @@ class RequestedGroup(Struct, gc=False):
 
 
 class DescribeShareGroupOffsetsRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The DescribeShareGroupOffsets request, version 0."""
 
     groups: list[RequestedGroup]
 
@@ -105,7 +105,7 @@ class DescribedGroup(Struct, gc=False):
 
 
 class DescribeShareGroupOffsetsResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The DescribeShareGroupOffsets response, version 0."""
 
     throttle_time_ms: int
     groups: list[DescribedGroup]
@@ -193,7 +193,7 @@ def decode_request(
 
 
 def encode_request(message: DescribeShareGroupOffsetsRequest, version: int) -> bytes:
-    """Encode the DescribeShareGroupOffsetsRequest; EncodeError if a value does not fit."""
+    """Encode the DescribeShareGroupOffsetsRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DescribeShareGroupOffsetsRequest")
     try:
@@ -315,7 +315,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> DescribeShareGroup
 
 
 def encode_response(message: DescribeShareGroupOffsetsResponse, version: int) -> bytes:
-    """Encode the DescribeShareGroupOffsetsResponse; EncodeError if a value does not fit."""
+    """Encode the DescribeShareGroupOffsetsResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of DescribeShareGroupOffsetsResponse")
     try:

@@ -89,7 +89,7 @@ class ForgottenTopic(Struct, gc=False):
 
 
 class FetchRequest(Struct, gc=False):
-    """The request, as one class for version 13."""
+    """The Fetch request, version 13."""
 
     # -1: a consumer.
     replica_id: int
@@ -134,7 +134,7 @@ class FetchableTopicResponse(Struct, gc=False):
 
 
 class FetchResponse(Struct, gc=False):
-    """The response, as one class for version 13."""
+    """The Fetch response, version 13."""
 
     throttle_time_ms: int
     error_code: int
@@ -252,7 +252,7 @@ def decode_request(buf: bytes, offset: int, version: int, elements_max: int = EL
 
 
 def encode_request(message: FetchRequest, version: int) -> bytes:
-    """Encode the FetchRequest; EncodeError if a value does not fit."""
+    """Encode the FetchRequest. Raises EncodeError if a value has no wire form."""
     if version != 13:
         raise UnsupportedVersionError(f"version {version} of FetchRequest")
     try:
@@ -385,7 +385,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> FetchResponse:
 
 
 def encode_response(message: FetchResponse, version: int) -> bytes:
-    """Encode the FetchResponse; EncodeError if a value does not fit."""
+    """Encode the FetchResponse. Raises EncodeError if a value has no wire form."""
     if version != 13:
         raise UnsupportedVersionError(f"version {version} of FetchResponse")
     try:

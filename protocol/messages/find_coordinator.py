@@ -58,7 +58,7 @@ MAX_VERSION = 6
 
 
 class FindCoordinatorRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 6."""
+    """The FindCoordinator request, versions 0 to 6."""
 
     # The one key asked for.
     key: str = ""
@@ -81,7 +81,7 @@ class Coordinator(Struct, gc=False):
 
 
 class FindCoordinatorResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 6."""
+    """The FindCoordinator response, versions 0 to 6."""
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -193,7 +193,7 @@ def _decode_request_v6(buf: bytes, at: int, left: int) -> FindCoordinatorRequest
 
 
 def encode_request(message: FindCoordinatorRequest, version: int) -> bytes:
-    """Encode the FindCoordinatorRequest; EncodeError if a value does not fit."""
+    """Encode the FindCoordinatorRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 6:
         raise UnsupportedVersionError(f"version {version} of FindCoordinatorRequest")
     try:
@@ -366,7 +366,7 @@ def _decode_response_v6(buf: bytes, at: int) -> FindCoordinatorResponse:
 
 
 def encode_response(message: FindCoordinatorResponse, version: int) -> bytes:
-    """Encode the FindCoordinatorResponse; EncodeError if a value does not fit."""
+    """Encode the FindCoordinatorResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 6:
         raise UnsupportedVersionError(f"version {version} of FindCoordinatorResponse")
     try:

@@ -43,7 +43,7 @@ MAX_VERSION = 4
 
 
 class HeartbeatRequest(Struct, gc=False):
-    """The request, as one class for version 4."""
+    """The Heartbeat request, version 4."""
 
     group_id: str
     generation_id: int
@@ -52,7 +52,7 @@ class HeartbeatRequest(Struct, gc=False):
 
 
 class HeartbeatResponse(Struct, gc=False):
-    """The response, as one class for version 4."""
+    """The Heartbeat response, version 4."""
 
     throttle_time_ms: int
     error_code: int
@@ -111,7 +111,7 @@ def decode_request(
 
 
 def encode_request(message: HeartbeatRequest, version: int) -> bytes:
-    """Encode the HeartbeatRequest; EncodeError if a value does not fit."""
+    """Encode the HeartbeatRequest. Raises EncodeError if a value has no wire form."""
     if version != 4:
         raise UnsupportedVersionError(f"version {version} of HeartbeatRequest")
     try:
@@ -168,7 +168,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> HeartbeatResponse:
 
 
 def encode_response(message: HeartbeatResponse, version: int) -> bytes:
-    """Encode the HeartbeatResponse; EncodeError if a value does not fit."""
+    """Encode the HeartbeatResponse. Raises EncodeError if a value has no wire form."""
     if version != 4:
         raise UnsupportedVersionError(f"version {version} of HeartbeatResponse")
     try:

@@ -66,7 +66,7 @@ class InitializeStateData(Struct, gc=False):
 
 
 class InitializeShareGroupStateRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The InitializeShareGroupState request, version 0."""
 
     group_id: str
     topics: list[InitializeStateData]
@@ -88,7 +88,7 @@ class InitializeStateResult(Struct, gc=False):
 
 
 class InitializeShareGroupStateResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The InitializeShareGroupState response, version 0."""
 
     results: list[InitializeStateResult]
 
@@ -153,7 +153,7 @@ def decode_request(
 
 
 def encode_request(message: InitializeShareGroupStateRequest, version: int) -> bytes:
-    """Encode the InitializeShareGroupStateRequest; EncodeError if a value does not fit."""
+    """Encode the InitializeShareGroupStateRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of InitializeShareGroupStateRequest")
     try:
@@ -229,7 +229,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> InitializeShareGro
 
 
 def encode_response(message: InitializeShareGroupStateResponse, version: int) -> bytes:
-    """Encode the InitializeShareGroupStateResponse; EncodeError if a value does not fit."""
+    """Encode the InitializeShareGroupStateResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of InitializeShareGroupStateResponse")
     try:

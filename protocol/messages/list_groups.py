@@ -42,7 +42,7 @@ MAX_VERSION = 5
 
 
 class ListGroupsRequest(Struct, gc=False):
-    """The request, as one class for version 5."""
+    """The ListGroups request, version 5."""
 
     states_filter: list[str]
     types_filter: list[str]
@@ -58,7 +58,7 @@ class ListedGroup(Struct, gc=False):
 
 
 class ListGroupsResponse(Struct, gc=False):
-    """The response, as one class for version 5."""
+    """The ListGroups response, version 5."""
 
     throttle_time_ms: int
     error_code: int
@@ -125,7 +125,7 @@ def decode_request(
 
 
 def encode_request(message: ListGroupsRequest, version: int) -> bytes:
-    """Encode the ListGroupsRequest; EncodeError if a value does not fit."""
+    """Encode the ListGroupsRequest. Raises EncodeError if a value has no wire form."""
     if version != 5:
         raise UnsupportedVersionError(f"version {version} of ListGroupsRequest")
     try:
@@ -200,7 +200,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> ListGroupsResponse
 
 
 def encode_response(message: ListGroupsResponse, version: int) -> bytes:
-    """Encode the ListGroupsResponse; EncodeError if a value does not fit."""
+    """Encode the ListGroupsResponse. Raises EncodeError if a value has no wire form."""
     if version != 5:
         raise UnsupportedVersionError(f"version {version} of ListGroupsResponse")
     try:

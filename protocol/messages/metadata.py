@@ -68,7 +68,7 @@ class RequestedTopic(Struct, gc=False):
 
 
 class MetadataRequest(Struct, gc=False):
-    """The request, as one class for version 12."""
+    """The Metadata request, version 12."""
 
     # Null: all topics.
     topics: list[RequestedTopic] | None
@@ -110,7 +110,7 @@ class DescribedTopic(Struct, gc=False):
 
 
 class MetadataResponse(Struct, gc=False):
-    """The response, as one class for version 12."""
+    """The Metadata response, version 12."""
 
     throttle_time_ms: int
     brokers: list[DescribedBroker]
@@ -171,7 +171,7 @@ def decode_request(
 
 
 def encode_request(message: MetadataRequest, version: int) -> bytes:
-    """Encode the MetadataRequest; EncodeError if a value does not fit."""
+    """Encode the MetadataRequest. Raises EncodeError if a value has no wire form."""
     if version != 12:
         raise UnsupportedVersionError(f"version {version} of MetadataRequest")
     try:
@@ -332,7 +332,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> MetadataResponse:
 
 
 def encode_response(message: MetadataResponse, version: int) -> bytes:
-    """Encode the MetadataResponse; EncodeError if a value does not fit."""
+    """Encode the MetadataResponse. Raises EncodeError if a value has no wire form."""
     if version != 12:
         raise UnsupportedVersionError(f"version {version} of MetadataResponse")
     try:

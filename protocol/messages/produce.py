@@ -69,7 +69,7 @@ class TopicProduceData(Struct, gc=False):
 
 
 class ProduceRequest(Struct, gc=False):
-    """The request, as one class for version 13."""
+    """The Produce request, version 13."""
 
     transactional_id: str | None
     # -1: all in-sync replicas.
@@ -105,7 +105,7 @@ class TopicProduceResponse(Struct, gc=False):
 
 
 class ProduceResponse(Struct, gc=False):
-    """The response, as one class for version 13."""
+    """The Produce response, version 13."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: int
@@ -182,7 +182,7 @@ def decode_request(buf: bytes, offset: int, version: int, elements_max: int = EL
 
 
 def encode_request(message: ProduceRequest, version: int) -> bytes:
-    """Encode the ProduceRequest; EncodeError if a value does not fit."""
+    """Encode the ProduceRequest. Raises EncodeError if a value has no wire form."""
     if version != 13:
         raise UnsupportedVersionError(f"version {version} of ProduceRequest")
     try:
@@ -297,7 +297,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> ProduceResponse:
 
 
 def encode_response(message: ProduceResponse, version: int) -> bytes:
-    """Encode the ProduceResponse; EncodeError if a value does not fit."""
+    """Encode the ProduceResponse. Raises EncodeError if a value has no wire form."""
     if version != 13:
         raise UnsupportedVersionError(f"version {version} of ProduceResponse")
     try:

@@ -67,7 +67,7 @@ class ReadStateData(Struct, gc=False):
 
 
 class ReadShareGroupStateRequest(Struct, gc=False):
-    """The request, as one class for version 0."""
+    """The ReadShareGroupState request, version 0."""
 
     group_id: str
     topics: list[ReadStateData]
@@ -93,7 +93,7 @@ class ReadStateResult(Struct, gc=False):
 
 
 class ReadShareGroupStateResponse(Struct, gc=False):
-    """The response, as one class for version 0."""
+    """The ReadShareGroupState response, version 0."""
 
     results: list[ReadStateResult]
 
@@ -158,7 +158,7 @@ def decode_request(
 
 
 def encode_request(message: ReadShareGroupStateRequest, version: int) -> bytes:
-    """Encode the ReadShareGroupStateRequest; EncodeError if a value does not fit."""
+    """Encode the ReadShareGroupStateRequest. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of ReadShareGroupStateRequest")
     try:
@@ -250,7 +250,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> ReadShareGroupStat
 
 
 def encode_response(message: ReadShareGroupStateResponse, version: int) -> bytes:
-    """Encode the ReadShareGroupStateResponse; EncodeError if a value does not fit."""
+    """Encode the ReadShareGroupStateResponse. Raises EncodeError if a value has no wire form."""
     if version != 0:
         raise UnsupportedVersionError(f"version {version} of ReadShareGroupStateResponse")
     try:

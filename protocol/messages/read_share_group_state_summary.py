@@ -69,7 +69,7 @@ class ReadStateSummaryData(Struct, gc=False):
 
 
 class ReadShareGroupStateSummaryRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 1."""
+    """The ReadShareGroupStateSummary request, versions 0 to 1."""
 
     group_id: str
     topics: list[ReadStateSummaryData]
@@ -97,7 +97,7 @@ class ReadStateSummaryResult(Struct, gc=False):
 
 
 class ReadShareGroupStateSummaryResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 1."""
+    """The ReadShareGroupStateSummary response, versions 0 to 1."""
 
     results: list[ReadStateSummaryResult]
 
@@ -162,7 +162,7 @@ def decode_request(
 
 
 def encode_request(message: ReadShareGroupStateSummaryRequest, version: int) -> bytes:
-    """Encode the ReadShareGroupStateSummaryRequest; EncodeError if a value does not fit."""
+    """Encode the ReadShareGroupStateSummaryRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of ReadShareGroupStateSummaryRequest")
     try:
@@ -301,7 +301,7 @@ def _decode_response_v1(buf: bytes, at: int) -> ReadShareGroupStateSummaryRespon
 
 
 def encode_response(message: ReadShareGroupStateSummaryResponse, version: int) -> bytes:
-    """Encode the ReadShareGroupStateSummaryResponse; EncodeError if a value does not fit."""
+    """Encode the ReadShareGroupStateSummaryResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of ReadShareGroupStateSummaryResponse")
     try:

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class RequestHeader(Struct, gc=False):
-    """The header, as one class for versions 1 to 2."""
+    """The RequestHeader, versions 1 to 2."""
 
     # Which API is called.
     request_api_key: int
@@ -35,7 +35,7 @@ class RequestHeader(Struct, gc=False):
 
 
 def decode(buf: bytes, offset: int, header_version: int) -> tuple[RequestHeader, int]:
-    """Decode the RequestHeader at ``offset``; return it and where it ends."""
+    """Decode the RequestHeader at ``offset``; return it and the position after it."""
     if not 1 <= header_version <= 2:
         raise UnsupportedVersionError(f"version {header_version} of RequestHeader")
     try:
@@ -87,7 +87,7 @@ def _decode_v2(buf: bytes, at: int, left: int) -> tuple[RequestHeader, int]:
 
 
 def encode(message: RequestHeader, header_version: int) -> bytes:
-    """Encode the RequestHeader; EncodeError if a value does not fit."""
+    """Encode the RequestHeader. Raises EncodeError if a value has no wire form."""
     if not 1 <= header_version <= 2:
         raise UnsupportedVersionError(f"version {header_version} of RequestHeader")
     try:

@@ -23,14 +23,14 @@ __all__ = [
 
 
 class ResponseHeader(Struct, gc=False):
-    """The header, as one class for versions 0 to 1."""
+    """The ResponseHeader, versions 0 to 1."""
 
     # Copied from the request.
     correlation_id: int
 
 
 def decode(buf: bytes, offset: int, header_version: int) -> tuple[ResponseHeader, int]:
-    """Decode the ResponseHeader at ``offset``; return it and where it ends."""
+    """Decode the ResponseHeader at ``offset``; return it and the position after it."""
     if not 0 <= header_version <= 1:
         raise UnsupportedVersionError(f"version {header_version} of ResponseHeader")
     try:
@@ -60,7 +60,7 @@ def _decode_v1(buf: bytes, at: int, left: int) -> tuple[ResponseHeader, int]:
 
 
 def encode(message: ResponseHeader, header_version: int) -> bytes:
-    """Encode the ResponseHeader; EncodeError if a value does not fit."""
+    """Encode the ResponseHeader. Raises EncodeError if a value has no wire form."""
     if not 0 <= header_version <= 1:
         raise UnsupportedVersionError(f"version {header_version} of ResponseHeader")
     try:

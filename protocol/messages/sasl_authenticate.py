@@ -48,14 +48,14 @@ MAX_VERSION = 2
 
 
 class SaslAuthenticateRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 2."""
+    """The SaslAuthenticate request, versions 0 to 2."""
 
     # From the client's side of the mechanism.
     auth_bytes: bytes
 
 
 class SaslAuthenticateResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 2."""
+    """The SaslAuthenticate response, versions 0 to 2."""
 
     error_code: int = 0
     error_message: str | None = ""
@@ -116,7 +116,7 @@ def _decode_request_v2(buf: bytes, at: int, left: int) -> SaslAuthenticateReques
 
 
 def encode_request(message: SaslAuthenticateRequest, version: int) -> bytes:
-    """Encode the SaslAuthenticateRequest; EncodeError if a value does not fit."""
+    """Encode the SaslAuthenticateRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 2:
         raise UnsupportedVersionError(f"version {version} of SaslAuthenticateRequest")
     try:
@@ -222,7 +222,7 @@ def _decode_response_v2(buf: bytes, at: int) -> SaslAuthenticateResponse:
 
 
 def encode_response(message: SaslAuthenticateResponse, version: int) -> bytes:
-    """Encode the SaslAuthenticateResponse; EncodeError if a value does not fit."""
+    """Encode the SaslAuthenticateResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 2:
         raise UnsupportedVersionError(f"version {version} of SaslAuthenticateResponse")
     try:

@@ -33,14 +33,14 @@ MAX_VERSION = 1
 
 
 class SaslHandshakeRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 1."""
+    """The SaslHandshake request, versions 0 to 1."""
 
     # The SASL mechanism that the client wants.
     mechanism: str
 
 
 class SaslHandshakeResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 1."""
+    """The SaslHandshake response, versions 0 to 1."""
 
     error_code: int = 0
     # The SASL mechanisms that are enabled.
@@ -76,7 +76,7 @@ def decode_request(
 
 
 def encode_request(message: SaslHandshakeRequest, version: int) -> bytes:
-    """Encode the SaslHandshakeRequest; EncodeError if a value does not fit."""
+    """Encode the SaslHandshakeRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of SaslHandshakeRequest")
     try:
@@ -113,7 +113,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> SaslHandshakeRespo
 
 
 def encode_response(message: SaslHandshakeResponse, version: int) -> bytes:
-    """Encode the SaslHandshakeResponse; EncodeError if a value does not fit."""
+    """Encode the SaslHandshakeResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of SaslHandshakeResponse")
     try:

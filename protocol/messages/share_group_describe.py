@@ -55,7 +55,7 @@ MAX_VERSION = 1
 
 
 class ShareGroupDescribeRequest(Struct, gc=False):
-    """The request, as one class for version 1."""
+    """The ShareGroupDescribe request, version 1."""
 
     group_ids: list[str]
     include_authorized_operations: bool
@@ -102,7 +102,7 @@ class DescribedGroup(Struct, gc=False):
 
 
 class ShareGroupDescribeResponse(Struct, gc=False):
-    """The response, as one class for version 1."""
+    """The ShareGroupDescribe response, version 1."""
 
     throttle_time_ms: int
     groups: list[DescribedGroup]
@@ -150,7 +150,7 @@ def decode_request(
 
 
 def encode_request(message: ShareGroupDescribeRequest, version: int) -> bytes:
-    """Encode the ShareGroupDescribeRequest; EncodeError if a value does not fit."""
+    """Encode the ShareGroupDescribeRequest. Raises EncodeError if a value has no wire form."""
     if version != 1:
         raise UnsupportedVersionError(f"version {version} of ShareGroupDescribeRequest")
     try:
@@ -321,7 +321,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> ShareGroupDescribe
 
 
 def encode_response(message: ShareGroupDescribeResponse, version: int) -> bytes:
-    """Encode the ShareGroupDescribeResponse; EncodeError if a value does not fit."""
+    """Encode the ShareGroupDescribeResponse. Raises EncodeError if a value has no wire form."""
     if version != 1:
         raise UnsupportedVersionError(f"version {version} of ShareGroupDescribeResponse")
     try:

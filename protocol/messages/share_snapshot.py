@@ -44,7 +44,7 @@ VALUE_VERSION = 0
 
 
 class ShareSnapshotKey(Struct, gc=False):
-    """The record key, as one class for version 0."""
+    """The ShareSnapshot record key, version 0."""
 
     group_id: str
     topic_id: bytes
@@ -52,7 +52,7 @@ class ShareSnapshotKey(Struct, gc=False):
 
 
 class ShareSnapshotValue(Struct, gc=False):
-    """The record value, as one class for version 0."""
+    """The ShareSnapshot record value, version 0."""
 
     # Counts the snapshots of a key.
     snapshot_epoch: int
@@ -69,7 +69,7 @@ class ShareSnapshotValue(Struct, gc=False):
     delivery_complete_count: int = -1
     # The highest leader epoch ever seen, where that is above the leader epoch; else -1.
     leader_epoch_max: int = -1
-    # Tagged fields that are not in our schema, in the order in which they came.
+    # Tagged fields that the schema does not define, in the order of the record.
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -93,7 +93,7 @@ def decode_key(buf: bytes, offset: int) -> ShareSnapshotKey:
 
 
 def encode_key(message: ShareSnapshotKey) -> bytes:
-    """Encode the ShareSnapshotKey; EncodeError if a value does not fit."""
+    """Encode the ShareSnapshotKey. Raises EncodeError if a value has no wire form."""
     try:
         group_id = message.group_id.encode()
         if len(message.topic_id) != 16:
@@ -165,7 +165,7 @@ def decode_value(buf: bytes, offset: int) -> ShareSnapshotValue:
 
 
 def encode_value(message: ShareSnapshotValue) -> bytes:
-    """Encode the ShareSnapshotValue; EncodeError if a value does not fit."""
+    """Encode the ShareSnapshotValue. Raises EncodeError if a value has no wire form."""
     try:
         state_batches = message.state_batches
         if len(state_batches) % 20:

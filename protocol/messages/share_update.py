@@ -44,7 +44,7 @@ VALUE_VERSION = 0
 
 
 class ShareUpdateKey(Struct, gc=False):
-    """The record key, as one class for version 0."""
+    """The ShareUpdate record key, version 0."""
 
     group_id: str
     topic_id: bytes
@@ -52,7 +52,7 @@ class ShareUpdateKey(Struct, gc=False):
 
 
 class ShareUpdateValue(Struct, gc=False):
-    """The record value, as one class for version 0."""
+    """The ShareUpdate record value, version 0."""
 
     # That of the snapshot it adds to.
     snapshot_epoch: int
@@ -62,7 +62,7 @@ class ShareUpdateValue(Struct, gc=False):
     state_batches: bytes
     # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
     delivery_complete_count: int = -1
-    # Tagged fields that are not in our schema, in the order in which they came.
+    # Tagged fields that the schema does not define, in the order of the record.
     unknown_tags: tuple[tuple[int, bytes], ...] = ()
 
 
@@ -86,7 +86,7 @@ def decode_key(buf: bytes, offset: int) -> ShareUpdateKey:
 
 
 def encode_key(message: ShareUpdateKey) -> bytes:
-    """Encode the ShareUpdateKey; EncodeError if a value does not fit."""
+    """Encode the ShareUpdateKey. Raises EncodeError if a value has no wire form."""
     try:
         group_id = message.group_id.encode()
         if len(message.topic_id) != 16:
@@ -148,7 +148,7 @@ def decode_value(buf: bytes, offset: int) -> ShareUpdateValue:
 
 
 def encode_value(message: ShareUpdateValue) -> bytes:
-    """Encode the ShareUpdateValue; EncodeError if a value does not fit."""
+    """Encode the ShareUpdateValue. Raises EncodeError if a value has no wire form."""
     try:
         state_batches = message.state_batches
         if len(state_batches) % 20:

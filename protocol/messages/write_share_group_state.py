@@ -73,7 +73,7 @@ class WriteStateData(Struct, gc=False):
 
 
 class WriteShareGroupStateRequest(Struct, gc=False):
-    """The request, as one class for versions 0 to 1."""
+    """The WriteShareGroupState request, versions 0 to 1."""
 
     group_id: str
     topics: list[WriteStateData]
@@ -95,7 +95,7 @@ class WriteStateResult(Struct, gc=False):
 
 
 class WriteShareGroupStateResponse(Struct, gc=False):
-    """The response, as one class for versions 0 to 1."""
+    """The WriteShareGroupState response, versions 0 to 1."""
 
     results: list[WriteStateResult]
 
@@ -244,7 +244,7 @@ def _decode_request_v1(buf: bytes, at: int, left: int) -> WriteShareGroupStateRe
 
 
 def encode_request(message: WriteShareGroupStateRequest, version: int) -> bytes:
-    """Encode the WriteShareGroupStateRequest; EncodeError if a value does not fit."""
+    """Encode the WriteShareGroupStateRequest. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of WriteShareGroupStateRequest")
     try:
@@ -367,7 +367,7 @@ def decode_response(buf: bytes, offset: int, version: int) -> WriteShareGroupSta
 
 
 def encode_response(message: WriteShareGroupStateResponse, version: int) -> bytes:
-    """Encode the WriteShareGroupStateResponse; EncodeError if a value does not fit."""
+    """Encode the WriteShareGroupStateResponse. Raises EncodeError if a value has no wire form."""
     if not 0 <= version <= 1:
         raise UnsupportedVersionError(f"version {version} of WriteShareGroupStateResponse")
     try:

@@ -16,10 +16,10 @@ Flag = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
 
 
 def make_flag(histories: Histories, found: Findings) -> Flag:
-    """Return a function that adds a finding for each wrong entry.
+    """Return a function that adds a finding for each wrong entry of the histories.
 
-    It takes the check, its severity, the wrong entries, their evidence, and the name of the column with the
-    log offset, which ends in `_at`; the column with the time has the same name with `_ms`.
+    The last parameter, `at`, names the column with the log offset of the finding. Its name ends in `_at`; the
+    column with the timestamp has the same name with `_ms`.
     """
 
     def flag(
@@ -40,7 +40,7 @@ def make_flag(histories: Histories, found: Findings) -> Flag:
 
 
 def check_adjacent_records(histories: Histories, found: Findings) -> None:
-    """Check the entries that have become neighbours; they must be sorted."""
+    """Check pairs of adjacent entries that come from different sources; the entries must be sorted."""
     if len(histories) < 2:
         return
     flag = make_flag(histories, found)
@@ -92,7 +92,7 @@ def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag
 
 
 def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag) -> None:
-    """Check a record within a run whose start offset can now be compared with the one before it."""
+    """Check complete counts of records whose start offset can now be compared with an earlier record's."""
     met = (start_before >= 0) & (histories.source[start_before] != histories.source)
     start, complete = histories["start_first"], histories["complete_at_start"]
     complete_before = histories["complete_before_start"]
@@ -131,7 +131,7 @@ def _check_leaders(histories: Histories, flag: Flag) -> None:
 
 
 def _check_starts(histories: Histories, flag: Flag) -> None:
-    """Check updates; snapshots are checked with their generation, where state epochs can be compared."""
+    """Check the start offsets of updates; `generations` checks those of snapshots."""
     start = histories["start_first"]
     before = histories.previous(_names_start(histories))
     met = (before >= 0) & (histories.source[before] != histories.source)

@@ -1,7 +1,7 @@
 """X3: find states of an earlier audit that have disappeared.
 
-If all records of a share-partition were pruned, the log has no trace of it, so only an earlier audit can show
-it.
+If all records of a share-partition were pruned, the log has no trace of it. Only the states of an earlier
+audit show that it existed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -59,7 +59,7 @@ class Baseline:
 
 def _what_went_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = ["snapshot_epoch", "state_epoch"]
-    # With a higher state epoch, it was re-initialised, possibly at a lower offset.
+    # With a higher state epoch, the share-partition was initialised again, possibly at a lower start offset.
     if now["state_epoch"] == before["state_epoch"] and now["leader_epoch"] >= before["leader_epoch"]:
         names.append("start_offset")
     back = [name for name in names if now[name] < before[name]]

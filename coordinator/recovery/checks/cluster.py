@@ -14,7 +14,7 @@ from protocol.state_records import parse_topic_id
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
-# The required configs of a state topic: name, valid values, and the severity of others.
+# The required configs of a state topic: name, valid value, and the severity of another value.
 _CONFIGS = (
     ("cleanup.policy", "delete", _C),
     ("retention.ms", "-1", _C),
@@ -52,8 +52,8 @@ def check_groups(
 ) -> Iterator[Finding]:
     """Compare groups and state in both directions (X2).
 
-    `shown` are the share-partitions that groups had initialised before the log was read; `groups` and
-    `topics` are those afterwards.
+    `shown` are the share-partitions that groups had initialised before the log was read. `groups` and
+    `topics` are the groups and topics that existed after it was read.
     """
     there = {identity_of_row(row) for row in states}
     for group_id, topic_id, partition in sorted(shown):

@@ -1,8 +1,8 @@
-"""Findings as rows: one for each check and share-partition, with a count and the first of them.
+"""Findings as Arrow rows: one for each check and share-partition, with a count and the first evidence.
 
-While a range is read, it is not known which of its records count (`coordinator.recovery.claim_filter`). So a
-finding has the owner epoch of its records, and is dropped later if they do not count.  Findings of one check
-and share-partition merge: their counts add up, and the evidence of the first stays.
+While a range is read, it is not known which owner epochs are valid (`coordinator.recovery.claim_filter`). So
+a finding has the owner epoch of its records, and is dropped later if that epoch is fenced.  Findings of one
+check and share-partition merge: their counts add up, and the evidence of the first finding stays.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from coordinator.recovery.schema import NONE
 
 FINDINGS_OUTPUT = "findings"
 
-# For findings that do not depend on whether a record counts.
+# The owner epoch of findings that do not depend on the owner of a record.
 NO_OWNER_YET = -2
 
 
@@ -34,12 +34,12 @@ _WHAT = [
     _required("state_partition", pa.int32()),
 ]
 _WHERE = [
-    # Log offsets of the first and the last record; -1 without a record.
+    # Log offsets of the first and the last record of the findings; -1 if they concern no record.
     _required("log_offset", pa.int64()),
     _required("last_log_offset", pa.int64()),
     _required("count", pa.int64()),
     _required("evidence", pa.string()),
-    # The time of the first record; -1 if it is not known.
+    # The timestamp of the first record; -1 if it is not known.
     _required("timestamp_ms", pa.int64()),
 ]
 
@@ -71,7 +71,7 @@ FINDINGS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, or several of a check about one share-partition."""
+    """One finding, or several merged findings of one check about one share-partition."""
 
     check: str
     severity: Severity
@@ -115,9 +115,9 @@ class Findings:
         timestamp_ms: Ints,
         evidence: Callable[[int], str],
     ) -> None:
-        """Add a finding for each of these rows; the others are columns, in log order by key.
+        """Add a finding for each of `rows`; `key`, `log_offset` and `timestamp_ms` are columns with all rows.
 
-        `evidence` is called only for the first row of each key.
+        Rows of one key are in log order. `evidence` is called only for the first row of each key.
         """
         if not len(rows):
             return
@@ -147,7 +147,7 @@ class Findings:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge findings of one check, severity and place."""
+    """Merge findings of equal check, severity, state partition and share-partition."""
     found: dict[tuple[str, Severity, int, bytes | None], Finding] = {}
     for each in findings:
         name = (each.check, each.severity, each.state_partition, each.share_partition)
@@ -174,7 +174,7 @@ def partial_rows(
 
 
 def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
-    """Yield the findings about records that count."""
+    """Yield the findings about records of valid owner epochs."""
     for table in tables:
         columns = [numbers(table.column(name)) for name in _WHOSE]
         anybodys = columns[2] == NO_OWNER_YET
@@ -191,7 +191,7 @@ def finding_of(row: Mapping[str, Any]) -> Finding:
 
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
-    """Return findings as rows of `FINDINGS`: most severe first, then by check, place and share-partition."""
+    """Return findings as rows of `FINDINGS`, ordered by severity, check, state partition and log offset."""
     gravity = {severity: place for place, severity in enumerate(SEVERITIES)}
     ordered = sorted(
         findings,

@@ -1,8 +1,8 @@
-"""Compare a reset with the generation before it: K3, K5, K7, K8, K9 and K13.
+"""Compare a snapshot with the generation before it (a snapshot and its updates): K3, K5, K7, K8, K9 and K13.
 
-K8 finds lost progress: a snapshot must contain everything in the snapshot before it and in the updates
-between.  It may contain more, because the write that caused it had batches of its own. A cold snapshot only
-renews the state and must be equal.
+K8 finds lost progress: a snapshot must contain the state of the snapshot before it and of the updates between
+them.  It may contain more state batches, because the write that caused it had batches, too. A cold snapshot
+has no write, so it must be equal to the state before it.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 def check_generations(histories: Histories, limits: Limits, found: Findings) -> None:
-    """Check the generations whose both ends are known; runs must be merged."""
+    """Check the generations whose first and next snapshot are known; `merged_runs` must be called before."""
     reset = histories.is_reset
     base = histories.previous(reset)
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
@@ -45,7 +45,7 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
 
 
 def flag_long_runs(histories: Histories, many: Bools, flag: Flag) -> None:
-    """Add findings for runs with too many updates."""
+    """Add findings for sequences of too many updates without a snapshot."""
     updates = histories["updates"]
     flag("K9", _W, many, lambda row: f"{updates[row]} updates without a snapshot", "first_at")
 
@@ -94,11 +94,11 @@ def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: In
 
 
 def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools, flag: Flag) -> None:
-    """Check the snapshots in `rows` against the generations that begin with the snapshots in `base`."""
+    """Compare the snapshots in `rows` with the generations that begin with the snapshots in `base`."""
     generation = np.arange(len(rows))
     members = np.concatenate([base, rows[has_run] - 1])
     owners = np.concatenate([generation, generation[has_run]])
-    # A snapshot may end one generation and begin the next, so rows are processed by kind.
+    # A snapshot may end one generation and begin the next, so both groups of rows are selected separately.
     order = np.argsort(members, kind="stable")
     members, owners = members[order], owners[order]
     wanted = np.zeros(len(histories), np.bool_)
@@ -129,7 +129,7 @@ def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools
 
 
 def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
-    """Return which rows have different batches; both sides are sorted by row and offset."""
+    """Return which rows have different batches; both arguments are sorted by row and offset."""
     counts, other_counts = (np.bincount(each.row, minlength=rows) for each in (one, other))
     different: Bools = counts != other_counts
     same = ~different
@@ -142,7 +142,7 @@ def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
 
 
 def _first_missing(one: StateBatches, other: StateBatches, row: int) -> str:
-    """Format the first batch of a row that the other side lacks."""
+    """Format the first batch of a row in `one` that `other` lacks."""
     has = {batch[1:] for batch in _batches_of(other, row)}
     for batch in _batches_of(one, row):
         if batch[1:] not in has:

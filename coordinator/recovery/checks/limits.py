@@ -1,10 +1,10 @@
-"""The limits of an audit; each has a flag."""
+"""The limits of an audit; each has a command-line option."""
 
 from typing import NamedTuple
 
 
 class Limits(NamedTuple):
-    """Limits of the checks; times in milliseconds."""
+    """Limits of the checks; the check ids are those of `catalogue`."""
 
     # K9: Kafka's share.coordinator.snapshot.update.records.per.snapshot; 4.0 to 4.2.0 write one more.
     updates_max: int = 500
@@ -13,15 +13,15 @@ class Limits(NamedTuple):
     # R9: the highest that group.share.max.partition.max.record.locks may be set to; max.message.bytes.
     in_flight_max: int = 10_000
     record_bytes_max: int = 1_000_000
-    # R10
+    # R10: the maximum difference between two clocks.
     clock_ms_max: int = 60_000
-    # P1: records that could be pruned; also the number held back by a snapshot that is much older than usual.
+    # P1: log offsets that could be pruned; also log offsets that one old snapshot prevents from being pruned.
     prune_backlog_max: int = 100_000
     cold_snapshot_interval_ms: int = 300_000
     pinned_intervals_max: int = 3
     # P6: the default of transaction.max.timeout.ms.
     transaction_ms_max: int = 900_000
-    # P7
+    # P7: the estimated time to load a state partition.
     replay_s_max: float = 10.0
-    # X5
+    # X5: offsets between a start offset and the log start of its data partition.
     below_data_start_max: int = 100_000

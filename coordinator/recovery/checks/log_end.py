@@ -15,7 +15,7 @@ _C, _I = Severity.CRITICAL, Severity.INFO
 
 
 def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, found: Findings) -> None:
-    """Check complete histories, shortened; `log_start` is the log start of the state partition."""
+    """Check the shortened histories of a whole state partition, whose log starts at `log_start`."""
     flag = make_flag(histories, found)
     reset, kind = histories.is_reset, histories["kind"]
     updates = histories["updates"]
@@ -39,7 +39,7 @@ def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, foun
 
 
 def check_routing(histories: Histories, state_partitions: int, found: Findings) -> None:
-    """Check that share-partitions are in the state partition of their hash."""
+    """Check that share-partitions are in the state partition that their hash selects (R8)."""
     first = np.flatnonzero(np.append(True, histories.key[1:] != histories.key[:-1])[: len(histories)])
     for row in first.tolist():
         identity = histories.identities[int(histories.key[row])]

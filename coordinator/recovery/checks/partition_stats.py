@@ -14,8 +14,8 @@ from coordinator.recovery.deduplication import identity_of_row
 from coordinator.recovery.records import numbers
 from coordinator.recovery.schema import NONE
 
-# Records that the compiled loader loads on one core of a small machine; the Python loader loads a quarter of
-# it. `recovery replay-cost` measures it.
+# Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
+# quarter. `recovery replay-cost` measures the rate.
 REPLAY_RECORDS_PER_S = 500_000
 
 _ACKNOWLEDGED, _ARCHIVED = 2, 4
@@ -50,7 +50,7 @@ class PartitionStats(NamedTuple):
 
     @property
     def replay_s(self) -> float:
-        """The estimated load time."""
+        """The estimated time to load the state partition, in seconds."""
         return self.records / REPLAY_RECORDS_PER_S
 
 
@@ -122,7 +122,7 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
 
 def check_complete_counts(states: pa.Table) -> list[Finding]:
-    """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
+    """Check that delivery complete counts equal the finished records in the state batches (K13)."""
     batches = states.column("state_batches").combine_chunks()
     if isinstance(batches, pa.ChunkedArray):
         batches = batches.chunk(0)

@@ -1,6 +1,6 @@
-"""The two functions of an audit: check a range, and check the rest of a state partition.
+"""The two functions of an audit: `audit_range` for a log range, and `join_audit` for a state partition.
 
-A range also returns the output of `rebuild`, so one pass over the log serves both.
+`audit_range` also returns the output of `rebuild`, so one pass over the log serves both jobs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,7 +41,7 @@ from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.tasks import Output, Tables
 
-# Entries of histories that are joined together: enough that joining costs little.
+# Entries of histories that are collected before they are merged; fewer merges of more entries cost less time.
 _WAITING_MAX = 200_000
 
 DELETED_OUTPUT = "deleted"
@@ -60,7 +60,7 @@ _Owner = tuple[int, bool]
 
 
 def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
-    """Check what has not been checked yet, and return the rest."""
+    """Check pairs of entries that were not compared before; return the entries that later checks need."""
     histories = histories.sorted()
     check_adjacent_records(histories, found)
     histories = merged_runs(histories)
@@ -84,7 +84,7 @@ class _Ownership:
             self.joined(limits)
 
     def joined(self, limits: Limits) -> Histories:
-        """Join the pending histories."""
+        """Merge the pending histories into one, and return it."""
         if len(self.waiting) > 1:
             self.waiting = [examine(concatenated_histories(self.waiting), limits, self.found)]
         self.entries = len(self.waiting[0])
@@ -128,7 +128,7 @@ class RangeAudit:
             )
 
     def outputs(self) -> Iterator[Output]:
-        """Yield the rest of the range."""
+        """Yield the summary of the range, after all its records were processed."""
         state_partition, range_start = self.state_partition, self._scan.range_start
         yield from self._scan.outputs()
         yield Output(WRITERS_OUTPUT, state_partition, self._writer_sequence.to_arrow(range_start))
@@ -159,9 +159,9 @@ def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[
 
 
 def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
-    """Check the records of a range: the first function of the job, with its first argument bound.
+    """Check the records of a range; a job calls it with `limits` bound.
 
-    Damage is a finding, and the records before it are used.
+    Damage becomes a finding, and the records before the damage are checked.
     """
     audits: dict[int, RangeAudit] = {}
     damage: LogDamaged | None = None
@@ -180,7 +180,7 @@ def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
 
 
 def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
-    """Return damage as a finding, and its state partition, ALL if it is not known."""
+    """Return a finding about damage, and its state partition (ALL if it is not known)."""
     state_partition = ALL if damage.state_partition is None else damage.state_partition
     finding = Finding(
         "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
@@ -196,10 +196,10 @@ def join_audit(
     state_partition: int,
     tables: Tables,
 ) -> Iterator[Output]:
-    """Check the rest of a state partition: the second function of an audit, with all but two arguments bound.
+    """Merge the summaries of a state partition's ranges, and make the remaining checks.
 
-    Yields rows of `STATES`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is None if it is
-    not known.
+    A job calls it with the first four arguments bound. Yields rows of `STATES`, `PARTIAL_FINDINGS` (merged)
+    and `DELETED`.  `state_partitions` is None if the number is not known.
     """
     yield from join_states(known, state_partition, tables)
     found = Findings(state_partition)

@@ -1,15 +1,15 @@
-"""Histories of share-partitions, in a form that joins: what a stretch of the log is for its neighbours.
+"""Summarise the records of share-partitions in a log range, and merge the summaries of adjacent ranges.
 
-A history is a list of entries: *resets* (a snapshot, a tombstone, a record that cannot be read) and *runs* of
-updates between them.  What lies between two resets, a generation, is checked as soon as both are known, and
-then forgotten, so of any stretch there remain at most four entries::
+A history is a list of entries: *resets* (a snapshot, a tombstone, an unreadable record), and *runs*, each a
+sequence of updates without a reset.  The records from one reset to the next are a generation. A generation is
+checked when both resets are known, and is then dropped. So at most four entries of a range remain::
 
     records   u u S u u u S u S u u          u update, S snapshot
-    entries   [run] [S]   ...   [S] [run]    first and last reset, and the runs outside of them
+    entries   [run] [S]   ...   [S] [run]    first and last reset, the run before and the run after
 
-Two such histories that follow each other are one list, which is checked and shortened in the same way: only
-pairs of entries that have not met before are looked at.  A single record is the shortest history, so chunks
-of a range, ranges of a state partition, and ownerships all go through the one function `examine`.
+The histories of two adjacent ranges are concatenated, checked and shortened in the same way. Only pairs of
+entries from different ranges are compared.  A single record is the shortest history. So one function handles
+chunks of a range, ranges of a state partition, and owner epochs (`range_audit`).
 """
 
 from collections.abc import Sequence
@@ -27,26 +27,26 @@ from coordinator.recovery.schema import NONE, PARTIALS
 
 HISTORIES_OUTPUT = "histories"
 
-# An update has its own number among the kinds of records; a run of updates has the same.
+# The kinds of entries. A run of updates has the number of `Kind.UPDATE`.
 SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in Kind)
 
-# Of an entry, each a number.  `first` and `last` are those of the first and last record of a run that has a
-# number there at all, but for `start_said`, which is what the very first one has, or -1.
+# The integer fields of an entry.  `first` and `last` fields are of the first and last record of a run that
+# has the field. `start_said` is the start offset of the very first record, or -1.
 STEPS: Final = (
     *("kind", "first_at", "first_ms", "last_at", "updates", "ours"),
     *("snapshot_epoch_first", "snapshot_epoch_last", "state_epoch"),
     *("leader_first", "leader_first_at", "leader_first_ms", "leader_last"),
     *("start_said", "start_first", "start_first_at", "start_first_ms", "start_last"),
     *("complete_first", "complete_last"),
-    # Of the first record of a run that has a start offset, and of the record of the run before it.
+    # Complete counts of the first record of a run that has a start offset, and of the record before it.
     *("complete_at_start", "complete_before_start"),
-    # Of what an update says; 0 if it has no batches.
+    # Hash of an update's content; 0 if the update has no state batches.
     *("digest_first", "digest_last"),
-    # Of a snapshot: whether it is as an initialise writes it, or as the job that renews old snapshots does.
+    # Whether InitializeShareGroupState may have written the snapshot; whether it is a cold snapshot.
     *("is_bare", "is_cold"),
-    # 1 if what lies between this reset and the entry before it has been checked and forgotten.
+    # 1 if the records between this reset and the entry before it were checked and dropped.
     "behind_gap",
-    # Of the last tombstone up to it that is known, -1 if there is none.
+    # Log offset of the last known tombstone up to this entry; -1 if there is none.
     "deleted_at",
 )
 
@@ -57,10 +57,11 @@ _NO_NAME: Name = (0, b"")
 
 @dataclass(slots=True)
 class Histories:
-    """Entries of many share-partitions, those of one in log order; a row each in `steps` and in `folded`.
+    """Entries of many share-partitions; the entries of one share-partition are in log order.
 
-    `key` indexes `identities`.  `source` tells which entries were together before: they are not compared
-    again.  `folded` are the states that the entries make from nothing (see `coordinator.recovery.fold`).
+    Each entry has a row in `steps` and in `folded`, and its `key` is an index of `identities`.  Entries with
+    equal `source` were compared before, and are not compared again.  `folded` is the partial state of an
+    entry's records (see `coordinator.recovery.fold`).
     """
 
     identities: list[bytes]
@@ -82,7 +83,7 @@ class Histories:
         return found
 
     def previous(self, wanted: Bools) -> Ints:
-        """Return, for each entry, the last wanted one before it of the same share-partition, or -1."""
+        """Return for each entry the row of the last wanted entry before it in its share-partition, or -1."""
         rows = np.arange(len(self))
         seen = np.maximum.accumulate(np.where(wanted, rows, NONE)) if len(self) else rows
         before = np.append(NONE, seen[:-1])[: len(self)]
@@ -91,7 +92,7 @@ class Histories:
         return np.where(known, before, NONE)
 
     def take(self, wanted: Bools | Ints) -> "Histories":
-        """Return some of the entries, which may be given in another order."""
+        """Return the selected entries, in the given order."""
         return Histories(
             self.identities,
             self.key[wanted],
@@ -101,11 +102,11 @@ class Histories:
         )
 
     def sorted(self) -> "Histories":
-        """Return the entries by share-partition, in log order."""
+        """Return the entries ordered by share-partition and log offset."""
         return self.take(np.lexsort((self.steps["last_at"], self.key)))
 
     def to_arrow(self, *, range_start: int, owner_epoch: int, claimed: bool) -> pa.RecordBatch:
-        """Return the rows of `HISTORIES`, for entries of one range and ownership."""
+        """Return the entries of one range and owner epoch as rows of `HISTORIES`."""
         whose = {"range_start": range_start, "owner_epoch": owner_epoch, "claimed": int(claimed)}
         columns = {
             **self.folded.numbers,
@@ -123,7 +124,7 @@ class Histories:
 
 
 def histories_from_arrow(rows: pa.Table) -> Histories:
-    """Read rows of `HISTORIES` of one state partition; the source is the range and ownership."""
+    """Read rows of `HISTORIES` of one state partition; each range and owner epoch is one source."""
     rows = rows.combine_chunks()
     order = np.argsort(numbers(rows.column("last_log_offset")), kind="stable")
     folded = partials_from_arrow(rows.select(PARTIALS.names))
@@ -137,7 +138,7 @@ def histories_from_arrow(rows: pa.Table) -> Histories:
 def histories_of(
     decoded: Decoded, wanted: Bools, key: Ints, identities: list[bytes], *, state_partition: int
 ) -> Histories:
-    """Make an entry of each wanted record; `key` numbers the share-partitions of all of them."""
+    """Make an entry of each wanted record; `key` has the index in `identities` of every record."""
     rows = decoded.take(wanted)
     key = key[wanted]
     kind = rows.kind
@@ -187,7 +188,7 @@ def histories_of(
 
 
 def _digests(rows: Decoded) -> Ints:
-    """Return a number for what each update says: equal ones have the same."""
+    """Return a 64-bit hash of each update's content."""
     batches = rows.batches
     mixed = _mixed(batches.first_offset, batches.last_offset, batches.delivery_state, batches.delivery_count)
     total = np.zeros(len(rows), np.uint64)
@@ -199,7 +200,7 @@ def _digests(rows: Decoded) -> Ints:
 
 
 def _mixed(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
-    """Mix numbers to one of 64 bits (the finaliser of SplitMix64, once for each column)."""
+    """Return a 64-bit hash of each row (the finaliser of SplitMix64, once for each column)."""
     found = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         found = found + column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
@@ -210,7 +211,7 @@ def _mixed(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]"
 
 
 def concatenated_histories(parts: Sequence[Histories]) -> Histories:
-    """Put histories behind one another; they share their identities. Each is one source."""
+    """Concatenate histories with equal `identities`; each history becomes one source."""
     return Histories(
         parts[0].identities,
         np.concatenate([part.key for part in parts]),
@@ -221,7 +222,7 @@ def concatenated_histories(parts: Sequence[Histories]) -> Histories:
 
 
 def folded_as(rows: Partials, group: Ints, groups: int) -> Partials:
-    """Fold rows to one of each group, in the order of the groups; each group has a row."""
+    """Fold the rows of each group into one row; `group` has the number of each row's group."""
     nothing = np.zeros(len(rows), np.int64)
     columns = {**rows.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
     grouped = Partials([_NO_NAME] * groups, group, columns, rows.batches, rows.loose_batches, rows.unreadable)
@@ -229,7 +230,7 @@ def folded_as(rows: Partials, group: Ints, groups: int) -> Partials:
 
 
 def merged_runs(histories: Histories) -> Histories:
-    """Make one run of runs that follow each other; the entries must be sorted."""
+    """Merge adjacent runs of a share-partition into one run; the entries must be sorted."""
     rows = len(histories)
     goes_on = np.zeros(rows, np.bool_)
     is_normalised = histories["kind"] == RUN
@@ -252,7 +253,7 @@ def merged_runs(histories: Histories) -> Histories:
         steps[f"{name}_last"] = np.where(ends >= 0, histories[f"{name}_last"][ends], steps[f"{name}_last"])
         if name == "start":
             steps["complete_at_start"] = histories["complete_at_start"][begins]
-            # If the record is the first of a run, the record before it is the last of the run before that.
+            # If the record is the first of its run, the record before it is the last of the previous run.
             from_before = (begins > first) & (histories["start_said"][begins] != NONE)
             before = np.where(
                 from_before,
@@ -264,7 +265,7 @@ def merged_runs(histories: Histories) -> Histories:
 
 
 def _outermost(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints, Ints]:
-    """Return the first and the last wanted row of each entry, -1 where there is none."""
+    """Return the first and the last wanted row of each merged entry; -1 if it has none."""
     rows = np.flatnonzero(wanted)
     first, last = np.full(entries, NONE, np.int64), np.full(entries, NONE, np.int64)
     first[entry[rows[::-1]]] = rows[::-1]
@@ -273,7 +274,7 @@ def _outermost(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints, Ints]:
 
 
 def shortened(histories: Histories) -> Histories:
-    """Leave of each history the first and the last reset, and the runs outside of them."""
+    """Keep of each history the first and last reset, the run before them and the run after them."""
     reset = histories.is_reset
     has_reset_before = histories.previous(reset) >= 0
     key = histories.key

@@ -41,7 +41,7 @@ def check_unexpected_records(records: Records, decoded: Decoded, found: Findings
 
 
 def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: Findings) -> None:
-    """Check the given decoded rows."""
+    """Check the selected decoded records: R1, R3 to R7, R9 and R10."""
     records, decoded = scanned.records, scanned.decoded
 
     def flag(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
@@ -101,7 +101,7 @@ def _check_batches(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
-        """Return which rows have such a batch, and a function that formats the first one."""
+        """Return which records have a wrong batch, and a function that formats the first of a record."""
         at = np.flatnonzero(wrong)
         hit = np.zeros(rows, np.bool_)
         hit[batches.row[at]] = True

@@ -1,7 +1,7 @@
-"""What is asked of the log of a state partition as a whole: P2, P3, P4, P6 and the times of R10.
+"""Check the sequence of writers of a state partition: P2, P3, P4, P6 and the record timestamps of R10.
 
-A range notes its holes itself, and for the rest who wrote what: a row for each stretch of records by one
-writer.  Of these there are few, so what must be asked across ranges is asked of them, all together.
+Missing log offsets inside a range are found while it is read. A range also returns one row (`Stretch`) for
+each sequence of records by one writer.  These rows are few, so one function checks the rows of all ranges.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,14 +21,14 @@ WRITERS_OUTPUT = "writers"
 
 _TRANSACTIONAL = 0x10
 
-# Of one range: who takes turns more often than that has been seen.
+# Maximum number of rows of one range. If writers alternate more often, fewer rows are enough to report it.
 _STRETCHES_MAX = 1_000
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 class Stretch(NamedTuple):
-    """Records that follow each other and have one writer; numbers are -1 where a source cannot tell."""
+    """A sequence of consecutive records by one writer; a number that the source does not have is -1."""
 
     state_partition: int
     range_start: int
@@ -49,7 +49,7 @@ _WRITER_AT = Stretch._fields.index("producer_id")
 
 
 class WriterSequence:
-    """The records of one state partition in one range, as they follow each other."""
+    """The writers of the records of one state partition in one range, in log order."""
 
     def __init__(self, state_partition: int, limits: Limits) -> None:
         self.found = Findings(state_partition)
@@ -58,7 +58,7 @@ class WriterSequence:
         self._stretches: list[Stretch] = []
 
     def take(self, records: Records) -> None:
-        """Take the next records, control batches included."""
+        """Process the next records of the range, including those of control batches."""
         if not len(records):
             return
         before = self._last
@@ -124,7 +124,7 @@ class WriterSequence:
 
 
 def offset_gap_finding(state_partition: int, last_at: int, next_at: int, next_ms: int) -> Finding:
-    """Return the finding that log offsets do not follow each other; its time is that of the next record."""
+    """Return the finding that log offsets are missing or repeated; its time is that of the next record."""
     evidence = f"{next_at - last_at - 1} log offsets are missing behind {last_at}"
     if next_at <= last_at:
         evidence = f"log offset {next_at} behind {last_at}"
@@ -133,7 +133,7 @@ def offset_gap_finding(state_partition: int, last_at: int, next_at: int, next_ms
 
 
 def time_regression_finding(state_partition: int, at: int, by_ms: int, at_ms: int) -> Finding:
-    """Return the finding that the times of records step back."""
+    """Return the finding that the timestamp of a record is lower than the timestamp before it."""
     evidence = f"{by_ms} ms before the record before it"
     return Finding("R10", _W, state_partition, None, at, at, 1, evidence, at_ms)
 
@@ -141,7 +141,7 @@ def time_regression_finding(state_partition: int, at: int, by_ms: int, at_ms: in
 def check_writer_sequence(
     rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], limits: Limits
 ) -> list[Finding]:
-    """Check what the ranges of all state partitions have noted; `starts` are where their logs begin."""
+    """Check the rows of `WRITERS` of all ranges; `starts` are the log start offsets by state partition."""
     stretches = sorted(Stretch(**row) for row in rows)
     newest_ms = max((each.last_ms for each in stretches), default=0)
     found: list[Finding] = []
@@ -176,7 +176,7 @@ def _check_boundaries(ordered: list[Stretch], start: int, limits: Limits, findin
 
 
 def _merged(ordered: list[Stretch]) -> list[Stretch]:
-    """Make one stretch of those of one writer that follow each other in different ranges."""
+    """Merge consecutive stretches of one writer that are in different ranges."""
     found: list[Stretch] = []
     for each in ordered:
         if found and found[-1][_WRITER_AT:] == each[_WRITER_AT:]:
@@ -189,7 +189,7 @@ def _merged(ordered: list[Stretch]) -> list[Stretch]:
 def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
     epochs: dict[int, int] = {}
     owner_epoch = leader_epoch = NONE
-    # Of the ownership that lasts: who has written, and who wrote last.
+    # The producers (id, epoch) that wrote with the current owner epoch; the last one wrote last.
     producers: list[tuple[int, int]] = []
 
     def note(check: str, severity: Severity, each: Stretch, evidence: str) -> None:

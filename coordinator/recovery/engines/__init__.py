@@ -1,4 +1,4 @@
-"""What does the work: processes of this machine, or Spark; `base` is the port."""
+"""The engines that run a job: processes of this machine, or Spark. `base` defines their interface."""
 
 import os
 import sys
@@ -20,13 +20,13 @@ def open_engine(
     connector: bool = False,
     work: str = "",
 ) -> Engine:
-    """Return an engine; start Spark if it is that.
+    """Return an engine; start Spark if that engine is selected.
 
-    `auto` is Spark where a session is active or a master is given, else this machine alone, which is faster
-    for all that fits a machine.  With `connector`, Spark reads topics through its own Kafka connector, whose
-    jar must be there.  `work` is a folder that the driver and all executors share.
+    `auto` selects Spark if a session is active or a master is given, else the local engine. The local engine
+    is faster if the log fits on one machine.  With `connector`, Spark reads topics through its own Kafka
+    connector, whose jar must be installed.  `work` is a directory that the driver and all executors share.
 
-    Raises ConfigError, and LogError in one line if Spark cannot be used.
+    Raises ConfigError, and LogError with a message of one line if Spark cannot be used.
     """
     if name not in ENGINES:
         raise ConfigError("--engine", name, ", ".join(ENGINES))
@@ -42,8 +42,8 @@ def open_engine(
 
 
 def _has_session() -> bool:
-    """Say whether somebody has started Spark in this process, as notebooks and spark-submit do."""
-    # As spark-submit tells the program that it runs.
+    """Return whether a notebook or spark-submit has started Spark in this process."""
+    # spark-submit sets this variable for its program.
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return True
     if "pyspark.sql" not in sys.modules:

@@ -1,6 +1,6 @@
-"""The port to an engine: read ranges to outputs, join the outputs of each state partition.
+"""Define the interface of an engine: read ranges to outputs, and join the outputs of each state partition.
 
-The outputs of a phase are durable before the next phase uses them, and are counted on both sides (`counts`).
+The outputs of a phase are durable before the next phase uses them. Both phases count them (`counts`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,15 +12,16 @@ from coordinator.recovery.engines.counts import COUNTS_OUTPUT
 from coordinator.recovery.sources.base import LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask
 
-# Below this many records other processes take longer to start than the work takes.
+# Up to this number of records, starting other processes takes longer than reading the log in this process.
 ALONE_MAX = 300_000
 
-# Called with the additional records (about) or state partitions that are done, from one thread at a time.
+# Called with the number of further records (approximate) or state partitions that are done, by one thread at
+# a time.
 Advance = Callable[[int], None]
 
 
 class GatheredOutputs(Protocol):
-    """The outputs of a phase, wherever they are stored."""
+    """The outputs of a phase, in memory or in files."""
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
         """Return all outputs of a name with their state partitions, in this process."""

@@ -1,12 +1,12 @@
-"""Count what passes from one phase of a job to the next, so that a loss is an error and never a result.
+"""Count the rows between the phases of a job, so that lost rows cause an error instead of wrong results.
 
-Three pairs of counts are taken independently of each other and compared:
+Three pairs of independent counts are compared:
 
-* the ranges that were planned, and the ranges of which outputs came back;
-* the records that the source gave, and the records that the summaries of the ranges name;
-* the rows that phase 1 wrote by output and state partition, and the rows that phase 2 read.
+* planned ranges, and ranges with outputs;
+* records that the source yielded, and records in the summaries of the ranges;
+* rows that phase 1 wrote by output and state partition, and rows that phase 2 read.
 
-Phase 2 compares the records folded into partial states with the records that the ranges say were decoded.
+Phase 2 also compares the number of records in the partial states with the number of decoded records.
 """
 
 from collections import Counter
@@ -31,9 +31,9 @@ PRUNED_OUTPUT = "pruned"
 _PRUNED = pa.schema([pa.field("start", pa.int64(), nullable=False)])
 _COUNTS = pa.schema(
     [
-        # The number of the range in its plan; -1 for a join, and where Spark's connector planned it.
+        # The number of the range in its plan; -1 for a join, and for ranges of Spark's Kafka connector.
         pa.field("range", pa.int64(), nullable=False),
-        # The name of an output; empty for the records that the source gave.
+        # The name of an output; empty for the records that the source yielded.
         pa.field("output", pa.string(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
     ]
@@ -57,7 +57,7 @@ class ResultsIncomplete(LogError):
 
 
 class _Counted:
-    """Chunks of records, counted as they pass."""
+    """Iterates over chunks of records and counts the records."""
 
     def __init__(self, chunks: Iterable[Records]) -> None:
         self.records = 0
@@ -70,7 +70,7 @@ class _Counted:
 
 
 def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Output]:
-    """Read one range, in whatever process; return its outputs and their counts."""
+    """Read one range in the current process; return its outputs and their counts."""
     if isinstance(log_range.place, StoredRange):
         outputs, given = stored_outputs(log_range)
         return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]
@@ -85,7 +85,7 @@ def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Ou
 
 
 def read_rows_counted(chunks: Iterable[Records], read: ReadTask) -> list[Output]:
-    """Read records that Spark's connector has cut into ranges; return the outputs and their counts."""
+    """Process records that Spark's Kafka connector has read; return the outputs and their counts."""
     counted = _Counted(chunks)
     outputs = list(read(counted))
     return [*outputs, *_counts(outputs, NONE), _given(LogRange(ALL, 0, 0, 0, number=NONE), counted.records)]
@@ -103,7 +103,7 @@ def _counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
 
 
 def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[Output]:
-    """Join the outputs of a state partition; return what comes of it, and the counts of what was read.
+    """Join the outputs of a state partition; return the results, and the counts of the joined rows.
 
     Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
     """
@@ -126,7 +126,7 @@ def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
 
 
 def pruned_starts(outputs: Outputs) -> dict[int, int]:
-    """Return the state partitions that were pruned while they were read, and where they begin now."""
+    """Return the new log start offsets of the state partitions that were pruned while they were read."""
     found: dict[int, int] = {}
     for state_partition, rows in outputs.rows(PRUNED_OUTPUT):
         found[state_partition] = max(found.get(state_partition, 0), rows.column("start")[0].as_py())
@@ -134,10 +134,10 @@ def pruned_starts(outputs: Outputs) -> dict[int, int]:
 
 
 def check_read(outputs: Outputs, planned: Collection[int]) -> None:
-    """Compare what phase 1 wrote with the plan and with its own summaries. Raises ResultsIncomplete."""
+    """Compare the outputs of phase 1 with the plan and with their summaries. Raises ResultsIncomplete."""
     counts = dicts(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts if not row["output"])
-    # Spark's own connector cuts ranges as it likes; the records are compared all the same.
+    # Spark's Kafka connector chooses its own ranges, so only the numbers of records are compared.
     if NONE not in read:
         missing = len(set(planned) - set(read))
         twice = sum(count > 1 for count in read.values())
@@ -153,7 +153,7 @@ def check_read(outputs: Outputs, planned: Collection[int]) -> None:
 
 
 def check_joined(before: Outputs, after: Outputs) -> None:
-    """Compare the rows that phase 1 wrote with those that phase 2 read. Raises ResultsIncomplete."""
+    """Compare the rows that phase 1 wrote with the rows that phase 2 read. Raises ResultsIncomplete."""
     written, read = _totals(before), _totals(after)
     for state_partition, name in sorted(written.keys() | read.keys()):
         place = (state_partition, name)
@@ -174,5 +174,5 @@ def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
 
 
 def dicts(outputs: Outputs, name: str) -> list[dict[str, Any]]:
-    """Return the rows of an output of all state partitions."""
+    """Return the rows of an output of all state partitions as dicts."""
     return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]

@@ -1,6 +1,7 @@
-"""The local engine: one process for each core, none if there is little work.
+"""The local engine: reads a log with one process for each core; a small log, in the current process.
 
-A fork server with the imports starts processes in milliseconds; they inherit no threads.
+Processes are started by a fork server that has the modules imported, so a start takes milliseconds. They
+inherit no threads.
 """
 
 import multiprocessing

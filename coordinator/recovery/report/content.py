@@ -13,12 +13,12 @@ from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.verdict import GroupVerdict, SharePartitionVerdict, Status, Verdict
 
-# Share-partitions that are listed for one check; all are counted, and the JSON lists all.
+# Maximum number of findings that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
 
 # A lower limit for warnings and information, so that critical findings stay visible.
 _MINOR_EXAMPLES_MAX = 5
-# Groups that are not whole and are listed; the JSON lists all.
+# Maximum number of listed groups that are not whole; the JSON lists all.
 _GROUPS_MAX = 20
 
 
@@ -32,7 +32,7 @@ class Section:
 
     @property
     def total(self) -> int:
-        """The number of findings, including all of one share-partition."""
+        """The number of findings; each of several findings about one share-partition counts."""
         return sum(row["count"] for row in self.rows)
 
     @property
@@ -48,7 +48,7 @@ class Section:
 
 
 class GroupLines(NamedTuple):
-    """A group that is not whole, and its lines."""
+    """The lines of a report about a group that is not whole."""
 
     group_id: str
     status: str
@@ -58,7 +58,7 @@ class GroupLines(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """A report: facts are label and text; sections are the most severe first."""
+    """The content of a report: `facts` are pairs of label and text; the most severe sections are first."""
 
     run: AuditResult
     title: str
@@ -137,7 +137,7 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
 
 
 def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
-    """Format the place of a finding: share-partition, state partition, log offsets. `named` marks names."""
+    """Format share-partition, state partition and log offsets of a finding; `named` formats each name."""
     parts = []
     if row["group_id"] is not None:
         parts.append(" ".join(map(named, (row["group_id"], row["topic_id"], str(row["partition"])))))
@@ -184,7 +184,7 @@ def _records(each: SharePartitionVerdict) -> str:
 
 
 def as_json(content: Content) -> str:
-    """Return the report for programs: every finding with its meaning."""
+    """Return the report as JSON: all findings with their meaning."""
     run = content.run
     found = {
         "verdict": content.verdict,

@@ -1,4 +1,4 @@
-"""Render a report as one HTML page without scripts, fonts or images from elsewhere."""
+"""Render a report as one HTML page, without scripts and without fonts or images from other hosts."""
 
 from collections.abc import Iterator
 from html import escape
@@ -7,7 +7,7 @@ from coordinator.printable import escape_unprintable
 from coordinator.recovery.report.content import Content, Section, place_of
 from coordinator.recovery.report.plots import plots_of
 
-# Partitions that are listed, largest first.
+# Maximum number of listed state partitions, largest first.
 _PARTITIONS_MAX = 20
 
 _STYLE = """
@@ -65,7 +65,7 @@ def _text(said: str) -> str:
 
 
 def _name(said: str) -> str:
-    """Isolate a name chosen by a user, so that right-to-left text does not reorder its neighbours."""
+    """Isolate a name chosen by a user, so that right-to-left text does not reorder the text around it."""
     return f"<bdi>{_text(said)}</bdi>"
 
 

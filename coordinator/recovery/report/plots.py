@@ -1,6 +1,6 @@
-"""Draw the plots of a report as SVG that uses the colours of its page.
+"""Draw the plots of a report as SVG in the colours of its page.
 
-Colours are drawn as placeholders for variables of the page's style sheet, so that one image is readable on a
+Placeholder colours are replaced by variables of the page's style sheet, so that an image is readable on a
 light and on a dark page.
 """
 
@@ -65,7 +65,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def plots_of(run: AuditResult) -> list[tuple[str, str, str]]:
-    """Return each plot: its title, a sentence about it, and the SVG."""
+    """Return the title, a description and the SVG of each plot."""
     return [
         (
             "State of each state partition",

@@ -22,7 +22,7 @@ def _lines(content: Content) -> Iterator[str]:
     yield _labelled("recovery", content.answer)
     for group in content.groups:
         yield _labelled("group", f"{group.group_id} {group.status.upper()}: {group.what}")
-        # On one line, so that it can be copied.
+        # The command is on one line, so that it can be copied.
         yield f"{'':<10} {group.command}"
     for section in content.sections:
         yield ""
@@ -118,7 +118,7 @@ def _markdown(content: Content) -> Iterator[str]:
 
 
 def _escaped(said: str) -> str:
-    """Escape names chosen by users, so that they are neither Markdown nor reorder their neighbours."""
+    """Escape names chosen by users, so that they contain no Markdown and do not reorder other text."""
     said = escape_unprintable(" ".join(said.split()))
     for char in "\\`*_[]<>|":
         said = said.replace(char, f"\\{char}")

@@ -1,4 +1,4 @@
-"""The sources of records: `base` defines the interface; a prefix on the command line selects the source."""
+"""The sources of records. `base` defines their interface; the prefix of --from selects one."""
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
@@ -16,7 +16,7 @@ def open_source(
     security: ClientSecurity | None = None,
     request_timeout_s: float = 10.0,
 ) -> Source:
-    """Return the source for a text; nothing is opened yet.
+    """Return the source for the text of --from; no file or connection is opened yet.
 
     Raises ConfigError for an unknown source or a missing option.
     """

@@ -1,14 +1,14 @@
-"""An archive: records copied to parquet before pruning takes them, and read from there.
+"""Read and commit an archive: Parquet files with records that were copied before they were pruned.
 
-A folder::
+The files of an archive directory::
 
-    commits/00000001.json     what the first copy added, written last: what no commit names does not count
-    commits/00000001-00000288.json    one commit in place of these, see `coordinator.recovery.compaction`
-    records/00000001-0.parquet    rows of the schema RECORDS, a row group for each state partition
+    commits/00000001.json             the first copy, written last; files that no commit names are ignored
+    commits/00000001-00000288.json    one commit that replaces 288 (see `coordinator.recovery.compaction`)
+    records/00000001-0.parquet        rows of `RECORDS`, a row group for each state partition
 
-A *stretch* of a state partition is copied without a gap.  Where pruning was faster than copying, another one
-begins; it can be read by itself, because what was pruned was not needed any more.  A reader takes the last
-stretch that begins below the cut.
+A *stretch* is a range of log offsets of a state partition that was copied without a gap.  If records were
+pruned before they were copied, a new stretch begins. It is complete, because the pruned records were not
+needed any more.  A reader uses the last stretch that begins below the cut.
 """
 
 import json
@@ -33,9 +33,9 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """What one file has of one state partition: records between two log offsets, in one row group.
+    """One row group of a file: the records of one state partition from `start` to `end` (exclusive).
 
-    `last_ms` is the latest time of its records, -1 where it is not known.
+    `last_ms` is the latest timestamp of the records; -1 if it is not known.
     """
 
     state_partition: int
@@ -49,11 +49,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Commit:
-    """One copy: `starts` are where each state partition's log began then, `ends` up to where it was copied.
+    """The commit of one copy, with the log start offset and the copied end offset of each state partition.
 
-    A state partition whose copy begins behind the end of the one before begins a new stretch.  A commit that
-    was merged stands for those from `first` to `number`, and `whole_from` are the `ends` of the first of them
-    that has the state partition.
+    If a start offset is above the previous end offset, a new stretch begins.  A merged commit replaces the
+    commits from `first` to `number`. Its `whole_from` are the end offsets in the first of them that has the
+    state partition.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Commit:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     pieces: tuple[Piece, ...]
-    # Ids of the log (cluster id, topic id), and by state partition the digest of the last record copied.
+    # Ids of the log (cluster id, topic id), and the digest of each state partition's last copied record.
     identity: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[int, int] = field(default_factory=dict)
     first: int = 0
@@ -74,7 +74,7 @@ class Commit:
 
 
 def commit_names(folder: Path) -> dict[tuple[int, int], Path]:
-    """Return the files of commits by the first and the last commit that they stand for."""
+    """Return the commit files by the numbers of the first and the last commit that they contain."""
     found = {}
     for path in folder.glob("*.json"):
         first, _, last = path.stem.partition("-")
@@ -92,7 +92,7 @@ def read_commits(folder: str) -> list[Commit]:
     """Return all commits of an archive, oldest first; none if there is no archive. Raises LogDamaged."""
     found: list[Commit] = []
     path = Path(folder) / COMMITS
-    # Of the commits that begin with the same one, the one that stands for most.
+    # The last number of each first number: a merged commit replaces the files that it was merged from.
     longest: dict[int, int] = {}
     names = commit_names(path)
     for first, last in names:
@@ -127,7 +127,7 @@ def read_commits(folder: str) -> list[Commit]:
 
 
 def write_commit(folder: str, commit: Commit) -> None:
-    """Make a copy count: everything that it names must be on the disk already."""
+    """Write a commit durably; the record files that it names must be durable already."""
     said: dict[str, Any] = {
         "format": FORMAT,
         "commit": commit.number,
@@ -147,7 +147,7 @@ def write_commit(folder: str, commit: Commit) -> None:
 
 
 def read_piece(folder: str, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
-    """Give the records of a row group. Raises LogDamaged."""
+    """Yield the records of a row group. Raises LogDamaged."""
     path = Path(folder) / FILES / file
     try:
         with pq.ParquetFile(path) as opened:
@@ -159,14 +159,14 @@ def read_piece(folder: str, file: str, row_group: int, state_partition: int) -> 
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """An archive. With `use_checkpoints` a plan may begin with a state checkpoint: for states only."""
+    """An archive. With `use_checkpoints`, a plan begins with a state checkpoint; use it only for states."""
 
     folder: str
     use_checkpoints: bool = False
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source in the form of --from."""
         return f"archive:{self.folder}"
 
     def identity(self) -> dict[str, str]:
@@ -175,12 +175,12 @@ class ArchiveSource:
         return dict(commits[-1].identity) if commits else {}
 
     def as_copy(self) -> LogCopy:
-        """Return which log offsets it holds without a gap up to its end, for a verdict."""
+        """Return the log offsets that the archive has without a gap up to its end, for a verdict."""
         plan = self.plan(Cut())
         return LogCopy(self.text, plan.starts, plan.ends)
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Choose the stretches, and cut them into ranges of whole files."""
+        """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
         commits = read_commits(self.folder)
         if not commits:
             raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
@@ -194,7 +194,7 @@ class ArchiveSource:
         checkpoints = read_checkpoints(self.folder) if self.use_checkpoints else []
         for number, of_partition in sorted(stretches.items()):
             until = cut.end(number)
-            # In a gap nothing newer is known than before it.
+            # If the cut is in a gap, use the stretch before the gap.
             stretch = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
             starts[number], whole_from[number] = stretch.start, stretch.whole_from
             ends[number] = max(min(stretch.end, until), stretch.start)
@@ -209,7 +209,7 @@ class ArchiveSource:
     def _stored_range(
         self, checkpoints: Sequence[StateCheckpoint], state_partition: int, start: int, until: int
     ) -> LogRange | None:
-        """Return the latest checkpoint of a stretch that is not after an offset."""
+        """Return the range of the latest checkpoint between log offsets `start` and `until`, or None."""
         for each in reversed(checkpoints):
             summary = each.summaries.get(state_partition)
             if summary is not None and start <= summary["range_start"] and summary["range_end"] <= until:
@@ -217,7 +217,7 @@ class ArchiveSource:
         return None
 
     def _ends_after(self, stretches: Mapping[int, Sequence["Stretch"]], time_ms: int) -> dict[int, int]:
-        """Find the offset of the first record after a time; read only pieces that may have one."""
+        """Return the log offset of the first record after a time; read only row groups that may have one."""
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
             pieces = [piece for stretch in of_partition for piece in stretch.pieces]
@@ -232,7 +232,7 @@ class ArchiveSource:
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Give the records of some row groups."""
+        """Yield the records of the range's row groups."""
         for name, row_group in log_range.place:
             for records in read_piece(self.folder, name, row_group, log_range.state_partition):
                 within = records.between(log_range.start, log_range.end)
@@ -241,9 +241,9 @@ class ArchiveSource:
 
 
 class Stretch(NamedTuple):
-    """Pieces of a state partition that follow each other without a gap.
+    """The pieces of a state partition with consecutive log offsets, without a gap.
 
-    `whole_from` is the end of the log when its first piece was copied.
+    `whole_from` is the end of the log when the first piece was copied.
     """
 
     start: int
@@ -271,7 +271,7 @@ def _stretches(commits: Sequence[Commit]) -> dict[int, list[Stretch]]:
 def _ranges(
     state_partition: int, pieces: Sequence[Piece], begin: int, until: int, range_records: int
 ) -> list[LogRange]:
-    """Return the ranges of the pieces between two log offsets; small pieces share one."""
+    """Return the ranges of the pieces between two log offsets; small pieces share a range."""
     found: list[LogRange] = []
     for piece in pieces:
         if piece.start >= until:

@@ -1,7 +1,7 @@
-"""The port to where records come from: a plan of ranges, made once, and the records of each range.
+"""Define the interface of a source: a plan of log ranges, which is made once, and the records of each range.
 
-A source is a value that can be pickled: it is read by other processes, and on other machines.  What it opens,
-it opens in `plan` and `read`.
+A source is pickled, because other processes and machines read it.  So files and connections are opened only
+in `plan` and `read`.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ from coordinator.recovery.records import Records
 
 AnyT = TypeVar("AnyT")
 
-# The state partition of a range that holds records of all of them.
+# The state partition of a range with records of all state partitions.
 ALL = schema.ALL
 END = 2**63 - 1
 
-# Into how many records a partition is cut: enough that a range costs seconds, few enough that all cores work.
+# Records of a range: many enough that reading it takes seconds, few enough that all cores have ranges.
 RANGE_RECORDS = 2_000_000
 
 
 class Cut(NamedTuple):
-    """Up to where the log is read: an offset for each state partition named (not included), or a time.
+    """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
-    Without either, up to the end as it is when the plan is made.  `since` leaves out what is below an offset:
-    for a copy that goes on, never for a state.
+    Without both, it is the end of the log when the plan is made.  `since` omits the records below an offset,
+    for an archive that has them already. A job that rebuilds states must not use it.
     """
 
     offsets: Mapping[int, int] | None = None
@@ -37,24 +37,24 @@ class Cut(NamedTuple):
 
     @property
     def is_the_end(self) -> bool:
-        """Say whether the log is read up to its end."""
+        """True if the log is read up to its end."""
         return self.offsets is None and self.time_ms is None
 
     def end(self, state_partition: int) -> int:
-        """Return the offset that a state partition is read up to at most."""
+        """Return the end offset of a state partition (exclusive); END without a limit."""
         return END if self.offsets is None else self.offsets.get(state_partition, END)
 
     def start(self, state_partition: int) -> int:
-        """Return the offset that a state partition is read from at least."""
+        """Return the log offset at which reading a state partition begins; 0 for the log start."""
         return 0 if self.since is None else self.since.get(state_partition, 0)
 
 
 @dataclass(frozen=True)
 class LogRange:
-    """A stretch of the log of one state partition, or of all: read by one task.
+    """A part of the log of one state partition, or of all state partitions, which one task reads.
 
-    `records` is about how many it has; `place` is for the source alone.  `number` tells the ranges of a job
-    apart.
+    `records` is the approximate number of records. Only the source uses `place`.  `number` is the index of
+    the range in its job.
     """
 
     state_partition: int
@@ -67,12 +67,14 @@ class LogRange:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read: settled once, so that every task, and a second run, reads the same.
+    """The ranges to read, fixed once, so that all tasks and retries read the same records.
 
-    `starts` and `ends` are log offsets by state partition; an end that is not known before the records are
-    read is missing.  The ranges of a state partition ascend and touch each other.  A log that was
-    pruned is whole at a cut only if that is behind what was the end when it was pruned last: `whole_from` is
-    that end, where it is known.  `doubtful` are the state partitions that may not be whole for that reason.
+    `starts` and `ends` are log offsets by state partition, without ends that are known only after reading.
+    The ranges of a state partition are in ascending order, without gaps.
+
+    Pruning removes records that the latest snapshots replace. So the states at a cut are complete only if the
+    cut is at or after the end of the log at the last pruning. `whole_from` has these ends, if they are known.
+    `doubtful` are state partitions whose states may be incomplete for that reason.
     """
 
     ranges: tuple[LogRange, ...]
@@ -85,14 +87,14 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """About how many records there are to read."""
+        """The approximate number of records to read."""
         return sum(each.records for each in self.ranges)
 
 
 class PrunedError(LogError):
-    """What was to be read is gone: `start` is where the log of the state partition begins now.
+    """Records of the plan were pruned before they were read; `start` is the new log start offset.
 
-    Whoever meets it plans that state partition anew, or all of them if it is `ALL`.
+    The job must plan the state partition again, or all state partitions if it is `ALL`.
     """
 
     def __init__(self, state_partition: int, start: int) -> None:
@@ -102,23 +104,23 @@ class PrunedError(LogError):
 
 
 class Source(Protocol):
-    """A log that can be read, from the start of each state partition's log."""
+    """A log that a recovery job reads, from the log start of each state partition."""
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source in the form of --from."""
         ...
 
     def identity(self) -> dict[str, str]:
-        """Return the ids that tell this log from others, by name; empty if it has none."""
+        """Return the ids of the log (cluster id, topic id) by name; empty if it has none."""
         ...
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Settle what to read. Raises LogError, OSError, and ConfigError for a source that is none."""
+        """Plan the ranges to read. Raises LogError, OSError, and ConfigError if it is not such a source."""
         ...
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Give the records of a range that are within its offsets, in log order for each state partition.
+        """Yield the records of a range, in log order for each state partition.
 
         Raises PrunedError, LogUnavailable, LogDamaged, OSError.
         """
@@ -126,16 +128,16 @@ class Source(Protocol):
 
 
 def run_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
-    """Run a coroutine on a thread of its own: this one may have a running loop, as in notebooks."""
+    """Run a coroutine on a new thread, because a notebook's thread already has a running event loop."""
     with ThreadPoolExecutor(1, "recovery") as thread:
         return thread.submit(asyncio.run, main).result()
 
 
 def ends_after(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
-    """Find, for each state partition, the offset of the first record that is later than a time.
+    """Return for each state partition the log offset of the first record with a later timestamp.
 
-    Times are those of the writers and may step back: a time is a way to find offsets and nothing more.  Takes
-    reading everything; state partitions without a later record are not in the answer.
+    Writers set the timestamps, so a later record may have an earlier time.  Reads the log up to these
+    records. State partitions without a later record are not in the result.
     """
     found: dict[int, int] = {}
     for log_range in plan.ranges:
@@ -152,7 +154,7 @@ def ends_after(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
 
 
 def parse_offsets(text: str) -> dict[int, int]:
-    """Read `P:O,P:O`, a log offset for each state partition. Raises ConfigError."""
+    """Parse `P:O,P:O`: pairs of state partition and log offset. Raises ConfigError."""
     found = {}
     for piece in text.split(","):
         partition, colon, offset = piece.strip().partition(":")

@@ -1,12 +1,12 @@
-"""State checkpoints of an archive: partial states of all share-partitions up to a log offset.
+"""Read and write state checkpoints of an archive: partial states of all share-partitions up to a log offset.
 
-A folder::
+The files of an archive directory::
 
-    checkpoints/00000007.parquet   rows of PARTIALS, a row group for each state partition
-    checkpoints/00000007.json      what it holds, written last: what has no such file does not count
+    checkpoints/00000007.parquet   rows of `PARTIALS`, a row group for each state partition
+    checkpoints/00000007.json      a summary, written last; Parquet files without it are ignored
 
-A checkpoint is one more range of the log, whose partial states are stored.  They join with those of the
-records after it, so a state of yesterday is read from the checkpoint before it and a day of records.
+A checkpoint has the stored partial states of the log up to an offset.  They are joined with the partial
+states of the records after it. So a job reads the latest checkpoint and only the records after it.
 """
 
 import json
@@ -30,7 +30,7 @@ _ADVICE = "remove the checkpoint: it can be made again"
 
 
 class StoredRange(NamedTuple):
-    """The place of a range whose outputs are stored: a file, its row group, and the row of `RANGES`."""
+    """The file and row group of a range's stored partial states, and its row of `RANGES`."""
 
     file: str
     row_group: int
@@ -48,7 +48,7 @@ class StateCheckpoint:
     summaries: Mapping[int, Mapping[str, Any]]
 
     def range_of(self, folder: str, state_partition: int) -> LogRange:
-        """Return the range that stands for the log of a state partition up to the checkpoint."""
+        """Return a log range whose partial states are those of the checkpoint."""
         summary = self.summaries[state_partition]
         file = str(Path(folder) / CHECKPOINTS / f"{self.number:08d}.parquet")
         place = StoredRange(file, self.row_groups[state_partition], summary)
@@ -82,7 +82,7 @@ def write_checkpoint(
     at_ms: int,
     parts: Sequence[tuple[Mapping[str, Any], pa.RecordBatch]],
 ) -> None:
-    """Write the summaries and partial states of state partitions so that they count from now on."""
+    """Write the summaries and partial states of state partitions durably; the summary file is last."""
     path = Path(folder) / CHECKPOINTS / f"{number:08d}.parquet"
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
@@ -102,7 +102,7 @@ def write_checkpoint(
 
 
 def stored_outputs(log_range: LogRange) -> tuple[list[Output], int]:
-    """Return the outputs of a range that are stored, and how many records they stand for."""
+    """Return the stored outputs of a range, and the number of records that they summarise."""
     file, row_group, summary = log_range.place
     try:
         with pq.ParquetFile(file) as opened:

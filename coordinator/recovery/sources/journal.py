@@ -1,8 +1,8 @@
-"""Our journal, from outside: read only, without its lock, also while a coordinator writes to it.
+"""Read the journal of a coordinator without its lock, also while the coordinator writes to it.
 
-What is read is what the journal held when the plan was made: frames are only ever added behind that, and
-whole leading segments removed.  If one of those is gone when it is its turn, the plan is made anew: a
-deletion in it may concern what was read from the segments before it.
+A job reads the frames that the journal has when the plan is made. A coordinator only appends frames and
+deletes the oldest segments.  If a segment is deleted before it is read, the whole journal is planned and read
+again, because a later segment may delete state that was read already.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,28 +36,28 @@ from coordinator.recovery.sources.salvage import (
     torn_text,
 )
 
-# Batches that are parsed together, of all state partitions.
+# Bytes of record batches, of all state partitions, that are collected before they are parsed.
 _PARSE_BYTES = 8 << 20
 _RECORD_BYTES = 160
 
 
 @dataclass(frozen=True)
 class JournalSource:
-    """A journal's folder: data.dir."""
+    """The directory of a journal (the setting data.dir)."""
 
     folder: str
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source in the form of --from."""
         return f"journal:{self.folder}"
 
     def identity(self) -> dict[str, str]:
-        """Return nothing: a journal has no id."""
+        """Return an empty dict, because a journal has no id."""
         return {}
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Walk the journal, around damage if there is any; its segments are the ranges."""
+        """Scan the journal, and skip damage; each segment is one range."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "an existing directory")
         report = run_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
@@ -82,7 +82,7 @@ class JournalSource:
         return replace(plan, ranges=tuple(_ranges(found, starts, ends)), ends=ends)
 
     def _salvaged(self, damage: LogDamaged) -> Salvaged:
-        """Find what a damaged journal still holds. Raises LogDamaged if no header in it is valid."""
+        """Find the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
         files = []
         for path in sorted(Path(self.folder).iterdir()):
             number = segment_number(path.name)
@@ -97,7 +97,7 @@ class JournalSource:
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Give the records of a segment."""
+        """Yield the records of a segment."""
         file, number, extents, damages, starts, ends = log_range.place
         path = Path(self.folder) / file
         try:
@@ -126,7 +126,7 @@ def _header(data: bytes) -> layout.SegmentHeader | None:
 
 
 def _sound(report: JournalReport) -> Salvaged:
-    """Return a journal without damage as salvaging one would."""
+    """Convert the report of a journal without damage to the type that `salvage` returns."""
     found = Salvaged(starts=dict(enumerate(report.start_offsets)), ends=dict(enumerate(report.end_offsets)))
     first = layout.first_position(report.state_partitions)
     for each in report.segments:
@@ -152,7 +152,7 @@ def _ranges(found: Salvaged, starts: Mapping[int, int], ends: Mapping[int, int])
 def _batches(
     data: memoryview, number: int, extents: Sequence[Extent], path: Path
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Give state partition, bytes and end of each batch in some extents. Raises LogDamaged."""
+    """Yield state partition, bytes and end position of each record batch in extents. Raises LogDamaged."""
     for extent in extents:
         if extent.state_partition >= 0:
             yield extent.state_partition, bytes(data[extent.begin : extent.end]), extent.end

@@ -1,9 +1,8 @@
-"""Find what a damaged journal still holds, and which log offsets of which state partitions it lost. Pure.
+"""Find the valid parts of a damaged journal, and the log offsets that each state partition lost. Pure.
 
-A journal is walked as its recovery does (`coordinator.log.journal.scan`), but the walk goes on after damage,
-at the next frame whose head is valid.  Of a frame that fails its CRC the record batches are used whose own
-CRC is right.  The log offsets tell what was lost: if the next batch of a state partition does not begin where
-the one before it ended, the records between are missing.
+The scan is that of a coordinator (`coordinator.log.journal.scan`), but continues after damage at the next
+valid frame header.  If a frame fails its CRC, its record batches with a valid CRC are used.  If the base
+offset of a batch is above the end of the previous batch of its state partition, the offsets between are lost.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ _TYPE_BYTES = 2
 
 
 class Extent(NamedTuple):
-    """Bytes of a segment's file: valid frames from `commit` on, or one batch if `state_partition` >= 0."""
+    """A part of a segment file: valid frames from `commit` on, or, if `state_partition` >= 0, one batch."""
 
     begin: int
     end: int
@@ -39,7 +38,7 @@ class Extent(NamedTuple):
 
 @dataclass
 class SalvagedSegment:
-    """What one segment still holds, in log order, and what it lost."""
+    """The valid parts of one segment in log order, and its damage."""
 
     file: str
     number: int
@@ -58,7 +57,7 @@ class SegmentFile(NamedTuple):
 
 @dataclass
 class Salvaged:
-    """What a journal still holds; offsets are by state partition."""
+    """The valid parts of a journal; `starts` and `ends` are log offsets by state partition."""
 
     segments: list[SalvagedSegment] = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)
@@ -67,7 +66,7 @@ class Salvaged:
 
 
 def salvage(files: Sequence[SegmentFile], state_partitions: int) -> Salvaged:
-    """Walk the files of a journal in the order of their numbers, around all damage."""
+    """Scan the files of a journal in the order of their numbers, and skip damage."""
     return _Walk(files, state_partitions).run()
 
 
@@ -79,7 +78,8 @@ class _Walk:
         self._found = Salvaged()
         if self._files and self._files[0].number > oldest > 0:
             self._found.notes.append(f"the segments {oldest} to {self._files[0].number - 1} are missing")
-        # Partitions that may have lost records: where, how, and of which share-partitions if that is known.
+        # State partitions that may have lost records since their last valid batch: the segment, a description
+        # of the damage, and the share-partitions if they are known.
         self._doubtful: dict[int, tuple[SalvagedSegment, str, tuple[bytes, ...]]] = {}
 
     def run(self) -> Salvaged:
@@ -108,13 +108,13 @@ class _Walk:
             names = partitions[partition] if isinstance(partitions, Mapping) else ()
             before = self._doubtful.get(partition)
             if before is not None:
-                # Lost twice without a batch between: the names are known only if they are known both times.
+                # Two damages without a valid batch between: names are known only if both damages have them.
                 names = (*before[2], *names) if before[2] and names else ()
                 segment, what = before[:2]
             self._doubtful[partition] = (segment, what, names)
 
     def _settle(self, begins: Mapping[int, int]) -> None:
-        """Take the log offsets where state partitions go on: the offsets before them were lost."""
+        """Process the next valid log offsets of state partitions; report the missing offsets before them."""
         found = self._found
         for partition, begin in begins.items():
             end = found.ends.setdefault(partition, begin)
@@ -163,7 +163,7 @@ class _Walk:
             segment.extents.append(Extent(frame.begin, frame.end, frame.commit))
 
     def _damaged_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
-        """Use the batches of a damaged frame that are good."""
+        """Use the valid batches of a damaged frame; note the state partitions of the others as doubtful."""
         what = f"{file.name} is damaged at byte {position}"
         head = layout.decode_head_at(file.data, position, file.number, position)
         begin = position + layout.HEAD_BYTES
@@ -185,7 +185,7 @@ class _Walk:
         self._doubt(segment, bad if is_complete else range(self._count), what)
 
     def _names_in(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
-        """Return the share-partitions of a damaged batch; none unless all its keys can be right."""
+        """Return the share-partitions of a damaged batch; none if a key does not fit its state partition."""
         if len(batch) <= _COVERED_AT:
             return ()
         crc = _CRC.pack(crc32c(batch[_COVERED_AT:]))
@@ -205,12 +205,12 @@ class _Walk:
 
 
 def _is_used(file: SegmentFile) -> bool:
-    """Return whether a file was begun: one that was prepared for later holds no frame."""
+    """Return whether a segment file is in use; a file that was preallocated has no header and no frame."""
     return file.header is not None or any(layout.later_heads(file.data, 0, file.number))
 
 
 def _entries(data: memoryview, at: int, end: int, state_partitions: int) -> Iterator[tuple[int, int, int]]:
-    """Give state partition, begin and end of each batch, as long as the entries make sense."""
+    """Yield state partition, begin and end of each batch in a frame; stop at an invalid entry."""
     while at + _ENTRY.size + HEADER_BYTES <= end:
         state_partition, length = _ENTRY.unpack_from(data, at)
         batch_at = at + _ENTRY.size
@@ -233,5 +233,5 @@ def _is_batch(batch: memoryview) -> bool:
 
 
 def torn_text(name: str, position: int) -> str:
-    """Return a note about a torn tail."""
+    """Return a note about an interrupted write at the end of a segment."""
     return f"{name} ends in a write that broke off at byte {position}; nothing in it was acknowledged"

@@ -1,8 +1,8 @@
-"""Kafka's own files: the segments of a state topic, on a broker's disk or in a backup of one.
+"""Read the segment files of a Kafka state topic, on a broker's disk or in a backup.
 
-A folder `TOPIC-N` holds the segments of one partition; nothing is written to it and no broker need run.
-What is on one broker's disk may be more than is committed: the last records of a dead leader may not be.
-The last segment may end in a batch that was not written whole; anywhere else that is damage.
+A directory `TOPIC-N` has the segments of one partition. The broker may be running or stopped, and the files
+are not changed.  The end of the log on one broker may have records that were never committed (replicated).
+The last segment may end in an incomplete batch; elsewhere, an incomplete batch is damage.
 """
 
 import os
@@ -22,36 +22,36 @@ from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange,
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
-# A partition is a number of 32 bits.
+# The directory of a partition. A partition is a 32-bit integer; 9 digits are enough.
 _FOLDER = re.compile(r"(.+)-(\d{1,9})")
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _INDEX_ENTRY = Struct(">ii")
 _CHECKPOINT = "log-start-offset-checkpoint"
 _READ_BYTES = 8 << 20
-# What a broker takes at once (socket.request.max.bytes): a longer batch is none.
+# The default of a broker's socket.request.max.bytes; a batch length above it is invalid.
 _BATCH_BYTES_MAX = 100 << 20
 _MAGIC_AT = 16
 _SECTOR_BYTES = 512
-# A whole batch ends in a few zeros, of fields that are empty.
+# A complete batch ends in at most a few zero bytes, those of empty fields.
 _UNWRITTEN_END_BYTES = 32
-# To guess the number of records by: what a usual one takes, its part of the batch header included.
+# Typical size of a record with its share of the batch header, to estimate the number of records.
 _RECORD_BYTES = 100
 _STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
 
 
 @dataclass(frozen=True)
 class SegmentSource:
-    """A folder of `TOPIC-N` folders (or `FOLDER/TOPIC`, if it has several topics), or one such folder."""
+    """A directory of `TOPIC-N` directories (`DIR/TOPIC` if it has several topics), or one of them."""
 
     folder: str
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source in the form of --from."""
         return f"segments:{self.folder}"
 
     def identity(self) -> dict[str, str]:
-        """Read the ids of the cluster and the topic from the files that a broker keeps with the segments."""
+        """Read the ids of cluster and topic from the metadata files that a broker stores with segments."""
         found: dict[str, str] = {}
         for folder in self._folders().values():
             for path, name, key in (
@@ -65,7 +65,7 @@ class SegmentSource:
         return found
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Look at the files, and cut large ones into ranges of bytes."""
+        """List the segment files, and divide large ones into byte ranges."""
         ranges: list[LogRange] = []
         starts, ends = {}, {}
         folders = self._folders()
@@ -96,7 +96,7 @@ class SegmentSource:
         return Plan(tuple(kept), starts, {**ends, **later}, facts=plan.facts)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Give the records in a stretch of a file."""
+        """Yield the records in a byte range of a file."""
         name, begin, end, may_be_torn = log_range.place
         with open(name, "rb", buffering=0) as file:
             file.seek(begin)
@@ -110,7 +110,7 @@ class SegmentSource:
                 found = parse_readable(log_range.state_partition, data, first_byte=position)
                 position += found.used_bytes
                 data = data[found.used_bytes :]
-                # As its head tells: no gigabyte is read for a length that is none, or for what is not there.
+                # Check the length in the batch header first, so that an invalid length causes no large read.
                 size_bytes = _bytes_of_batch(data)
                 cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
                 at_end = not more
@@ -133,7 +133,7 @@ class SegmentSource:
                     return
 
     def _folders(self) -> dict[int, Path]:
-        """Return the folder of each state partition. Raises ConfigError if it is not one topic's."""
+        """Return the directory of each state partition. Raises ConfigError unless there is one topic."""
         given = Path(self.folder)
         if given.is_dir() and (named := _FOLDER.fullmatch(given.resolve().name)) and _segments(given):
             return {int(named[2]): given}
@@ -160,7 +160,7 @@ class SegmentSource:
 
 
 def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
-    """Return the bytes that a batch takes, as its head says: None if that is cut off, 0 if it is no head."""
+    """Return a batch's size in bytes from its header: None if the header is incomplete, 0 if invalid."""
     try:
         size_bytes = batch_size_at(data, at)
     except DecodeError:
@@ -169,10 +169,10 @@ def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
 
 
 def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
-    """Say whether what does not parse may be a write that broke off: the head of a batch, or room for one.
+    """Return whether invalid bytes at the end of a segment may be an incomplete write.
 
-    Or one that a broker was at when the plan was made: by now there is the whole batch.  Anything else is
-    damage; so is a batch that others follow, as nobody broke off writing there.
+    That is the beginning of a batch, preallocated zeros, or a batch that the broker has completed since.
+    Other bytes are damage. Invalid bytes before a valid batch are damage, too.
     """
     data += file.read(max(_READ_BYTES - len(data), 0))
     if not data.strip(b"\0"):
@@ -184,7 +184,7 @@ def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
         if parse(state_partition, memoryview(data)[: size_bytes or 0]).used_bytes:
             return True
     except DecodeError:
-        # It is whole, and its records do not parse.
+        # The batch has a valid CRC, but its records are invalid.
         return False
     if size_bytes and size_bytes <= len(data) and not _has_unwritten(data[:size_bytes]):
         return False
@@ -192,17 +192,17 @@ def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
 
 
 def _has_unwritten(batch: bytes) -> bool:
-    """Return whether a part of a batch looks as if it was never written: a sector of zeros, or its end."""
+    """Return whether a part of a batch may never have been written: a disk sector or its end is zero."""
     return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
 
 
 def _has_batch(state_partition: int, data: bytes) -> bool:
-    """Return whether there is a good batch anywhere in data, wherever it begins."""
+    """Return whether the data contain a valid batch at any position."""
     return _next_batch(state_partition, data, 0) is not None
 
 
 def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
-    """Return where the first good batch begins that is not before a position, None if there is none."""
+    """Return the position of the first valid batch at or after a position; None if there is none."""
     at = data.find(MAGIC, at + _MAGIC_AT)
     while at >= 0:
         begin = at - _MAGIC_AT
@@ -217,9 +217,9 @@ def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
 
 
 def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) -> tuple[int, bytes]:
-    """Skip damage at the beginning of data; return how many bytes that is, and the data from there on.
+    """Skip damage at the beginning of data; return the number of skipped bytes and the data after them.
 
-    `left_bytes` of the file belong to the range.
+    `left_bytes` is the number of unread bytes of the file that belong to the range.
     """
     skipped = 0
     while (at := _next_batch(state_partition, data, 1)) is None:
@@ -227,7 +227,7 @@ def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) ->
         if not more:
             return skipped + len(data), b""
         left_bytes -= len(more)
-        # A batch that is good may begin anywhere in what was read before.
+        # A valid batch may begin at any position in the bytes that were read before.
         kept = min(len(data), _BATCH_BYTES_MAX)
         skipped += len(data) - kept
         data = data[len(data) - kept :] + more
@@ -235,7 +235,7 @@ def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) ->
 
 
 def _damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
-    """Describe damage that ends where `data` begins; at the end of the range if that is empty."""
+    """Return damage up to the batch at the beginning of `data`; up to the end of the range if it is empty."""
     following = int.from_bytes(data[:8]) if data else log_range.end
     last = following - 1 if following != END and following > expected else expected
     return Damage(log_range.state_partition, expected, last, what)
@@ -246,7 +246,7 @@ def _end_of(records: Records, otherwise: int) -> int:
 
 
 def _segments(folder: Path) -> list[tuple[int, str]]:
-    """Return base offset and path of each segment, in log order."""
+    """Return the base offset and path of each segment, in log order."""
     found = []
     for entry in os.scandir(folder):
         matched = _SEGMENT.fullmatch(entry.name)
@@ -256,9 +256,9 @@ def _segments(folder: Path) -> list[tuple[int, str]]:
 
 
 def _checkpointed_start(folder: Path) -> int:
-    """Return the log start offset that the broker noted for a partition, 0 if it did not.
+    """Return a partition's log start offset from the broker's checkpoint file; 0 if it is not there.
 
-    Below it are records that were pruned and whose segment is still there.
+    Records below this offset are pruned, although their segment file may still exist.
     """
     try:
         lines = (folder.parent / _CHECKPOINT).read_text("ascii").splitlines()
@@ -274,7 +274,7 @@ def _checkpointed_start(folder: Path) -> int:
 def _byte_ranges(
     path: str, state_partition: int, start: int, end: int, is_last: bool, range_records: int
 ) -> list[LogRange]:
-    """Cut a segment into ranges that begin at batches."""
+    """Divide a segment into byte ranges that begin at batches."""
     size = os.path.getsize(path)
     if not size:
         return []
@@ -293,7 +293,7 @@ def _byte_ranges(
 
 
 def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
-    """Return positions of batches about so many bytes apart: from the index, else by going through all."""
+    """Return positions of batches about `stretch` bytes apart, from the offset index or by a scan."""
     found: list[int] = []
     for position in _index_positions(path) or _scan_positions(path):
         if position >= size:
@@ -304,7 +304,7 @@ def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
 
 
 def _index_positions(path: str) -> list[int]:
-    """Return the positions in the offset index of a segment, which has one every few kilobytes."""
+    """Return the positions in the offset index of a segment, which has an entry every few kilobytes."""
     try:
         data = Path(path).with_suffix(".index").read_bytes()
     except OSError:
@@ -312,7 +312,7 @@ def _index_positions(path: str) -> list[int]:
     positions: list[int] = []
     for _, position in _INDEX_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
         if position <= (positions[-1] if positions else 0):
-            # Zeros that were made room for, or an entry at the beginning.
+            # A preallocated entry (zeros), or an entry for the beginning of the segment.
             if positions:
                 break
             continue

@@ -1,16 +1,16 @@
-"""The log as a Spark DataFrame of `RECORDS`: a Python data source over any of our sources.
+"""Read a state log as a Spark DataFrame of `RECORDS`, with a Python data source over any recovery source.
 
     spark.dataSource.register(StateLogDataSource)
     spark.read.format("share_state").option("from", "kafka:__share_group_state")
         .option("bootstrap_servers", "b1:9092").load()
 
-Offsets are settled when the frame is made, so that it is the same log however often it is read.  Filters on
-state partition, log offset and time reach the source if `spark.sql.python.filterPushdown.enabled` and the
-option `push_filters` are true: Spark refuses a reader that takes filters while the setting is false.
+Log offsets are fixed when the DataFrame is made, so that each read has the same records.  Filters on state
+partition, log offset and time are pushed down to the source if `spark.sql.python.filterPushdown.enabled` and
+the option `push_filters` are true. Spark rejects a reader with filter pushdown while the setting is false.
 `readStream` follows the log; a micro-batch has the records between two log offsets.
 
-Spark's own Kafka connector is the other way to a topic, where its jar is present; it has neither producers
-nor batches.
+A topic can also be read with Spark's own Kafka connector, if its jar is installed. Its rows have no producer
+and no batch columns.
 """
 
 import json
@@ -63,7 +63,7 @@ _RANGE_RECORDS = 500_000
 
 @dataclass
 class _Range(InputPartition):
-    """A range as Spark hands it to a task."""
+    """A log range as an input partition of Spark."""
 
     log_range: LogRange
 
@@ -74,8 +74,8 @@ class _Range(InputPartition):
 class StateLogDataSource(DataSource):
     """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `range_records`, `push_filters`.
 
-    A topic also takes `bootstrap_servers` and `security`.  A stream also takes `starting_offsets` (P:O,...)
-    and `max_records`, the most of one micro-batch.
+    Further options of a topic: `bootstrap_servers` and `security`.  Further options of a stream:
+    `starting_offsets` (P:O,...) and `max_records`, the maximum number of records in a micro-batch.
     """
 
     @classmethod
@@ -93,7 +93,7 @@ class StateLogDataSource(DataSource):
         return (FilteringReader if options.get("push_filters") == "true" else StateLogReader)(options)
 
     def streamReader(self, schema: "StructType") -> "StateLogStreamReader":
-        """Return the reader of what is appended to the log."""
+        """Return the reader of appended records."""
         return StateLogStreamReader(dict(self.options))
 
 
@@ -107,14 +107,14 @@ def _source_of(options: Mapping[str, str]) -> Source:
 
 @dataclass
 class Bounds:
-    """The rows that filters leave: an interval of each column, both ends included, and state partitions."""
+    """The rows that pass the filters: an inclusive interval for each column, and state partitions."""
 
     lowest: dict[str, int]
     highest: dict[str, int]
     state_partitions: set[int] | None = None
 
     def narrow(self, each: Filter) -> None:
-        """Take one filter, if it is about a column that is known."""
+        """Apply one filter, if it is on state partition, log offset or timestamp."""
         column = ".".join(getattr(each, "attribute", ()))
         value = getattr(each, "value", None)
         if column not in ("state_partition", "log_offset", "timestamp_ms") or value is None:
@@ -140,7 +140,7 @@ class Bounds:
         return self.lowest.get(column, -END) <= value <= self.highest.get(column, END)
 
     def range_of(self, each: LogRange) -> LogRange | None:
-        """Return the part of a range that can have such rows, None if no part has."""
+        """Return the part of a range that can have such rows; None if it cannot have any."""
         if each.state_partition == ALL:
             return each
         known = self.state_partitions
@@ -153,7 +153,7 @@ class Bounds:
         return replace(each, start=start, end=end) if start < end else None
 
     def rows_of(self, records: Records) -> Records:
-        """Return the records that the filters leave."""
+        """Return the records that pass the filters."""
         if not self._is_within("state_partition", records.state_partition):
             return records.between(0, 0)
         wanted = np.ones(len(records), np.bool_)
@@ -165,7 +165,7 @@ class Bounds:
 
 
 class StateLogReader(DataSourceReader):
-    """Plans on the driver, reads a range in each task."""
+    """A batch reader: plans on the driver, and reads one range in each task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
@@ -179,11 +179,11 @@ class StateLogReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that can have rows."""
         narrowed = (self._bounds.range_of(log_range) for log_range in self._plan.ranges)
-        # Spark takes a reader without partitions for one that has not planned any.
+        # If there is no partition, Spark assumes that partitions are not implemented; so return an empty one.
         return [_Range(each) for each in narrowed if each is not None] or [_Range(LogRange(ALL, 0, 0, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the records of a range. What was pruned meanwhile fails the query: it must be planned anew."""
+        """Yield the records of a range. If records were pruned since the plan, the query fails."""
         assert isinstance(partition, _Range)
         if not partition.log_range.end:
             return
@@ -194,17 +194,20 @@ class StateLogReader(DataSourceReader):
 
 
 class FilteringReader(StateLogReader):
-    """A reader that plans and reads only what filters leave."""
+    """A batch reader that plans and reads only ranges and rows that pass the filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters on state partition, log offset and time; Spark applies all of them once more."""
+        """Apply filters on state partition, log offset and time; Spark applies all filters again."""
         for each in filters:
             self._bounds.narrow(each)
         return filters
 
 
 class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets of a stream are log offsets by state partition, as text. Segments have no end that is known."""
+    """A stream reader. Its offsets map state partitions (as text) to log offsets.
+
+    Segment files cannot be streamed, because their end offset is not known.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._source = _source_of(options)
@@ -221,22 +224,22 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def initialOffset(self) -> dict[str, int]:
-        """Return where the stream begins: `starting_offsets`, else the start of the log."""
+        """Return the first offsets of the stream: `starting_offsets`, or the log start offsets."""
         given = self._options.get("starting_offsets")
         starts = {str(p): start for p, start in self._source.plan(Cut()).starts.items()}
         return starts | {str(p): o for p, o in ({} if not given else parse_offsets(given)).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a micro-batch, if one is given."""
+        """Return the limit of a micro-batch: `max_records`, or none."""
         given = self._options.get("max_records")
         return ReadMaxRows(int(given)) if given else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where the log ends now: the query ends there."""
+        """Store the current end of the log, at which the query ends."""
         self._until = self._ends()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return where the next micro-batch ends: each state partition gets its share of the limit."""
+        """Return the end of the next micro-batch; the limit is divided among the state partitions."""
         ends = self._until or self._ends()
         if not isinstance(limit, ReadMaxRows):
             return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
@@ -246,7 +249,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {p: start.get(p, 0) + ceil(count * part) for p, count in behind.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Plan the log between two offsets; what was pruned meanwhile is not in it."""
+        """Plan the ranges between two offsets, without records that were pruned since."""
         since = {int(p): offset for p, offset in start.items()}
         until = {int(p): offset for p, offset in end.items()}
         if all(since.get(p, 0) >= offset for p, offset in until.items()):
@@ -257,7 +260,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the records of a range; what was pruned since it was planned is left out."""
+        """Yield the records of a range, without records that were pruned since the plan."""
         assert isinstance(partition, _Range)
         left = partition.log_range
         while left.start < left.end:
@@ -273,7 +276,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 left = replace(left, start=pruned.start)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: pruning is the business of the coordinator."""
+        """Do nothing, because only the coordinator prunes the log."""
 
 
 def records_frame(
@@ -301,9 +304,9 @@ def records_frame(
 def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence[LogRange]) -> "DataFrame":
     """Return the records of a topic through Spark's own Kafka connector, in the ranges of a plan.
 
-    Every offset is given: left to itself, each task would ask for them when it starts.  The connector cuts
-    partitions as it sees fit.  What was pruned meanwhile fails the query.  Raises SparkMissing if the
-    connector's jar is not there.
+    The start and end offset of each partition are given, so that all tasks read the same log.  The connector
+    divides partitions into its own ranges.  If records were pruned since the plan, the query fails.  Raises
+    SparkMissing if the connector's jar is not installed.
     """
     starts: dict[str, int] = {}
     ends: dict[str, int] = {}
@@ -336,12 +339,12 @@ def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence
 
 
 def from_connector(frame: "DataFrame") -> "DataFrame":
-    """Return what the connector gives, headers included, as rows of `RECORDS`."""
+    """Convert a DataFrame of the connector (with `includeHeaders`) to the columns of `RECORDS`."""
     return frame.selectExpr(*_CONNECTOR_COLUMNS)
 
 
 def _connector_security(security: ClientSecurity) -> dict[str, str]:
-    """Return the options of Java's Kafka client for the way to the brokers."""
+    """Return the security options of the Java Kafka client."""
     options = {"kafka.security.protocol": security.protocol}
     if security.username:
         scram = "scram.Scram" if security.mechanism.startswith("SCRAM") else "plain.Plain"
@@ -367,7 +370,7 @@ _CONNECTOR_COLUMNS = (
     "unix_millis(timestamp) as timestamp_ms",
     "key",
     "value",
-    # The value of the header, if there is one, as a number.
+    # The owner epoch: the four bytes of the record header as an integer, -1 without the header.
     f"coalesce(cast(conv(hex(get(filter(headers, h -> h.key = '{OWNER_EPOCH_HEADER}'), 0).value), 16, 10) as "
     f"int), {NONE}) as owner_epoch",
     *(

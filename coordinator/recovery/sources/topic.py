@@ -1,8 +1,8 @@
-"""A live topic, ours or Kafka's own: offsets are asked for once, and each range is fetched by itself.
+"""Read a live state topic, this project's or Kafka's: list the offsets once, and fetch each range separately.
 
-Fetched raw, so that nothing is lost on the way: owner epochs, producer ids, leader epochs.  No group is
-joined and nothing is committed.  Records that are committed are read, those of open transactions too, as
-Kafka's own coordinator reads them.
+Record batches are fetched undecoded, so that owner epochs, producer ids and leader epochs are available.  The
+reader joins no consumer group and commits no offsets.  It reads up to the high watermark, including records
+of open transactions, as Kafka's own coordinator does.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from protocol.state_records import topic_id_text
 _CHANNEL = "recovery"
 _FETCH_BYTES = 8 << 20
 _PAUSE_S = 0.1
-# Answers that wait to be parsed.
+# Maximum number of fetched responses that wait to be parsed.
 _ANSWERS_MAX = 2
 _END_OF_ANSWERS = None
 _ADVICE = "look at the broker's disks; the segments of another replica may be whole"
@@ -40,7 +40,7 @@ _Ask = Callable[[int, list[int]], Awaitable[Mapping[int, ListedOffset]]]
 
 @dataclass(frozen=True)
 class TopicSource:
-    """A topic of a Kafka cluster; `timeout_s` is how long nothing may move."""
+    """A topic of a Kafka cluster; a read fails after `timeout_s` without progress."""
 
     topic: str
     bootstrap_servers: str
@@ -50,11 +50,11 @@ class TopicSource:
 
     @property
     def text(self) -> str:
-        """The source as a user writes it."""
+        """The source in the form of --from."""
         return f"kafka:{self.topic}"
 
     def identity(self) -> dict[str, str]:
-        """Ask for the ids of the cluster and the topic."""
+        """Read the ids of the cluster and the topic from the brokers."""
         return run_on_thread(self._identity())
 
     async def _identity(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class TopicSource:
         return {name: value for name, value in found.items() if value}
 
     def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Ask where each partition begins and ends now, and cut it into ranges."""
+        """List the start and end offsets of all partitions, and divide them into ranges."""
         return run_on_thread(self._plan(cut, range_records))
 
     async def _plan(self, cut: Cut, range_records: int) -> Plan:
@@ -83,8 +83,8 @@ class TopicSource:
             if shape is None:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
             partitions = range(shape.partitions)
-            # In this order: what is pruned between is met when it is read.  The other way round, a snapshot
-            # that let it be pruned may be behind the end.
+            # List the starts first. Records that are pruned between both requests are then detected by the
+            # read. With ends first, the snapshot that replaces pruned records may be after the end.
             starts = await self._list(
                 brokers, partitions, lambda node, of: brokers.list_starts(node, _CHANNEL, of)
             )
@@ -105,7 +105,7 @@ class TopicSource:
         return Plan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Fetch on a thread of its own, so that answers travel while others are parsed."""
+        """Yield the records of a range; a separate thread fetches while this one parses."""
         answers: queue.Queue[bytes | BaseException | None] = queue.Queue(_ANSWERS_MAX)
         closed = threading.Event()
 
@@ -146,7 +146,7 @@ class TopicSource:
             thread.join()
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
-        """Fetch a range; put whole batches. Raises PrunedError, LogUnavailable."""
+        """Fetch a range and put complete batches into the queue. Raises PrunedError, LogUnavailable."""
         partition, position = log_range.state_partition, log_range.start
         loop = asyncio.get_running_loop()
         async with self._connected() as brokers:
@@ -161,7 +161,7 @@ class TopicSource:
                         whole += size
                 if fetched is not None and whole:
                     moved_s = loop.time()
-                    # Off the loop, which must go on while the queue is full.
+                    # On another thread, because `put` blocks while the queue is full.
                     if not await asyncio.to_thread(put, fetched.data[:whole]):
                         return
                 elif loop.time() - moved_s > self.timeout_s:
@@ -170,7 +170,7 @@ class TopicSource:
                     await asyncio.sleep(_PAUSE_S)
 
     async def _fetch_once(self, brokers: Any, partition: int, position: int) -> Any:
-        """Ask once; None if no good answer came. Raises PrunedError."""
+        """Send one Fetch request; return None if it failed. Raises PrunedError."""
         try:
             answers = await brokers.fetch(
                 brokers.leader(partition), _CHANNEL, {partition: position}, _FETCH_BYTES
@@ -191,7 +191,7 @@ class TopicSource:
         return None
 
     async def _list(self, brokers: Any, partitions: Collection[int], ask: _Ask) -> dict[int, int]:
-        """Ask the leaders for an offset of each partition until all are known. Raises LogUnavailable."""
+        """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
         found: dict[int, int] = {}
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.timeout_s

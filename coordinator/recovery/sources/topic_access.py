@@ -1,4 +1,4 @@
-"""The way to a topic, from the settings that `serve` has for it too."""
+"""Make the connection options of a topic from the coordinator's settings."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from coordinator.security.client_security import make_client_security
 
 
 def make_topic_access(config: Config) -> dict[str, Any]:
-    """Return what `open_source` takes for a topic."""
+    """Return the keyword arguments of `open_source` for a topic."""
     return {
         "bootstrap_servers": config.bootstrap_servers,
         "request_timeout_s": config.request_timeout_ms / 1000,
