@@ -41,11 +41,11 @@ from tests.builders import (
 ELSEWHERE = {
     "KAFKA-17463: clients did not try NOT_COORDINATOR again": (
         "client/test_retries.py",
-        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+        "test_retriable_code_is_retried_after_a_new_lookup",
     ),
     "KAFKA-18745: clients did not try again after a disconnection": (
         "client/test_retries.py",
-        "test_a_broken_connection_is_left_and_the_request_sent_again",
+        "test_broken_connection_is_replaced_and_the_request_is_resent",
     ),
     "KAFKA-18809, #20013: the topic lacked min.insync.replicas and retention.ms": (
         "log/test_topic.py",
@@ -57,7 +57,7 @@ ELSEWHERE = {
     ),
     "KAFKA-19455: clients gave up at a topic that was not known yet": (
         "client/test_retries.py",
-        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+        "test_retriable_code_is_retried_after_a_new_lookup",
     ),
     "KAFKA-19716: loading held the whole log in memory": (
         "log/test_contract.py",
@@ -69,7 +69,7 @@ ELSEWHERE = {
     ),
     "KAFKA-19927: clients did not try again after a time-out": (
         "client/test_connection.py",
-        "test_a_time_out_is_tried_again",
+        "test_timed_out_request_is_retried",
     ),
     "KAFKA-20347: the series of a shard stayed with its last owner": (
         "runtime/test_handover.py",
@@ -89,7 +89,7 @@ ELSEWHERE = {
     ),
     "hazard f: results come in any order": (
         "client/test_contract.py",
-        "test_a_request_for_many_has_one_result_for_each_in_request_order",
+        "test_response_has_one_result_per_share_partition_in_request_order",
     ),
     "hazard i: reads wait for the writes of others": (
         "runtime/test_runtime.py",
