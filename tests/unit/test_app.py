@@ -21,7 +21,7 @@ from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
 from tests.unit.server.wire import Client, request_frame
 
-# Longer than the test takes, so that only a signal can end the wait for responses.
+# Longer than a test takes, so that only a second signal can end the wait for responses.
 STOP_TIMEOUT_MS = 60_000
 
 

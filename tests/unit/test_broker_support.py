@@ -37,7 +37,7 @@ def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.Comp
 
 
 @pytest.mark.slow
-def test_one_line_names_deselected_tests_and_how_to_get_the_programs(tmp_path: Path) -> None:
+def test_deselected_tests_are_reported_with_the_install_command(tmp_path: Path) -> None:
     done = run_without_programs(tmp_path)
     said = [line for line in done.stdout.splitlines() if "left out" in line]
     assert len(said) == 1, done.stdout

@@ -35,7 +35,7 @@ SHARDS = 4
 
 
 class TopicsInMemory:
-    """Topic metadata in memory. Requests can fail (`is_down`) or block (`answers`)."""
+    """Topic metadata in memory. Requests wait for the event `answers` and fail if `is_down` is set."""
 
     def __init__(
         self, names: Mapping[bytes, str] | None = None, ends: Mapping[tuple[bytes, int], int] | None = None

@@ -48,7 +48,7 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
-    # One request each for names and end offsets. Readiness does not depend on them.
+    # The cluster got one request for names and one for end offsets. Readiness does not depend on them.
     assert len(topics.asked) == 2
     assert ready.status_code == 200
 

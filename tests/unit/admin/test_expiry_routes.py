@@ -127,7 +127,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
         await post_expiry(coordinator)
         world.clock.ms += RETENTION_MS
         dry = await ordered(coordinator, "expiry", {})
-        assert (dry["executed"], len(dry["items"])) == (False, 0), "a look of just now is good enough"
+        assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
         done = await ordered(coordinator, "expiry", {"execute": True})
         assert done["executed"]
         assert {(each["topic"], each["share_partitions"], each["refused"]) for each in done["items"]} == {
@@ -189,7 +189,7 @@ async def test_expiry_round_continues_after_its_request_timed_out(
         world.cluster.before["resolve"] = wait
         answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
-        # A dry run returns the result of the last look while the round is in progress.
+        # During the round, a dry run returns the result of the last check of the cluster.
         assert (await ordered(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()
         async with asyncio.timeout(60):

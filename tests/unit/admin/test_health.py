@@ -1,4 +1,4 @@
-"""Probes: liveness depends on nothing, readiness on all shards; startup stays true once reached."""
+"""HTTP probes: readiness requires all shards; startup succeeds forever after its first success."""
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 

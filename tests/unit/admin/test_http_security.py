@@ -282,7 +282,7 @@ def test_silent_tls_handshakes_do_not_block_probes(files: Files, monkeypatch: py
         silent = [
             crowd.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
         ]
-        assert silent[0].recv(1) == b"", "there is room for two, and the oldest one makes room for the third"
+        assert silent[0].recv(1) == b"", "the limit is two, so the third connection closes the oldest one"
         assert _is_served(files, coordinator.url)
         assert silent[1].recv(1) == b""
         metrics = coordinator.coordinator.metrics.registry

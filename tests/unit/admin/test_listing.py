@@ -23,7 +23,7 @@ RECORDS = [
 
 
 def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
-    """Run a coroutine that yields only bare steps; return its result and the number of yields."""
+    """Run a coroutine that awaits only `asyncio.sleep(0)`; return its result and the number of yields."""
     count = 0
     while True:
         try:

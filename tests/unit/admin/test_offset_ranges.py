@@ -94,7 +94,7 @@ async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
     async with admin([snapshot(batches=batches)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=4&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
-    # The window has 19 offsets in 4 columns. An offset belongs to the column in which it begins.
+    # The window has 19 offsets, from 100, in 4 columns. Offset n belongs to column (n - 100) * 4 // 19.
     assert drawn["drawing"] == {
         "near": [run(110, 110, "ARCHIVED", 4, 5), run(112, 118, "ACKNOWLEDGED", 2, 1)],
         "columns": [

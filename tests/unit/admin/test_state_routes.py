@@ -109,7 +109,7 @@ def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None
 
 
 @async_test
-async def test_in_flight_runs_are_paged() -> None:
+async def test_in_flight_offset_ranges_are_paged() -> None:
     batches = packed(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
     async with admin([snapshot(batches=batches)]) as coordinator:
         answer = await coordinator.get(f"{address()}&limit=3&offset=8")

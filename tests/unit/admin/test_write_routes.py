@@ -190,7 +190,7 @@ def group_of(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignm
 
 
 def in_a_group(coordinator: Admin) -> None:
-    # A memory log has no group in its settings. The HTTP routes check only this setting.
+    # Config refuses ownership=group with log=memory. The HTTP routes check only the setting `ownership`.
     object.__setattr__(coordinator.config, "ownership", "group")
 
 

@@ -1,4 +1,4 @@
-"""The responses of the echo server, which benchmarks use as a server without work."""
+"""The responses of the echo server, which benchmarks use as a server that does no work."""
 
 from protocol.messages import write_share_group_state as write_api
 from tests.benchmarks.echo import answer

@@ -1,4 +1,7 @@
-"""The request frames of the benchmarks: contents, and the fields that increase in each lap."""
+"""The request frames of the benchmarks: contents, and the fields that increase in each lap.
+
+A lap is one pass of the load generator over all prepared frames of a connection.
+"""
 
 from itertools import pairwise
 

@@ -32,7 +32,7 @@ def test_idle_and_iowait_are_not_busy_time() -> None:
 
 def test_own_cpu_time_is_not_that_of_others() -> None:
     assert share_of_others(busy_s=9.0, own_s=7.0, all_s=10.0) == 0.2
-    # The kernel counts in ticks, so the time of this process may exceed the total.
+    # The kernel counts CPU time in ticks, so the CPU time of this process may exceed the total.
     assert share_of_others(busy_s=1.0, own_s=1.1, all_s=10.0) == 0.0
 
 

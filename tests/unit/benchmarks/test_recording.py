@@ -1,4 +1,4 @@
-"""Recorded traffic of a persister: the stored shapes, and the requests of a replay."""
+"""Recorded requests of Kafka's persister: the stored request shapes, and their replay."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The check of costs of requests with equal size and different shape."""
+"""The check that requests of equal size but different shape cost similar CPU time."""
 
 from collections.abc import Callable
 

@@ -11,7 +11,7 @@ def test_spread_is_median_minimum_and_maximum() -> None:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    # The second round was slow for both sides, so it does not change the ratio.
+    # The second round was slow for both systems, so it does not change the ratio.
     assert ratios([200.0, 20.0], [100.0, 10.0]) == (2.0, 2.0, 2.0)
     assert ratios([100.0, 300.0, 200.0], [100.0, 100.0, 100.0]) == (2.0, 1.0, 3.0)
 

@@ -1,4 +1,4 @@
-"""Benchmark targets, and whether the rounds of two sides meet them."""
+"""Benchmark targets, and whether the rounds of two systems meet them."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnder
         (RATE, "always", 1.2, 0, True),
         (LATENCY, "os", 0.75, 900, True),
         (LATENCY, "os", 0.76, 100, False),
-        # With sync=always, the target limits our own latency, independent of Kafka.
+        # With sync=always, the target limits the coordinator's latency in microseconds. Kafka's is ignored.
         (LATENCY, "always", 9.0, 300, True),
         (LATENCY, "always", 0.1, 301, False),
         (Target(LOAD, "p50_us", None, None), "os", 1.0, 1, None),

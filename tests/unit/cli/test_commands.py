@@ -48,7 +48,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
     # Each option shows a placeholder or its choices instead of a type name.
     types = re.findall(r"^ +(?:-\w, )?--[a-z-]+ <(?:int|float|str|path)\b.*", outcome.out, re.MULTILINE)
     assert types == []
-    assert not re.search(r"\{[a-z]+\}", outcome.out.splitlines()[0]), "an argument without a word"
+    assert not re.search(r"\{[a-z]+\}", outcome.out.splitlines()[0]), "an argument has no metavar"
 
 
 @pytest.mark.parametrize(

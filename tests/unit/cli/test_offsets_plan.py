@@ -13,7 +13,7 @@ NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
 
 
 def state_of(start: int, records: dict[int, str]) -> dict[str, object]:
-    """Return a state as the API shows it, with one run for each offset."""
+    """Return a state in the format of the HTTP API, with one offset range for each offset."""
     runs = [
         {"first_offset": offset, "last_offset": offset, "records": 1, "delivery_state": name}
         for offset, name in sorted(records.items())
@@ -36,7 +36,7 @@ def test_effect_equals_count_of_single_records(start: int, above: dict[int, str]
     assert effect(state_of(start, records), new) == Effect(len(records), redelivered, skipped)
 
 
-def test_effect_splits_runs_at_the_new_offset() -> None:
+def test_effect_splits_offset_ranges_at_the_new_offset() -> None:
     run = {"first_offset": 100, "last_offset": 199, "records": 100, "delivery_state": "ACKNOWLEDGED"}
     state = {"start_offset": 50, "in_flight": {"items": [run]}, "in_flight_records": 100}
     assert effect(state, 130) == Effect(100, 70, 50)

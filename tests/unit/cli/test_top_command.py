@@ -134,7 +134,7 @@ def test_age_is_rounded_to_one_unit(ms: int, text: str) -> None:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
     """Make the output a terminal of 120 columns and 30 lines."""
-    # The test writes to another object of the same class, so patch the class.
+    # During the test, sys.stdout is another object of the same class, so patch the class.
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
@@ -177,7 +177,9 @@ def test_top_on_a_dumb_terminal_prints_one_refresh(
     assert "share-partitions: 5" in done.out
 
 
-def test_top_of_a_group_without_state_prints_only_the_head(share_coordinator: CommandLine, url: str) -> None:
+def test_top_of_a_group_without_state_prints_only_the_table_header(
+    share_coordinator: CommandLine, url: str
+) -> None:
     done = share_coordinator("top", "--group", "nobody", "--url", url)
     assert done.exit_code == 0
     assert "IN-FLIGHT v" in done.out

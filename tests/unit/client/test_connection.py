@@ -216,7 +216,7 @@ async def test_request_timeout_closes_the_connection() -> None:
 
 
 @async_test
-async def test_a_time_out_is_tried_again() -> None:
+async def test_timed_out_request_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake:
         fake.plan(SUMMARY, never_answer)
@@ -298,7 +298,7 @@ async def test_call_on_a_closed_client_raises_client_closed() -> None:
 
 @async_test
 async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
-    # Much more than the socket buffers of both sides hold.
+    # The request is much larger than the socket buffers of the client and the server.
     part = write_api.PartitionData(KEY.partition, 0, 0, 0, state_batches=bytes(20_000_000))
     request = write_api.WriteShareGroupStateRequest(
         KEY.group_id, [write_api.WriteStateData(KEY.topic_id, [part])]
@@ -324,7 +324,7 @@ async def test_lost_connection_is_not_reused() -> None:
         assert fake.connections == 2
 
 
-# Requests that the client refuses to send.
+# Requests that the client does not send.
 
 
 @async_test

@@ -129,7 +129,7 @@ async def test_group_id_may_contain_colons_and_non_ascii_letters(serving: Servin
 
 
 @async_test
-async def test_a_request_for_many_has_one_result_for_each_in_request_order(serving: Serving) -> None:
+async def test_response_has_one_result_per_share_partition_in_request_order(serving: Serving) -> None:
     first, again = (
         write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
         for offset in (0, 1)

@@ -42,7 +42,7 @@ def client_of(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareC
 
 @pytest.mark.parametrize("error_code", [3, 14, 15, 16])
 @async_test
-async def test_a_code_that_may_pass_is_tried_again_after_asking_anew(error_code: int) -> None:
+async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         fake.plan(DELETE, refusing(error_code), refusing(error_code))
@@ -157,7 +157,7 @@ BROKEN: list[Answer] = [
 
 @pytest.mark.parametrize("answer", BROKEN)
 @async_test
-async def test_a_broken_connection_is_left_and_the_request_sent_again(answer: Answer) -> None:
+async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: Answer) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
         await client.initialize(KEY, 1, 5)

@@ -26,7 +26,7 @@ def test_settings_of_an_earlier_release_keep_their_defaults() -> None:
 
 
 def test_configuration_file_of_an_earlier_release_is_accepted() -> None:
-    # Use a topic, because a journal refuses the default replication factor.
+    # Use log=kafka, because a journal refuses the default replication factor.
     flags = {"--log": "kafka", "--bootstrap-servers": "localhost:9092"}
     assert load_config(flags, file=FILE).config == load_config(flags).config
 

@@ -70,9 +70,7 @@ class FakeGroup:
 
 
 class FakeCluster:
-    """Groups and topics by name. Before a deletion succeeds, the share coordinators have deleted the
-    state.
-    """
+    """Groups and topics by name. A deletion succeeds after the share coordinators have deleted the state."""
 
     def __init__(self) -> None:
         self.cluster_id = "cluster"

@@ -1,8 +1,7 @@
-"""A model of a share group on a time scale of minutes, and an observer that describes the group now and
-then.
+"""A model of a share group with time in minutes, and an observer that describes the group at intervals.
 
-The model is the reference for expiry decisions. It records when each topic was subscribed to, and the
-observer can only infer this.
+The model is the reference for expiry decisions. It records the time of each subscription; the observer can
+only infer these times.
 """
 
 import msgspec
@@ -145,11 +144,9 @@ class World:
         return self.minute - max(ends, default=0)
 
     def _is_between_looks(self, start: int, end: int) -> bool:
-        """Return whether a subscription lies between two observations, so that the observer may ignore
-        it.
+        """Return whether the observer may miss a subscription because it lies between two observations.
 
-        If the group was empty at both observations, the group epoch shows the subscription, so the result is
-        False.
+        If the group was empty at both observations, its group epoch reveals the subscription: return False.
         """
         for (before, was_empty), (after, is_empty) in zip(self.looks, self.looks[1:], strict=False):
             if before <= start and end <= after and after - before <= GAP_MINUTES:

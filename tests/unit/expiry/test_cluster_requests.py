@@ -24,8 +24,9 @@ from tests.unit.expiry.fake_cluster import topic_id
 
 
 class Brokers:
-    """Brokers by node id. Each is a function that answers a request or raises. `where` is the
-    coordinator's node.
+    """Brokers by node id. Each broker is a function that answers a request or raises an exception.
+
+    `where` is the node id of the group coordinator.
     """
 
     def __init__(self, **brokers: Callable[[Any], Any]) -> None:
@@ -98,7 +99,7 @@ async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
     assert brokers.asked == [1, 2]
     assert brokers.lookups == 2
     await groups.describe_groups(["g"])
-    assert brokers.lookups == 2, "where it is, is remembered"
+    assert brokers.lookups == 2, "the coordinator's node id is cached"
 
 
 @pytest.mark.parametrize(

@@ -385,7 +385,7 @@ async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() ->
         await one.expiry.round()
         await one.expiry.round()
         asked = [group for group, _ in cluster.deletions]
-        assert set(asked) == set(names), "each has its turn"
+        assert set(asked) == set(names), "each group is tried"
         cluster.refusals.clear()
         await one.expiry.round()
         assert await one.topics() == {("other", "known")}

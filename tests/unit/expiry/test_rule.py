@@ -15,7 +15,7 @@ RULES = Rules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES 
 Step = Callable[[World], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
-# LOOK is an observation. Most changes have an observation before and after them, so that they are detected.
+# LOOK is an observation of the group. Most changes lie between two observations, so that they are detected.
 LOOK = None
 passing = st.sampled_from((1, GAP_MINUTES, GAP_MINUTES + 1, RETENTION - 1, RETENTION, 2 * RETENTION)).map(
     lambda minutes: lambda world: world.pass_time(minutes)

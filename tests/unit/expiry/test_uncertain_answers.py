@@ -1,6 +1,4 @@
-"""Uncertain information does not expire state: silent clusters, damaged files, wrong clocks, first
-observations.
-"""
+"""State does not expire if information is uncertain: silent clusters, damaged files, wrong clocks."""
 
 from pathlib import Path
 
@@ -65,8 +63,7 @@ async def test_topic_that_may_be_deleted_does_not_expire() -> None:
         cluster.hidden_topics.add("t")
         await one.rounds(3 * GRACE)
         assert ("g", "t") in await one.topics()
-        # The topic is missing, then not visible, then missing again. A topic that is not visible may still be
-        # missing.
+        # The topic is missing, then not visible, then missing. A topic that is not visible may be missing.
         cluster.hidden_topics.clear()
         await one.rounds(LOOK_MINUTES)
         cluster.hidden_topics.add("t")
@@ -249,7 +246,7 @@ def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
         return watch
 
     # The group may have been deleted and created again if its state was initialised after the last
-    # observation. The clock that recorded this may be a minute behind.
+    # observation. The clock of the coordinator that initialised the state may be a minute behind.
     assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS
 
 

@@ -1,1 +1,1 @@
-"""Tests of coordinator.fastpath that need no other way beside it; those are in tests/property."""
+"""Tests of coordinator.fastpath alone. The tests that compare it with pure Python are in tests/property."""

@@ -1,4 +1,4 @@
-"""What the compiled way remembers of names is bounded, whatever clients name."""
+"""The compiled fast path caches the shards of share-partitions, and the size of its cache is bounded."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from protocol.state_records import SharePartitionKey
 from tests.unit.server.wire import request_frame
 
 compiled = pytest.importorskip(
-    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+    "coordinator.fastpath._compiled", reason="the compiled module was not built: is there a C compiler?"
 )
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
-    """The share-partitions that were made to be remembered."""
+    """The share-partitions that the fast path added to its cache, in order."""
     keys: list[SharePartitionKey] = []
 
     def noted(key: SharePartitionKey, state_partitions: int) -> int:
@@ -29,7 +29,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
 
 
 def name(writes: Any, topics: int, partitions: list[int], first: int = 0, group: str = "group") -> None:
-    """Name share-partitions in a request that turns out not to be plain at its end."""
+    """Parse a write request; a byte too many at its end makes the fast path reject it after parsing."""
     parts = [write_api.PartitionData(partition, 0, 0, -1, -1, b"") for partition in partitions]
     named = [
         write_api.WriteStateData(number.to_bytes(16, "big"), parts) for number in range(first, first + topics)
@@ -44,7 +44,7 @@ def fast_path_writes() -> Any:
     return writes
 
 
-def test_only_what_is_named_is_remembered(made: list[SharePartitionKey]) -> None:
+def test_only_requested_share_partitions_are_cached(made: list[SharePartitionKey]) -> None:
     writes = fast_path_writes()
     name(writes, 20, [7, 8191, 2**31 - 1])
     assert [(key.topic_id[-1], key.partition) for key in made] == [
@@ -55,19 +55,19 @@ def test_only_what_is_named_is_remembered(made: list[SharePartitionKey]) -> None
 
 
 @pytest.mark.slow
-def test_a_request_that_names_more_than_is_remembered_goes_the_general_way(
+def test_request_over_the_cache_limit_takes_the_general_path(
     made: list[SharePartitionKey],
 ) -> None:
     writes = fast_path_writes()
     name(writes, 1, list(range(300_000)))
     assert 200_000 < len(made) < 300_000
-    # And the next one begins with none.
+    # The full cache was cleared, so the next request adds its share-partition again.
     made.clear()
     name(writes, 1, [0])
     assert len(made) == 1
 
 
-def test_a_long_group_id_takes_the_general_path(made: list[SharePartitionKey]) -> None:
+def test_long_group_id_takes_the_general_path(made: list[SharePartitionKey]) -> None:
     writes = fast_path_writes()
     name(writes, 1, [0], group="g" * 255)
     assert len(made) == 1

@@ -18,7 +18,7 @@ def source_of(module: str) -> Path:
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def test_every_module_that_is_compiled_from_its_source_can_be_switched_off() -> None:
+def test_compiled_sources_are_those_of_the_build_configuration() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extensions = project["tool"]["setuptools"]["ext-modules"]
     assert {each["name"] for each in extensions if each["sources"][0].endswith(".py")} == COMPILED_SOURCES
@@ -27,7 +27,7 @@ def test_every_module_that_is_compiled_from_its_source_can_be_switched_off() -> 
 
 
 @pytest.mark.parametrize("module", sorted(COMPILED_SOURCES))
-def test_a_compiled_form_is_not_older_than_its_source(module: str) -> None:
+def test_compiled_module_is_not_older_than_its_source(module: str) -> None:
     source = source_of(module)
     built = [
         source.with_suffix(suffix) for suffix in EXTENSION_SUFFIXES if source.with_suffix(suffix).exists()
@@ -37,7 +37,7 @@ def test_a_compiled_form_is_not_older_than_its_source(module: str) -> None:
     assert built[0].stat().st_mtime >= source.stat().st_mtime, "run `make install`"
 
 
-def test_the_switch_imports_the_sources() -> None:
+def test_environment_switch_imports_the_python_sources() -> None:
     program = (
         "import sys, importlib; [print(importlib.import_module(name).__file__) for name in sys.argv[1:]]"
     )

@@ -1,4 +1,4 @@
-"""The fields that the compiled module declares are those of its definition."""
+"""The compiled module declares the same fields as the Python module `coordinator.fastpath.fields`."""
 
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
@@ -10,12 +10,12 @@ from coordinator import fastpath
 from coordinator.fastpath import fields
 
 compiled = pytest.importorskip(
-    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
+    "coordinator.fastpath._compiled", reason="the compiled module was not built: is there a C compiler?"
 )
 
 
 def definition(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Load the module as it is without the compiled one."""
+    """Load `coordinator.fastpath.fields` as Python does if there is no compiled module."""
     spec = spec_from_file_location("definition_of_fields", fields.__file__)
     assert spec is not None
     assert spec.loader is not None
@@ -27,7 +27,9 @@ def definition(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["ConnectionFields", "RequestMemoryFields"])
-def test_both_sides_declare_the_same_fields(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_and_python_modules_declare_the_same_fields(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     defined: Any = getattr(definition(monkeypatch), name)
     declared = {field for field in vars(getattr(compiled, name)) if not field.startswith("__")}
     assert declared == set(defined.__slots__)

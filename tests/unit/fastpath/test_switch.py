@@ -1,4 +1,4 @@
-"""Which way fast-path writes go: the switch, and what says so."""
+"""The environment variable that disables the compiled module, and the reports of the module in use."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from coordinator.compiled_sources import PURE_PYTHON_ENV
 
 
 @pytest.mark.parametrize(("switch", "off"), [("", False), ("0", False), ("1", True)])
-def test_the_version_says_which_way_plain_writes_go(switch: str, off: bool) -> None:
+def test_version_command_shows_whether_writes_are_compiled(switch: str, off: bool) -> None:
     environment = {**os.environ, PURE_PYTHON_ENV: switch}
     command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]
     said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
@@ -40,6 +40,6 @@ def test_serve_warns_once_if_the_compiled_module_is_missing(
 
 
 @pytest.mark.slow
-def test_the_switch_is_no_setting_that_is_unknown() -> None:
+def test_config_check_accepts_the_environment_switch() -> None:
     command = [sys.executable, "-m", "coordinator", "config", "check"]
     subprocess.run(command, env={**os.environ, PURE_PYTHON_ENV: "1"}, capture_output=True, check=True)

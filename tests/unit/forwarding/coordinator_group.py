@@ -1,6 +1,6 @@
 """Three coordinators that share the shards of one topic, in one event loop on virtual time.
 
-Log, runtime, service, forwarder, listener and connections are the real ones. The Kafka cluster is in memory
+Log, runtime, service, forwarder, listener and connections are production code. The Kafka cluster is in memory
 and the network is simulated. The test sets the assignment.
 """
 
@@ -151,8 +151,7 @@ class CoordinatorNode:
 
 
 class ForwardingGroup:
-    """Three coordinators. Initially coordinator n owns the shards n and n + 3, and all know the
-    assignment."""
+    """Three coordinators that know the assignment. Initially coordinator n owns the shards n and n + 3."""
 
     def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
         self.fake = fake

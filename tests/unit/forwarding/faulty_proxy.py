@@ -13,7 +13,7 @@ from protocol.messages import api_versions, request_header, request_header_versi
 from tests.simulation.net import Network
 
 _FRAME_BYTES_MAX = 1 << 24
-# No header tags, an empty array of results, no tags.
+# A response body: no tagged fields in the header, an empty array of results, no tagged fields.
 _NO_RESULTS = b"\0\1\0"
 
 
@@ -32,7 +32,7 @@ class FaultyProxy:
         self.network = network
         self.target = target
         self.seen: list[SeenRequest] = []
-        # The number of next requests, or of next responses, to lose together with their connections.
+        # Drop this many of the next requests, or of the next responses, and abort their connections.
         self.requests_lost = 0
         self.answers_lost = 0
         # Replace each response by one without results.

@@ -30,7 +30,7 @@ async def code(asked: Any) -> int:
     return int(result.error_code)
 
 
-def test_waits_here_and_at_the_owner_end_before_the_request_age_limit() -> None:
+def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
     for load_wait_s, request_age_max_s in ((10.0, 25.0), (20.0, 25.0), (0.0, 25.0), (30.0, 25.0)):
         limits = RuntimeLimits(load_wait_s=load_wait_s, request_age_max_s=request_age_max_s)
         bounds = ForwardingLimits.for_runtime_limits(limits)

@@ -16,7 +16,7 @@ from tests.unit.runtime.test_runtime import driven
 
 
 class FakeTopicExistence:
-    """The result of each topic check; the last result repeats."""
+    """A topic check that returns or raises the given results in order, and repeats the last result."""
 
     def __init__(self, *said: bool | LogUnavailable | None) -> None:
         self.said = list(said)

@@ -26,7 +26,7 @@ _HOST = "127.0.0.1"
 
 @dataclass
 class FakeBroker:
-    """A broker: the metadata that it reports, and the number of metadata requests that it answered.
+    """A broker with its own metadata. `answered` counts the metadata requests that it answered.
 
     `leaders` has the leader and leader epoch of each partition. A `silent` broker never answers.
     """

@@ -1,5 +1,4 @@
-"""Connections to brokers: errors distinguish requests that were not sent from requests that may have
-arrived."""
+"""Connections to brokers: an error tells whether its request may have reached the broker."""
 
 import asyncio
 from pathlib import Path

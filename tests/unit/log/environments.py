@@ -34,8 +34,8 @@ class LogEnvironment:
         def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             failures.append(context.get("exception") or RuntimeError(str(context)))
 
-        # asyncio reports the failure of a task when the task is collected. Freeze older objects: only new
-        # ones are scanned.
+        # asyncio reports the exception of such a task when the task is garbage-collected.
+        # gc.freeze() excludes older objects from the collection, so that it is fast.
         gc.freeze()
         try:
             with asyncio.Runner(loop_factory=self.new_loop) as runner:
@@ -49,7 +49,7 @@ class LogEnvironment:
         return result
 
     def disk(self) -> Disk:
-        """Return a disk for one more process."""
+        """Return a new disk object on the same storage, for the next process."""
         raise NotImplementedError
 
     def journal(self, sync: str = "always", segment_bytes: int = SEGMENT_BYTES) -> Journal:
@@ -89,7 +89,7 @@ class SimulatedEnvironment(LogEnvironment):
 async def append(
     log: StateLog, state_partition: int, records: Records, timestamp_ms: int = 1
 ) -> tuple[int, LogError | None]:
-    """Append and wait. Return the base offset and the error that `done` received."""
+    """Append records and wait. Return the base offset and the error that the callback `done` received."""
     told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
 
     def done(base_offset: int, error: LogError | None) -> None:

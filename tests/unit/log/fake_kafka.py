@@ -1,7 +1,7 @@
 """A Kafka cluster in memory with the APIs that the log in a topic uses, and with faults.
 
-The rules are those of a broker for offsets, producer epochs and sequences, leaders, and log start offsets.
-The contract suite runs on this cluster and on a real one.
+Offsets, producer epochs and sequences, leaders, and log start offsets follow the rules of a broker.
+The contract suite (test_contract.py) runs on this cluster and on a real one.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class FakePartition:
 
 
 class FakeKafka:
-    """The brokers. Tests set the faults."""
+    """The brokers of the cluster. Tests inject faults through the attributes."""
 
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = nodes
@@ -155,7 +155,7 @@ class FakeKafka:
 
 
 class FakeCluster:
-    """A `Cluster` of one process."""
+    """The `Cluster` interface of one process to the fake brokers."""
 
     def __init__(self, fake: FakeKafka, topic: str) -> None:
         self.fake = fake
@@ -231,7 +231,7 @@ class FakeCluster:
         await self._travel("produce", node)
         if self.fake.requests_lost:
             self.fake.requests_lost -= 1
-            raise NoResponse("lost on the way there", sent=True)
+            raise NoResponse("the request was lost", sent=True)
         answers = {}
         for partition, batch in batches:
             if self.fake.produce_errors:
@@ -247,7 +247,7 @@ class FakeCluster:
         await asyncio.sleep(_TRAVEL_S)
         if self.fake.answers_lost:
             self.fake.answers_lost -= 1
-            raise NoResponse("lost on the way back", sent=True)
+            raise NoResponse("the response was lost", sent=True)
         return answers
 
     async def list_ends(

@@ -1,7 +1,7 @@
 """Run the real journal on real files, record each disk call, and make disk calls fail (`faulty_disk.c`).
 
-The record determines what a crash at any point may leave. After a kill, all written bytes remain. After a
-power failure, any subset of unsynced sectors, file names and removals remains.
+The recorded calls determine the possible contents of the disk after a crash at any call. After a kill, all
+written bytes remain. After a power failure, any subset of unsynced sectors, file names and removals remains.
 """
 
 import os
@@ -111,8 +111,10 @@ class DiskImage:
             self._removed.clear()
 
     def after(self, crash: str, rng: Random) -> SimStorage:
-        """Return the storage after a crash. `crash` is "kill", or what a power failure does to unsynced data:
-        "loses" it, "keeps" it or "draws".
+        """Return the storage after a crash.
+
+        `crash` is "kill", or what a power failure does to unsynced sectors: "loses" them, "keeps" them, or
+        "draws" the surviving sectors at random.
         """
         chance = {"loses": 0.0, "keeps": 1.0, "draws": rng.random()}.get(crash, 1.0)
         storage = SimStorage(rng)
@@ -137,7 +139,7 @@ class DiskImage:
 
 
 class Promises:
-    """The acknowledgements that the process received, and therefore the records that must be found."""
+    """The acknowledged appends of a journal, which determine the records that the next process must find."""
 
     def __init__(self) -> None:
         self.done: list[dict[int, int]] = [{} for _ in range(STATE_PARTITIONS)]
@@ -162,10 +164,10 @@ class Promises:
     def check(
         self, found: dict[int, list[tuple[int, bytes | None, bytes | None]]], *, may_lose: bool
     ) -> None:
-        """Compare with the contents of a journal after a crash.
+        """Compare the acknowledged records with the contents of a journal after a crash.
 
-        With `may_lose`, the last records may be lost. Then the records that were pruned because of them must
-        still exist.
+        With `may_lose`, the last records may be lost. Then the prunes after the lost records must not have
+        taken effect.
         """
         for partition in range(STATE_PARTITIONS):
             records = {offset: content for offset, _, content in found.get(partition, [])}

@@ -62,7 +62,7 @@ def loop_time() -> float:
 
 
 async def served(log: KafkaLog, *state_partitions: int) -> None:
-    """Wait until no earlier owner can answer reads."""
+    """Wait until the leases of earlier owners have ended, so that no earlier owner can answer reads."""
     await asyncio.sleep(max((log.served_in_s(partition) for partition in state_partitions), default=0.0))
 
 

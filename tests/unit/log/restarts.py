@@ -1,7 +1,7 @@
 """Restart a journal on a simulated disk with random faults, and check its contents after each restart.
 
-A seed determines the run. Writers append, some records are pruned, and faults are injected. Then the process
-closes the journal, is killed, or loses power.
+A seed determines all random choices. Writers append, some records are pruned, and faults are injected. Then
+the process closes the journal, is killed, or loses power.
 
 The next process must find every acknowledged append at the same log offset. It may find an append in flight
 or of unknown outcome, at most once. It must not find a refused append. Records that one process found or
@@ -40,14 +40,14 @@ class Expected:
         return len(self.values)
 
     def cut(self, end_offset: int) -> None:
-        """Forget the records that a power failure has lost."""
+        """Remove the records that a power failure has lost, and the prunes after them."""
         del self.values[end_offset:]
         self.prunes = [(end, start) for end, start in self.prunes if end <= end_offset]
         self.start_offset = max((start for _, start in self.prunes), default=0)
 
 
 class RestartTest:
-    """One run of several processes, one after another, on the same storage."""
+    """Several processes, one after another, that use the same storage."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class RestartTest:
     def _check_partition(
         self, partition: int, shown: list[tuple[int, bytes | None, bytes | None]], maybe: list[list[bytes]]
     ) -> list[bytes]:
-        """Check the records of a state partition. Return the values beyond those that must exist."""
+        """Check the records of a state partition. Return the values that may, but need not, exist."""
         expected = self.expected[partition]
         first_offset = shown[0][0] if shown else expected.end_offset
         assert first_offset <= expected.start_offset or not shown, f"records are missing in {partition}"
@@ -212,5 +212,5 @@ class RestartTest:
         kept = expected.values[first_offset:]
         assert values[: len(kept)] == kept, f"acknowledged records of {partition} differ"
         extra = values[len(kept) :]
-        assert extra == [] or extra in maybe, f"{partition} has records that nobody expects"
+        assert extra == [] or extra in maybe, f"{partition} has unexpected records"
         return [value for value in extra if value is not None]

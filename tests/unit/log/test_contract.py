@@ -1,7 +1,7 @@
-"""The contract of every log: in memory, the journal on both disks, and a topic of both Kafkas.
+"""The contract of every log: in memory, a journal (real or simulated disk), a topic (real or fake Kafka).
 
 In a topic, each opening claims the state partitions, and each claim takes one offset. `LogUnderTest.claims`
-is the number of claims per state partition. Offsets exceed those of a log of one process by this number.
+is the number of claims per state partition. Offsets in a topic exceed those of the other logs by this number.
 """
 
 import asyncio

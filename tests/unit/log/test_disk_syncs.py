@@ -46,11 +46,11 @@ def test_files_and_folder_entries_are_synced_before_success(
         folder = tmp_path / "made" / "by lock"
         disk = RealDisk(folder)
         disk.lock()
-        assert synced(tmp_path), "the name of the folder in it"
+        assert synced(tmp_path), "the directory entry of the new folder"
         assert synced(folder.parent)
         await disk.prepare("a", 4096)
-        assert synced(folder / "a"), "its zeros"
-        assert synced(folder), "its name"
+        assert synced(folder / "a"), "the zeros of the file"
+        assert synced(folder), "the directory entry of the file"
         await write_durably(disk, "a", 0, b"committed")
         assert synced(folder / "a")
         assert disk.put("a", 64, b"written")
@@ -58,7 +58,7 @@ def test_files_and_folder_entries_are_synced_before_success(
         await disk.sync("a")
         assert synced(folder / "a")
         await disk.remove("a")
-        assert synced(folder), "that its name is gone"
+        assert synced(folder), "the removal of the directory entry"
         disk.unlock()
 
     asyncio.run(scenario())

@@ -115,7 +115,7 @@ def test_torn_tail_is_not_reported_as_damage() -> None:
 
 @pytest.mark.parametrize("position", [FIRST_POSITION + 700, 0])
 def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
-    """Damage a commit, and the header of a segment. The report includes the data before the damage."""
+    """Damage a commit or the header of a segment. The report includes the data before the damage."""
     world = SimulatedEnvironment()
     filled(world, 70, "closed")
     assert len(world.storage.files) > 3

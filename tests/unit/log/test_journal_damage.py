@@ -1,4 +1,4 @@
-"""Damage to durable data: the journal refuses to open and names the place. It never assumes a torn tail."""
+"""Damage to durable data: the journal refuses to open and reports the file and the position."""
 
 from pathlib import Path
 from random import Random
@@ -104,9 +104,7 @@ def give_up(path: Path, position: int) -> None:
 @pytest.mark.parametrize("end", ["closed", "killed"])
 @pytest.mark.parametrize("has_spare", [True, False])
 def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare: bool) -> None:
-    """An interrupted copy leaves such a file. The next file, which was prepared ahead, may not be copied at
-    all.
-    """
+    """An interrupted copy leaves such a file. The spare segment after this file may not be copied at all."""
     pristine = SimulatedEnvironment()
     filled(pristine, 30, end)
     name, data = last_used(pristine)

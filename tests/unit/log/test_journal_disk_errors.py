@@ -93,7 +93,7 @@ def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
     assert offsets_after_reopening(world) == [0, 1]
 
 
-def test_nothing_is_written_after_the_end_in_a_possible_next_header() -> None:
+def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
     large = [(b"key", bytes(3 * SEGMENT_BYTES))]
     for seed in range(60):
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.001, sync_s=0.005))
@@ -145,8 +145,8 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
         world.storage.next_faults = ["sync", "sync"]
         first = asyncio.ensure_future(append(journal, 0, ONE))
         await asyncio.sleep(0.001)
-        # The first append is being committed. After its failure, the second failing sync is that of a new
-        # header.
+        # The first append is being committed. After its first sync fails, the sync of the header of the next
+        # segment fails, too.
         second = asyncio.ensure_future(append(journal, 1, ONE))
         _, first_error = await first
         _, second_error = await second

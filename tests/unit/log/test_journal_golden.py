@@ -70,7 +70,7 @@ def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_sync_mode_of_a_later_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_mode_of_a_later_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr(layout, "SYNC_MODES", (*layout.SYNC_MODES, "later"))
         header = layout.encode_header(layout.SegmentHeader(1, "later", 0, 1, 0, 1, (0,) * STATE_PARTITIONS))

@@ -1,8 +1,8 @@
 """The real journal on real files: a crash at every point of a run, and disk calls that fail.
 
-The process writes to a real folder, and a preloaded library records each call. After every call, the test
-opens all that a kill or a power failure may leave. The calls include the creation, end and removal of
-segments.
+The process writes to a real folder, and a preloaded library records each call. For every call, the test opens
+the possible contents of the disk after a kill or a power failure at this call. The calls include the
+creation, end and removal of segments.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -
             continue
         image.apply(event, rng)
         kinds[event.kind] += 1
-        # The zeros of a new file are many equal writes.
+        # A new file is filled with zeros in many writes, so do not crash after each of these.
         if event.kind == "W" and not any(event.data):
             continue
         for crash in crashes:
@@ -105,7 +105,7 @@ def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: st
 def test_failed_disk_call_loses_no_acknowledged_record(
     built: Path, tmp_path: Path, call: str, error: int, plans: tuple[str, ...]
 ) -> None:
-    """One call of a kind fails, or several in a row."""
+    """One call of the given kind fails, or several calls in a row fail."""
     for place, plan in enumerate(plans):
         faults = " ".join(f"{call} {number} {error}" for number in plan.split())
         events = run(built, tmp_path / str(place), "always", COMMITS, faults=faults)

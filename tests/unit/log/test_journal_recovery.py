@@ -16,7 +16,7 @@ from tests.unit.log.journals import damage, entry, expected, fill, filled, last_
 # Torn tails.
 
 
-def test_partial_write_is_cut_off_at_any_length() -> None:
+def test_partial_write_is_truncated_at_any_length() -> None:
     for cut_at in range(1, 400, 13):
         world = SimulatedEnvironment()
         filled(world, 10, "killed")
@@ -31,7 +31,7 @@ def test_partial_write_is_cut_off_at_any_length() -> None:
         assert reopened(world) == [*expected(10), b"one more"]
 
 
-def test_write_with_missing_sectors_is_cut_off() -> None:
+def test_write_with_missing_sectors_is_truncated() -> None:
     for seed in range(20):
         world = SimulatedEnvironment(seed)
         filled(world, 10, "killed")

@@ -72,7 +72,7 @@ def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> 
         _, error = await appending
         assert isinstance(error, LogOutcomeUnknown)
         _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "nothing may follow what was not read"
+        assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
         await log.own(0)
         found = await values(log)
         assert found == [value for _, value in MANY][: len(found)]

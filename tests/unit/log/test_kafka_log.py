@@ -28,7 +28,7 @@ def test_deposed_owner_can_neither_append_nor_renew() -> None:
     run(main())
 
 
-def test_record_of_an_unfenced_deposed_owner_does_not_count() -> None:
+def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
@@ -75,7 +75,7 @@ def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
         assert await values(log) == []
         all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
         _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "owned anew, and not given up"
+        assert isinstance(error, LogOutcomeUnknown), "the owner must claim again, but is not fenced"
 
     run(main())
 
@@ -106,7 +106,7 @@ def test_append_before_the_claim_was_read_is_refused() -> None:
     run(main())
 
 
-def test_last_accepted_of_concurrent_claims_counts() -> None:
+def test_last_of_concurrent_claims_determines_the_owner() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         logs = [all_of_them.log() for _ in range(5)]
@@ -138,7 +138,7 @@ def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
         assert await late.own(0) == 6
         assert await values(late) == []
         _, error = await append(late, 0, ONE)
-        assert isinstance(error, LogUnavailable), "the owner before it may still answer reads"
+        assert isinstance(error, LogUnavailable), "the previous owner may still answer reads"
         await served(late, 0)
         await append_durably(late, 0, ONE)
 
@@ -161,7 +161,7 @@ def test_owner_deposed_while_loading_cannot_append() -> None:
 
 
 @pytest.mark.parametrize("lost", ["requests", "answers"])
-def test_batch_is_sent_again_until_it_is_stored_once(lost: str) -> None:
+def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -185,7 +185,7 @@ def test_append_succeeds_at_its_deadline_if_the_batch_is_in_the_log() -> None:
     run(main())
 
 
-def test_late_batch_after_the_deadline_does_not_count_after_a_claim() -> None:
+def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
@@ -194,7 +194,7 @@ def test_late_batch_after_the_deadline_does_not_count_after_a_claim() -> None:
         assert isinstance(error, LogOutcomeUnknown)
         all_of_them.kafka.requests_lost = 0
         _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "nothing may follow what is unknown"
+        assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
         owner_epoch = await log.own(0)
         all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
         assert await values(log) == []

@@ -27,7 +27,7 @@ def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
     run(main())
 
 
-def test_pruned_log_does_not_begin_with_a_record_that_does_not_count() -> None:
+def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         all_of_them.kafka.transactional = False
@@ -55,7 +55,7 @@ def test_pruned_log_does_not_begin_with_a_record_that_does_not_count() -> None:
     run(main())
 
 
-def test_nothing_is_pruned_because_of_records_that_were_lost() -> None:
+def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)

@@ -16,8 +16,9 @@ TIMEOUT_S = 30.0
 
 
 class FakeTransactionCoordinators:
-    """The part of a `Cluster` that allocates producer ids. `fate` applies to requests with a transactional
-    id.
+    """The part of a `Cluster` that allocates producer ids.
+
+    `fate` is the behaviour for requests with a transactional id: refuses, hangs, loads or answers.
     """
 
     def __init__(self, fate: str) -> None:

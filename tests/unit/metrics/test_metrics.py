@@ -92,7 +92,7 @@ class FakeForwarder:
 
 
 def used() -> Metrics:
-    """Metrics in which each event has occurred once."""
+    """Return metrics in which each kind of event has occurred at least once."""
     metrics = Metrics()
     metrics.attach_signals(lambda: [SIGNALS])
     metrics.attach_membership(FakeMembership())

@@ -58,7 +58,7 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
         assert len(states) == 19
         for share_partition, state in states.items():
             summary = await here.client.summary(share_partition)
-            # For a reinitialized state, the RPCs show the greatest leader epoch, which fences.
+            # For a reinitialized state, the RPCs return the greatest leader epoch. Lower ones are fenced.
             expected = (
                 state.state_epoch,
                 state.leader_epoch_max,

@@ -93,7 +93,7 @@ def test_fenced_records_are_not_copied() -> None:
             for partition in range(SOURCE_PARTITIONS):
                 await log.own(partition)
             await read_all(log, range(SOURCE_PARTITIONS))
-        # Append as a fenced owner does that still reaches the brokers.
+        # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
         places.write("before", some_state())
         report = await migrate(places.source("before"), places.target(), EXECUTE, no_progress)
         assert report.folded.states == {}

@@ -128,11 +128,11 @@ def test_missing_read_permission_is_reported_and_other_partitions_continue() -> 
     following(test)
 
 
-def test_a_topic_that_was_created_again_is_not_mixed_with_the_old_one() -> None:
+def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
     async def test(world: World) -> None:
         await until(lambda: world.start_offset() == 100)
         world.fake.recreate(TOPIC)
-        # The new log is longer than the old one.
+        # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
         world.write(snapshot(200), update(201), update(202))
         await until(lambda: any("deleted and created again" in reason for reason in world.follower.health()))
         assert world.start_offset() == 100

@@ -15,7 +15,7 @@ LIMITS = GroupLimits()
 
 @pytest.fixture
 def play() -> Iterator[Play]:
-    """Run a scene with a group in memory. Then stop all replicas, within a limited time."""
+    """Return a function that runs a scenario with a group in memory, and then stops all replicas in time."""
     loop = SimLoop()
 
     def run(scene: Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]) -> None:

@@ -41,7 +41,7 @@ class FakeMember:
 
 
 class FakeGroup:
-    """The group, and the brokers that return its coordinator. Tests set the faults."""
+    """The group, and the brokers that return its coordinator. Tests inject faults through the attributes."""
 
     def __init__(self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0) -> None:
         self.state = EMPTY

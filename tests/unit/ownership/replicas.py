@@ -193,5 +193,5 @@ def listener_generation(one: GroupReplica) -> int:
     return one.listener.assignment.generation
 
 
-# Runs a scene: a coroutine function with a group in memory and a fleet without replicas.
+# Runs a coroutine function with a group in memory and a ReplicaGroup that has no replicas yet.
 Play = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]

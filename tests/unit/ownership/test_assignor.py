@@ -18,7 +18,7 @@ def member(number: int, **facts: object) -> AssignableMember:
 
 @st.composite
 def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[AssignableMember], dict[int, int], int]:
-    """Generate a group whose members claim any shards, in any condition."""
+    """Generate a group whose members claim arbitrary shards and have arbitrary properties."""
     partitions = draw(st.integers(1, 24))
     count = draw(st.integers(1, 6))
     members = []
@@ -207,7 +207,7 @@ def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> Non
         ({"claim_generation": 9, "claim_fresh": True}, {"claim_generation": 8, "claim_fresh": True}, 0),
     ],
 )
-def test_newer_of_two_claims_to_a_shard_counts(
+def test_newer_of_two_claims_to_a_shard_wins(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
     plan = assign([member(0, owned={0}, **one), member(1, owned={0}, **other)], {}, 2)

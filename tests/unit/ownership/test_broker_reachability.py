@@ -251,7 +251,7 @@ def test_replica_probes_leaders_of_its_shards_and_unreachable_brokers() -> None:
     assert reach.probes(LEADERS, {1}) == {1, 2}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.unreached == (1,)
-    # The replica no longer owns the shards. It probes their leader until this answers or leads nothing.
+    # The replica no longer owns the shards. It probes their leader until it answers or leads no partition.
     assert reach.probes(LEADERS, {1}) == {1, 2}
     assert reach.probes({0: 3, 1: 2}, {1}) == {2}
     reach.update(MetadataSnapshot(LEADERS, {}))

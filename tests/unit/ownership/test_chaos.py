@@ -31,7 +31,7 @@ CODES = [
 
 
 class FaultInjector:
-    """Inject faults, and repair them."""
+    """Random faults of a group and its members, and their repairs."""
 
     def __init__(self, random: Random, group: FakeGroup, fleet: ReplicaGroup) -> None:
         self.random = random

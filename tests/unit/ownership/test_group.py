@@ -188,7 +188,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
         assert [one.owned for one in replicas] == before
 
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a mistake of ours")
+        raise RuntimeError("a defect of the assignor")
 
     play(scene)
 

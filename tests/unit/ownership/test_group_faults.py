@@ -72,7 +72,7 @@ def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
     play(scene)
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+@pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
 def test_returning_member_reloads_shards_that_another_member_owned(play: Play, dies: bool) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
@@ -127,7 +127,7 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
 
 def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a mistake of ours")
+        raise RuntimeError("a defect of the assignor")
 
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)

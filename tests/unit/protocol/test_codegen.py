@@ -134,7 +134,7 @@ def test_unsupported_message_is_refused() -> None:
         write_module([parse_message(schema(twice))])
 
 
-def test_features_without_use_in_our_messages_are_generated(tmp_path: Path) -> None:
+def test_schema_features_that_no_message_uses_are_generated(tmp_path: Path) -> None:
     """A first tag of fixed size in a message that drops unknown tags, and defaults of other types."""
     whole = json.loads(schema({"taggedVersions": "0+", "tag": 7, "default": "0"}, flexibleVersions="0+"))
     whole["fields"] += [

@@ -47,7 +47,7 @@ def test_long_names_are_not_cached(chars: int, remembered: int) -> None:
     assert [cache.cache_info().currsize for cache in caches] == [remembered] * 2
 
 
-def test_hash_without_absolute_value_counts_as_0() -> None:
+def test_hash_without_an_int32_absolute_value_maps_to_partition_0() -> None:
     key = SharePartitionKey("ABXENDB", bytes(range(16)), 0)
     assert java_hash(str(key)) == 0x80000000
     assert [state_partition(key, count) for count in (1, 3, 50)] == [0, 0, 0]

@@ -75,9 +75,9 @@ def test_plain_batches_are_encoded_unchanged() -> None:
     "wire",
     [
         pytest.param(b"\x00", id="null"),
-        pytest.param(b"\x04" + PACKED[:-1], id="cut"),
-        pytest.param(b"\xff\xff\xff\xff\x0f" + PACKED, id="more than there can be"),
-        pytest.param(b"\x02" + PACKED[:19] + b"\x01\x05\x02\xaa", id="cut in the tags"),
+        pytest.param(b"\x04" + PACKED[:-1], id="truncated"),
+        pytest.param(b"\xff\xff\xff\xff\x0f" + PACKED, id="impossible number of batches"),
+        pytest.param(b"\x02" + PACKED[:19] + b"\x01\x05\x02\xaa", id="truncated tags"),
     ],
 )
 def test_malformed_array_is_refused(wire: bytes) -> None:

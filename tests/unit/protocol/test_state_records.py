@@ -1,5 +1,4 @@
-"""The text form of a share-partition key, parsed as by Kafka's SharePartitionKey.getInstance; empty
-values."""
+"""The text form of a share-partition key equals that of Kafka's SharePartitionKey. Values may be empty."""
 
 import pytest
 

@@ -186,8 +186,10 @@ class FakeServer:
 
 
 class FakeBroker(FakeServer):
-    """`connection` returns connections that are authenticated and sent a request other than
-    DescribeCluster."""
+    """A broker that authenticates connections.
+
+    `connection` returns an authenticated connection after its first request other than DescribeCluster.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -309,7 +311,7 @@ async def world(
     broker_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
     coordinator_tls: tuple[ssl.SSLContext, ClientTls] | None = None,
 ) -> AsyncIterator[RelaySetup]:
-    """Start all parts. `..._tls` has the server context of the fake and the client side of the relay."""
+    """Start a relay and its fakes. `..._tls` has the TLS context of a fake and the relay's client TLS."""
     broker, coordinator, figures = FakeBroker(), FakeServer(), RelayMetrics()
     await broker.start(broker_tls and broker_tls[0])
     await coordinator.start(coordinator_tls and coordinator_tls[0])

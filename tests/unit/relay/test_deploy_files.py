@@ -39,7 +39,7 @@ def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
 
 def test_readme_has_the_commands_to_make_the_key_readable() -> None:
     service = unit("share-coordinator-relay.service")["Service"]
-    assert service["DynamicUser"] == "yes", "no user that owns files"
+    assert service["DynamicUser"] == "yes", "a dynamic user owns no files"
     group = service["SupplementaryGroups"]
     key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
     page = (RELAY / "README.md").read_text("utf-8")

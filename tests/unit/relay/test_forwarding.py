@@ -1,4 +1,4 @@
-"""Forwarding after routing: unchanged bytes, backpressure, closed and unreachable sides, and stops."""
+"""Forwarding after routing: unchanged bytes, backpressure, closed or unreachable peers, and stops."""
 
 import asyncio
 import hashlib

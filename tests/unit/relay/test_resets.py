@@ -1,4 +1,4 @@
-"""A TCP reset of one side: received bytes are delivered first, then the forwarding ends."""
+"""After a TCP reset of one connection, the relay delivers the received bytes and ends the forwarding."""
 
 import asyncio
 import socket

@@ -150,4 +150,4 @@ async def _timed_out(*_: object) -> None:
 
 
 async def _broken(*_: object) -> None:
-    raise OSError(errno.ETIMEDOUT, "nothing is acknowledged any more")
+    raise OSError(errno.ETIMEDOUT, "Connection timed out")

@@ -229,7 +229,7 @@ def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
 
 @pytest.mark.slow
 @async_test
-async def test_little_is_read_from_tls_before_a_read_is_requested(certificates: Certificates) -> None:
+async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates: Certificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
         address = listening.getsockname()

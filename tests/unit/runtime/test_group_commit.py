@@ -120,7 +120,7 @@ class Callers:
         return self.journal._next_commit
 
     async def until_committing(self) -> None:
-        # A linger may delay the commit until the callers answered before have sent their next write.
+        # A linger may delay the commit until callers that just got a response have sent their next write.
         for _ in range(10_000):
             if self.journal.committing:
                 return

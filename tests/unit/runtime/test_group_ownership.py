@@ -18,7 +18,7 @@ from tests.unit.runtime.runtime_without_jobs import quiet_runtime
 
 TOPIC, SHARDS, BAD = "state", 8, 3
 LIMITS = GroupLimits()
-# Long enough for many rebalances.
+# How long a test checks that no shard moves, in seconds. Many rebalances would fit into this time.
 WATCHED_S = 60.0
 
 

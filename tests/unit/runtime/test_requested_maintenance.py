@@ -89,7 +89,7 @@ def test_failed_snapshot_request_reports_its_progress() -> None:
     run(scenario())
 
 
-def test_a_shard_that_is_not_there_is_not_pruned() -> None:
+def test_shard_that_is_not_owned_is_not_pruned() -> None:
     async def scenario() -> None:
         async with driven() as one:
             one.runtime.jobs.prune_now(0)

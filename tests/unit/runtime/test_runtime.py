@@ -155,7 +155,7 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
             assert await one.code(READ, read(partition=1)) == ErrorCode.NONE
             same = one.ask(READ, read(partition=0))
             await asyncio.sleep(0)
-            assert not same.done(), "a read of what is being written shows it only when it is durable"
+            assert not same.done(), "the read waits until the write in flight is durable"
             one.log.release_appends()
             await writing
             assert unpacked((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]

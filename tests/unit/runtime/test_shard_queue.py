@@ -1,4 +1,4 @@
-"""The queue of a shard by itself: its owner decides what follows a failure."""
+"""The queue of a shard passes a failed append and its operations to the callback `on_failure`."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""TLS handshakes between two sides in memory, without a socket."""
+"""TLS handshakes between a client and a server in memory, without a socket."""
 
 import ssl
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HandshakeResult(NamedTuple):
-    """The peer certificates seen by both sides, the session of the client, and whether it was resumed."""
+    """The certificates that client and server received, the client's session, and whether it was resumed."""
 
     servers_certificate: dict[str, object]
     clients_certificate: dict[str, object]

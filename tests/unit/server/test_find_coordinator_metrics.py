@@ -64,7 +64,7 @@ def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(whole())
 
 
-def test_the_duration_of_api_versions_is_measured() -> None:
+def test_duration_of_api_versions_is_measured() -> None:
     async def whole() -> None:
         async with served() as one:
             client = await one.connect()

@@ -1,4 +1,4 @@
-"""Memory of many closed connections goes back to the system, and few closed connections cost nothing."""
+"""The memory of many closed connections is returned to the system. Few closed connections cause no trim."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ def test_few_closed_connections_are_not_followed_by_a_trim() -> None:
         assert not memory.is_due(at * INTERVAL_S)
 
 
-def test_there_is_an_interval_between_trims() -> None:
+def test_trims_have_a_minimum_interval() -> None:
     memory = FreedMemory()
     closed(memory, CLOSED_MIN)
     assert memory.is_due(100.0)
@@ -41,7 +41,7 @@ def test_there_is_an_interval_between_trims() -> None:
     assert memory.is_due(100.0 + INTERVAL_S)
 
 
-def test_the_listener_trims_the_heap_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listener_trims_the_heap_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed = asyncio.Event()
     monkeypatch.setattr(listener, "trim_heap", trimmed.set)
     monkeypatch.setattr(freed_memory, "CLOSED_MIN", 1)

@@ -129,12 +129,12 @@ def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: 
     [
         ("nothing", "no_certificate", "a client without a certificate came to a port that asks for one"),
         (
-            "one of a stranger",
+            "of another authority",
             "bad_certificate",
             "a client's certificate is not accepted: unable to get local issuer certificate",
         ),
         (
-            "one that ended",
+            "expired",
             "bad_certificate",
             "a client's certificate is not accepted: certificate has expired",
         ),
@@ -145,8 +145,8 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
 ) -> None:
     own = {
         "nothing": None,
-        "one of a stranger": Authority(world.folder / "else", "stranger").issue("broker-1"),
-        "one that ended": world.authority.issue("broker-1", ended=True, file="ended"),
+        "of another authority": Authority(world.folder / "else", "stranger").issue("broker-1"),
+        "expired": world.authority.issue("broker-1", ended=True, file="ended"),
     }[showing]
 
     async def scenario(one: Served) -> None:

@@ -70,13 +70,13 @@ async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> No
         client = SlowClient(one, own)
         while not transport.get_write_buffer_size():
             await client.ask()
-            assert client.sent < REQUESTS_MAX, "the socket takes everything"
+            assert client.sent < REQUESTS_MAX, "the socket never became full"
         for _ in range(MORE):
             await client.ask()
         for _ in range(PIECES):
             await client.take(PIECE_BYTES)
             await client.ask()
-        assert transport.get_write_buffer_size(), "all was sent before the last request"
+        assert transport.get_write_buffer_size(), "the server sent all responses before the last request"
         while len(client.read) < client.sent:
             await client.take(PIECE_BYTES)
         assert [int.from_bytes(frame[:4], "big") for frame in client.read] == list(range(client.sent))

@@ -39,47 +39,47 @@ from tests.builders import (
 
 # The defect in Kafka, and the file and name of the test for it.
 ELSEWHERE = {
-    "KAFKA-17463: clients did not try NOT_COORDINATOR again": (
+    "KAFKA-17463: clients did not retry after NOT_COORDINATOR": (
         "client/test_retries.py",
-        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+        "test_retriable_code_is_retried_after_a_new_lookup",
     ),
-    "KAFKA-18745: clients did not try again after a disconnection": (
+    "KAFKA-18745: clients did not retry after a disconnection": (
         "client/test_retries.py",
-        "test_a_broken_connection_is_left_and_the_request_sent_again",
+        "test_broken_connection_is_replaced_and_the_request_is_resent",
     ),
     "KAFKA-18809, #20013: the topic lacked min.insync.replicas and retention.ms": (
         "log/test_topic.py",
         "test_topic_is_created_with_at_most_one_replica_per_broker",
     ),
-    "KAFKA-19281, KAFKA-20710: jobs went on for what was not to be served any more": (
+    "KAFKA-19281, KAFKA-20710: jobs continued for shards that the broker no longer owned": (
         "runtime/test_requested_maintenance.py",
-        "test_a_shard_that_is_not_there_is_not_pruned",
+        "test_shard_that_is_not_owned_is_not_pruned",
     ),
-    "KAFKA-19455: clients gave up at a topic that was not known yet": (
+    "KAFKA-19455: clients did not retry after UNKNOWN_TOPIC_OR_PARTITION": (
         "client/test_retries.py",
-        "test_a_code_that_may_pass_is_tried_again_after_asking_anew",
+        "test_retriable_code_is_retried_after_a_new_lookup",
     ),
-    "KAFKA-19716: loading held the whole log in memory": (
+    "KAFKA-19716: loading read the whole log into memory": (
         "log/test_contract.py",
         "test_large_log_is_read_in_ordered_chunks",
     ),
-    "KAFKA-19760: a batch became larger than the topic takes": (
+    "KAFKA-19760: a batch exceeded max.message.bytes of the topic": (
         "log/test_kafka_batches.py",
         "test_append_larger_than_a_batch_is_split_into_several",
     ),
-    "KAFKA-19927: clients did not try again after a time-out": (
+    "KAFKA-19927: clients did not retry after a timeout": (
         "client/test_connection.py",
-        "test_a_time_out_is_tried_again",
+        "test_timed_out_request_is_retried",
     ),
-    "KAFKA-20347: the series of a shard stayed with its last owner": (
+    "KAFKA-20347: the previous owner of a shard kept its metrics": (
         "runtime/test_handover.py",
         "test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind",
     ),
-    "KAFKA-20634: a write was acknowledged after its shard had gone": (
+    "KAFKA-20634: a write was acknowledged after its shard was closed": (
         "runtime/test_runtime.py",
         "test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success",
     ),
-    "KAFKA-20845: an append of nothing rolled the state back": (
+    "KAFKA-20845: an append without records rolled the state back": (
         "log/test_contract.py",
         "test_append_without_records_changes_no_records",
     ),
@@ -87,11 +87,11 @@ ELSEWHERE = {
         "expiry/test_rounds.py",
         "test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading",
     ),
-    "hazard f: results come in any order": (
+    "hazard f: results are not in request order": (
         "client/test_contract.py",
-        "test_a_request_for_many_has_one_result_for_each_in_request_order",
+        "test_response_has_one_result_per_share_partition_in_request_order",
     ),
-    "hazard i: reads wait for the writes of others": (
+    "hazard i: reads wait for writes of other share-partitions": (
         "runtime/test_runtime.py",
         "test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions",
     ),
@@ -287,7 +287,7 @@ def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driven: Dri
         write((2, 2, ACKNOWLEDGED, 1), leader_epoch=3),
     )
     assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert len(driven.log) == length, "a unit is written whole or not at all"
+    assert len(driven.log) == length, "if one entry is refused, no record of the unit is written"
 
 
 def test_duplicates_of_a_share_partition_are_merged_in_request_order(driven: DrivenShard) -> None:
@@ -303,9 +303,11 @@ def test_duplicates_of_a_share_partition_are_merged_in_request_order(driven: Dri
 def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=9))
     driven.initialize(initialize(state_epoch=1, start_offset=50))
-    assert driven.summary().leader_epoch == 0, "Kafka answers 0 after a re-initialise"
+    assert driven.summary().leader_epoch == 0, "Kafka returns 0 after a second Initialize"
     reloaded = driven.reloaded()
-    assert reloaded.shard.redundant_offset == len(driven.log) - 1, "only the last snapshot is left"
+    assert reloaded.shard.redundant_offset == len(driven.log) - 1, (
+        "all records before the last snapshot are redundant"
+    )
     assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert reloaded.summary().leader_epoch == 0
 
@@ -329,7 +331,7 @@ def test_hazard_g_unreadable_value_stops_one_share_partition_only(driven: Driven
     assert driven.read(read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert driven.write(write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert driven.read(read(partition=1), key=other).error_code == ErrorCode.NONE
-    assert driven.shard.redundant_offset == 0, "what could not be read is kept for a release that can"
+    assert driven.shard.redundant_offset == 0, "an unreadable record is kept for a newer release"
     driven.initialize(initialize(state_epoch=1))
     assert driven.read(read()).error_code == ErrorCode.NONE
 

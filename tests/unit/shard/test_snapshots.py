@@ -33,7 +33,9 @@ def driven() -> DrivenShard:
 
 def last_record_alone(driven: DrivenShard) -> DrivenShard:
     reloaded = driven.reloaded()
-    assert driven.shard.redundant_offset == len(driven.log) - 1, "only the last snapshot is left"
+    assert driven.shard.redundant_offset == len(driven.log) - 1, (
+        "all records before the last snapshot are redundant"
+    )
     return reloaded
 
 

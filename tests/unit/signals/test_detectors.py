@@ -35,7 +35,7 @@ def test_each_problem_is_detected_from_its_values(problem: Problem) -> None:
     assert bool(signals.message) is (problem is not Problem.NONE)
 
 
-def test_the_most_severe_problem_is_reported() -> None:
+def test_most_severe_problem_is_reported() -> None:
     figures: dict[str, object] = {}
     for problem in Problem:
         if problem is Problem.NO_CONSUMERS:

@@ -166,7 +166,7 @@ def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int,
     run(main())
 
 
-def test_rates_are_records_per_second_between_two_looks() -> None:
+def test_rates_are_records_per_second_between_two_calls() -> None:
     async def main() -> None:
         world = World()
         world.view.states = {KEY: state()}
