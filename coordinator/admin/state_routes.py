@@ -164,7 +164,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         sort: SharePartitionOrder = SharePartitionOrder.KEY,
         descending: Descending = False,
     ) -> Response:
-        """List share-partitions, of all groups or of one."""
+        """List share-partitions, of all groups or of one group."""
         topic_id = None if topic is None else parse_topic(topic)
 
         def wanted(key: SharePartitionKey) -> bool:
