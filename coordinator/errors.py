@@ -12,7 +12,7 @@
         ├── LogOutcomeUnknown   the records may or may not be in the log: reload first
         ├── LogFenced           another process owns the state partition: resign
         ├── LogDamaged          stored records cannot be read back: an operator must act
-        └── LogLocked           another process holds the log
+        └── LogLocked           another process has locked the log
 
 An invalid request raises none of these exceptions; its response has an error code.  If requests fail because
 of an exception, clients get its ``error_code``.
@@ -112,7 +112,7 @@ class LogDamaged(LogError):
 
 
 class LogLocked(LogError):
-    """Another process holds the log; ``owner_pid`` is None if its process id is not known."""
+    """Another process has locked the log; ``owner_pid`` is its process id, or None if it is unknown."""
 
     def __init__(self, file: Path | str, owner_pid: int | None) -> None:
         owner = f"process {owner_pid}" if owner_pid is not None else "another process"

@@ -296,7 +296,7 @@ class Service:
         results: list[tuple[bytes, list[Any]]],
         operations: list[_RequestOperation],
     ) -> Iterator[None]:
-        """Make one operation for each share-partition, and prepare the places of the results.
+        """Create one operation for each share-partition, and reserve the position of its result.
 
         A share-partition that occurs several times becomes one unit, in request order, with one result.
         Brokers merge queued writes into one request and match the results by partition.

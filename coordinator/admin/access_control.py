@@ -44,7 +44,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="share-coordinator"'}
 
 
 class HttpPrincipal(NamedTuple):
-    """An authenticated client: `who` is "token NAME" or a principal, `address` is the client's address."""
+    """An authenticated client: `who` is "token NAME" or a principal, `address` is its IP address."""
 
     who: str
     address: str
@@ -98,7 +98,7 @@ class AccessControl:
         )
 
     def check_host_header(self, host: str) -> None:
-        """Refuse a Host header that another party could resolve to this machine. Raises AccessDenied.
+        """Raise AccessDenied if a foreign DNS name in the Host header could resolve to this machine.
 
         On a loopback listener without login, every local user may read, but web pages in a local browser must
         not. With DNS rebinding, the name of a page's site resolves to 127.0.0.1. The browser would then treat

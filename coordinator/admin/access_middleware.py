@@ -44,7 +44,7 @@ class AccessMiddleware:
     def __init__(
         self, app: ASGIApp, access: AccessControl, refused: Callable[[int], None] = lambda status: None
     ) -> None:
-        """Wrap an application; `refused` is called with the status of each refusal."""
+        """Wrap an application; `refused` is called with the HTTP status of each refused request."""
         self._app = app
         self._access = access
         self._refused = refused
@@ -62,7 +62,7 @@ class AccessMiddleware:
         except AccessDenied as denied:
             self._refused(denied.status)
             answer = {"status": denied.status, "message": denied.message}
-            # The rest of the request body is not read.
+            # Close the connection, because the rest of the request body is not read.
             headers = (
                 denied.headers
                 if scope["method"] in _READ_METHODS

@@ -91,7 +91,7 @@ class Shard(BaseModel):
     redundant_offset: int = Field(description="Records below this log offset are no longer needed.")
     load_ms: int = Field(description="Duration of the last load.")
     loaded_records: int = Field(description="Records read at the last load.")
-    live_bytes: int = Field(description="Bytes on the log that are not redundant.")
+    live_bytes: int = Field(description="Bytes of the log records that are not redundant.")
     log_records: int = Field(description="Number of offsets in the log.")
     prune_lag: int = Field(description="Number of offsets in the log that are no longer needed.")
     state_batches: int = Field(description="Offset ranges with a delivery state.")
@@ -123,7 +123,7 @@ class SharePartition(BaseModel):
     group: str
     topic: str | None = Field(description="The name of the topic, or null if it is not known.")
     topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
-    topic_uuid: str = Field(description="The same with hyphens.")
+    topic_uuid: str = Field(description="The topic id as a UUID with hyphens.")
     partition: int
     state_partition: int
     start_offset: int = Field(
@@ -145,8 +145,8 @@ class SharePartition(BaseModel):
         description="Offsets at or above the start offset that have a delivery state."
     )
     records_by_state: dict[str, int] = Field(description="Number of in-flight records by delivery state.")
-    delivery_count_max: int = Field(description="The highest delivery count of these records, 0 without any.")
-    state_batches: int = Field(description="Number of offset ranges of these records.")
+    delivery_count_max: int = Field(description="The highest delivery count of in-flight records, or 0.")
+    state_batches: int = Field(description="Number of offset ranges of the in-flight records.")
     delivery_complete_count: int = Field(
         description="Offsets at or above the start offset whose delivery is complete. -1: not known."
     )
@@ -197,7 +197,7 @@ class SharePartitionDetail(SharePartition):
     updates_since_snapshot: int
     last_in_flight_offset: int | None = Field(description="The highest offset that has a delivery state.")
     oldest_unfinished: IncompleteRecord | None = Field(
-        description="The record that holds the start offset back, or null if none is known."
+        description="The lowest incomplete record, at which the start offset stops. null if none is known."
     )
     most_delivered: list[OffsetRange] = Field(
         description="Offset ranges that were delivered more than once, most often delivered first."
@@ -214,7 +214,7 @@ class WindowChart(BaseModel):
     )
     columns: list[dict[str, int]] = Field(
         description="The window, from the start offset to the last in-flight offset, in columns of equal "
-        "width: the number of records of each by delivery state."
+        "width. Each column has its number of records by delivery state."
     )
 
 

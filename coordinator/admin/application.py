@@ -53,7 +53,7 @@ def create_app(
 
     `app.state.event_stream.end()` ends the open event streams. Without `topics`, topic names and end offsets
     are unknown. `hand_over` requests a hand-over from the group of coordinators. `expiry` lists abandoned
-    state, and `signals` the problems of share groups. With an observer's view, there are no write routes.
+    state, and `signals` the problems of share groups. If `runtime` is an observer, there are no write routes.
     Raises ConfigError for invalid access settings.
     """
     view = CoordinatorView(
@@ -133,7 +133,7 @@ class _EncodedSegments:
 async def _http_exception_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     problem: dict[str, Any] = {"status": error.status_code, "message": error.detail}
-    # The router's own errors contain only the phrase of the status.
+    # FastAPI's errors for unknown paths contain only the status phrase, so add a message with a remedy.
     if error.detail == HTTPStatus(error.status_code).phrase:
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
     # The message may quote the request. JSON may contain lone surrogates, which UTF-8 cannot encode.

@@ -21,7 +21,7 @@ from coordinator.metrics import exposition
 _UNREADY: Responses = {503: {"model": Readiness, "description": "Not ready; see the reasons."}}
 
 _METRICS: Responses = {200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}}
-# The fastest level; it makes a scrape 10 times smaller.
+# gzip's fastest level, which already makes a scrape 10 times smaller.
 _GZIP_LEVEL = 1
 
 
@@ -55,7 +55,7 @@ def health_routes(view: CoordinatorView) -> APIRouter:
 
     @routes.get("/livez")
     async def livez() -> Liveness:
-        """Answer, which proves that the event loop runs."""
+        """Respond; any response shows that the event loop runs."""
         return Liveness(status="alive", event_loop_lag_seconds=metrics.event_loop_lag_last_seconds)
 
     @routes.get("/readyz", responses=_UNREADY)
@@ -67,7 +67,7 @@ def health_routes(view: CoordinatorView) -> APIRouter:
 
     @routes.get("/startupz", responses=_UNREADY)
     async def startupz(response: Response) -> Readiness:
-        """Return whether all shards were loaded once; afterwards this stays true."""
+        """Return whether all shards have been loaded at least once since the process started."""
         nonlocal started
         started = started or runtime.initial_load_done
         response.status_code = 200 if started else 503

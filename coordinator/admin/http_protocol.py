@@ -42,7 +42,7 @@ class Connection(HttpToolsProtocol):
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
-        """Create uvicorn's protocol; `on_rejected` is called with the status of each early refusal."""
+        """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
         super().__init__(*uvicorns, **more)
         self._on_rejected = on_rejected
         self._tls = tls
@@ -185,9 +185,9 @@ def vacancies(connections: Iterable[Any]) -> int:
 
 
 def evict_one(connections: Iterable[Any]) -> bool:
-    """Abort the oldest connection that waits for its client, so that another, such as a probe, is accepted.
+    """Abort the oldest connection that waits for its client, so that a new one, such as a probe, is accepted.
 
-    Return False if there is none.
+    Return False if no connection waits for its client.
     """
     waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
     if not waiting:

@@ -40,8 +40,8 @@ class HttpServer:
     ) -> None:
         """Create a server; if `tls` is None, it uses plaintext.
 
-        `before_stop` is called to end responses without an end of their own. `refused` is called with the
-        status of each refusal before a request exists.
+        `before_stop` is called to end endless responses, such as event streams. `refused` is called with the
+        HTTP status of each connection or request that is refused before the application handles it.
         """
         self._before_stop = before_stop
         self._refused = refused

@@ -31,7 +31,8 @@ SLICE = 1_000
 # Maximum number of requests that wait for the list of another request.
 WAITING_MAX = 32
 
-# Up to this number, a selection keeps only the page in memory; above it, one step would take too long.
+# Up to this number of requested entries, a selection discards entries after the page. For more entries, one
+# such step would block the event loop too long.
 _SELECTED_MAX = 5 * SLICE
 
 # Cost of ranking or summing one offset range, relative to skipping a share-partition.
@@ -82,7 +83,7 @@ class YieldTimer:
 class ListingTurns:
     """Lets one request at a time list the whole state; a limited number of others wait.
 
-    Twenty concurrent lists of a million groups took 8 GB of memory. In sequence, they take the memory of one.
+    Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
     """
 
     def __init__(self) -> None:
@@ -124,7 +125,7 @@ async def groups(
 ) -> GroupSelection:
     """Select a page of the groups whose id contains a text, ignoring case, and is greater than `after`.
 
-    One number is kept for each group; totals are computed only for the groups of the page.
+    For each group, only its sort value is kept; totals are computed only for the groups of the page.
     """
     figure_after = _GROUP_SORT_VALUES[order]
     figures: dict[str, int] = {}
@@ -171,7 +172,7 @@ async def first_share_partitions(
 ) -> Selection:
     """Select the first `count` share-partitions in an order; `seen` is called with each match.
 
-    At most twice as many are kept in memory, unless the page is far from the beginning.
+    At most 2 x `count` entries are kept in memory, unless `count` is above `_SELECTED_MAX`.
     """
     backwards = descending and order is SharePartitionOrder.KEY
     select = nlargest if backwards else nsmallest

@@ -119,7 +119,7 @@ class DeliverySums:
 
 
 class WindowHistogram:
-    """The window of a share-partition in columns of equal width.
+    """The window of a share-partition, start offset to last in-flight offset, in columns of equal width.
 
     There are as many `columns` as requested, or one for each offset if there are fewer offsets. Each column
     counts its records by delivery state.

@@ -51,7 +51,7 @@ class SignalsAnswer(BaseModel):
 
 
 class EventAnswer(BaseModel):
-    """A group got a problem (`began`) or lost it."""
+    """A problem of a group began (`began` is true) or ended."""
 
     timestamp_ms: int
     group: str

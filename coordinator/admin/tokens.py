@@ -22,7 +22,7 @@ SETTING = "http.token.file"
 
 # Shorter tokens can be guessed; `openssl rand -base64 32` prints 44 characters.
 TOKEN_LENGTH_MIN = 16
-# Maximum size of the file, in case the path is that of another, large file.
+# Maximum size of the file, so that a wrong path does not load a large file.
 _FILE_BYTES_MAX = 1 << 20
 
 _TOKEN = re.compile(rf"[\x21-\x7e]{{{TOKEN_LENGTH_MIN},}}")

@@ -50,7 +50,7 @@ class _WriteRequest(BaseModel):
 
 
 class SnapshotRequest(_WriteRequest):
-    """The share-partitions: of a shard, of a group, or one."""
+    """Selects all share-partitions of a shard or of a group, or one share-partition."""
 
     shard: int | None = Field(default=None, ge=0)
     group: str | None = None
@@ -73,7 +73,7 @@ class SnapshotResponse(BaseModel):
 
 
 class PruneRequest(_WriteRequest):
-    """The shard; if none is given, all shards of this coordinator."""
+    """Selects a shard; if `shard` is null, all shards of this coordinator."""
 
     shard: int | None = Field(default=None, ge=0)
 
@@ -211,7 +211,7 @@ def _outcome(done: BaseModel) -> str:
 async def _find_wanted(
     view: CoordinatorView, request_body: SnapshotRequest
 ) -> tuple[list[ListedSharePartition], list[int]]:
-    """Return the selected share-partitions, and the shards that could have more. Raises HTTPException."""
+    """Return the selected share-partitions, and unloaded shards that may have more. Raises HTTPException."""
     parts = (request_body.topic is not None, request_body.partition is not None)
     if (
         (request_body.shard is None) == (request_body.group is None)
@@ -294,7 +294,7 @@ async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
     return plan
 
 
-# Handing over.
+# Hand-over.
 
 
 def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:

@@ -1,9 +1,9 @@
 """The client: each operation makes attempts, with a lookup and one request to each coordinator.
 
-All operations use the same path.  A call has parts for some share-partitions, and an attempt sends each part
-to its coordinator.  Parts with a retriable error are retried after a delay.  Source of the retry rules:
-PersisterStateManager of Kafka 4.4.  Kafka counts failed lookups and failed requests separately, up to 5 of
-each; we count attempts, up to 5.
+All operations use the same path.  A call has one part, the request data, for each share-partition.  An
+attempt sends each part to its coordinator.  Parts with a retriable error are retried after a delay.  Source
+of the retry rules: PersisterStateManager of Kafka 4.4.  Kafka allows 5 failed lookups and 5 failed requests;
+this client allows 5 attempts in total.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ class ShareCoordinatorClient:
     ) -> None:
         addresses = parse_addresses(bootstrap)
         if direct and len(addresses) != 1:
-            raise ValueError("a coordinator that is asked directly has one address")
+            raise ValueError("direct=True requires exactly one address")
         self._nodes = Nodes(client_id, limits or ConnectionLimits(), security)
         first_nodes = [Node(-1 - index, *address) for index, address in enumerate(addresses)]
         self._lookup = Lookup(self._nodes, first_nodes, direct=direct)

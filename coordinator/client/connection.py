@@ -315,13 +315,13 @@ class Connection(asyncio.Protocol):
             for frame in self._reader.receive_data(data):
                 self._on_response(frame)
         except (DecodeError, FrameError) as error:
-            message = f"{self._name} sent what cannot be understood: {error}."
+            message = f"{self._name} sent a response that cannot be decoded: {error}."
             self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
 
     def _on_response(self, frame: bytes) -> None:
         correlation_id = response_header.decode(frame, 0, 0)[0].correlation_id
         if not self._pending or self._pending[0].correlation_id != correlation_id:
-            raise DecodeError(f"an answer to request {correlation_id}, which is not the one in turn")
+            raise DecodeError(f"it answers request {correlation_id}, which is not the oldest pending request")
         response = self._pending[0].decode(frame)
         answer = self._pending.popleft().answer
         # If the caller was cancelled, its response is dropped.

@@ -1,7 +1,7 @@
 """Find the coordinators of share-partitions with FindCoordinator, and cache them until an error.
 
-Kafka's persister sends FindCoordinator before every request; we cache the response.  It changes only when
-coordinators move.  The old coordinator then returns NOT_COORDINATOR or is unreachable.
+Kafka's persister sends FindCoordinator before every request; this client caches the response.  A cached
+response is outdated only when coordinators move: the old one then returns NOT_COORDINATOR or is unreachable.
 """
 
 from collections.abc import Collection
@@ -116,7 +116,7 @@ class Lookup:
 def _coordinator(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
     """Return the coordinator in a FindCoordinator result, or an error; None means a missing result."""
     if answer is None:
-        message = "FindCoordinator was answered without this share-partition."
+        message = "The FindCoordinator response does not contain this share-partition."
         return CoordinatorUnavailable(ErrorCode.COORDINATOR_NOT_AVAILABLE, message, key)
     if answer.error_code:
         return error_for_code(answer.error_code, answer.error_message, key)

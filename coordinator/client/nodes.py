@@ -96,4 +96,4 @@ class Nodes:
 
 def _close_when_open(opening: asyncio.Task[Connection]) -> None:
     if not opening.cancelled() and opening.exception() is None:
-        opening.result().abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "The node is elsewhere now."))
+        opening.result().abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "The node has a new address."))

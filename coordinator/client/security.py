@@ -82,7 +82,7 @@ class ClientSecurity(NamedTuple):
         try:
             scram = ScramClient([self.mechanism], self.username, self.password)
             scram.set_server_first((await send(scram.get_client_first().encode())).decode())
-            # The server's final message proves that it has the credential of the user.
+            # The server's final message proves that it knows the user's credential.
             scram.set_server_final((await send(scram.get_client_final().encode())).decode())
         except ScramException as error:
             raise ValueError(str(error)) from None

@@ -23,22 +23,24 @@ SETTINGS_WITHOUT_EFFECT = {
     kafka_setting.name: kafka_setting
     for kafka_setting in (
         KafkaSetting(
-            _TOPIC + "segment.bytes", 1, _INT32_MAX, "see journal.segment.bytes; a topic is the brokers'"
+            _TOPIC + "segment.bytes", 1, _INT32_MAX, "see journal.segment.bytes; brokers configure topics"
         ),
         KafkaSetting(
             _TOPIC + "compression.codec", 0, 4, "state is not compressed; it is kept small by pruning"
         ),
         KafkaSetting(
-            "share.coordinator.load.buffer.size", 1, _INT32_MAX, "loading has a fixed bound of its own"
+            "share.coordinator.load.buffer.size", 1, _INT32_MAX, "the buffer for loading has a fixed size"
         ),
         KafkaSetting("share.coordinator.threads", 1, _INT32_MAX, "one event loop serves all shards"),
         KafkaSetting(
             "share.coordinator.append.linger.ms",
             -1,
             _INT32_MAX,
-            "there is no timer: an idle shard writes at once, a busy one collects while its last write runs",
+            "there is no timer: an idle shard writes at once; a busy shard batches during the last write",
         ),
-        KafkaSetting("share.coordinator.cached.buffer.max.bytes", 524_288, _INT32_MAX, "no buffers are kept"),
+        KafkaSetting(
+            "share.coordinator.cached.buffer.max.bytes", 524_288, _INT32_MAX, "buffers are not cached"
+        ),
     )
 }
 

@@ -186,8 +186,7 @@ class ListenerSecuritySettings(BaseModel):
         SettingInfo(
             "listen.connections.max.reauth.ms",
             "With a SASL protocol: the lifetime of a login, before which the client re-authenticates on the "
-            "same connection (KIP-368). 0: the lifetime of the connection. The expiration of a token always "
-            "counts.",
+            "same connection (KIP-368). 0: the lifetime of the connection. A login never outlasts its token.",
         ),
     ] = 0
     listen_failed_authentication_delay_ms: Annotated[

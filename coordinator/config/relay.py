@@ -49,7 +49,8 @@ class RelaySettings(BaseModel):
         BeforeValidator(upper),
         SettingInfo(
             "relay.security.protocol",
-            "The security protocol of the broker's inter-broker listener. The relay uses it on both sides.",
+            "The security protocol of the broker's inter-broker listener. The relay uses it to accept "
+            "connections and to connect to the broker.",
         ),
     ] = "SASL_PLAINTEXT"
     relay_allowed_principals: Annotated[

@@ -66,7 +66,7 @@ class DemoScenario:
         state: ReadState = await self._call("read", leader_epoch=1)
         yield await self._step(
             "Broker A becomes the leader of the partition",
-            "It reads the state once with its leader epoch, and only writes from then on.",
+            "Broker A reads the state once with its leader epoch. Afterwards it only writes.",
         )
         yield await self._step(
             f"{RECORDS} records are delivered to consumers",
@@ -85,8 +85,8 @@ class DemoScenario:
         await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
         yield await self._step(
             "Some records are accepted",
-            "The consumer of records 2 to 5 accepts them; those of 0 and 1 are slower. Broker A confirms it "
-            "to the consumer after the coordinator has stored it.",
+            "The consumer of records 2 to 5 accepts them; the consumers of records 0 and 1 are slower. "
+            "Broker A confirms the acceptance after the coordinator has stored it.",
         )
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 1)])
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 2)])
@@ -115,7 +115,7 @@ class DemoScenario:
         state: ReadState = await self._call("read", leader_epoch=2)
         yield await self._step(
             "Broker A stops responding, and broker B becomes the leader",
-            "It reads the whole state with the next leader epoch.",
+            "Broker B reads the whole state with the next leader epoch.",
         )
         await self._write(
             state.state_epoch,
@@ -126,7 +126,7 @@ class DemoScenario:
         )
         yield await self._step(
             "Broker A was only paused",
-            "It continues as if it were still the leader, and writes that record 8 was rejected. The "
+            "Broker A continues as if it were still the leader, and writes that record 8 was rejected. The "
             "coordinator fences it, because two leaders would overwrite each other's state.",
         )
         await self._write(
@@ -138,7 +138,7 @@ class DemoScenario:
         )
         yield await self._step(
             "Broker B continues",
-            "It delivers records 6, 8 and 9, and all are accepted; record 6 at its third delivery.",
+            "Broker B delivers records 6, 8 and 9. Consumers accept all, record 6 at its third delivery.",
         )
 
     async def _end(self) -> AsyncIterator[DemoStep]:

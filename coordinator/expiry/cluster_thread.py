@@ -21,12 +21,12 @@ _CLOSED = "The coordinator is stopping and sends no more requests to Kafka."
 class ClusterThread:
     """A `GroupAdmin` and a `TopicIds` whose methods may be called on any event loop.
 
-    The methods raise what the underlying ones raise. After `close`, pending and new calls raise
+    Exceptions of the underlying methods are passed on. After `close`, pending and new calls raise
     LogUnavailable.
     """
 
     def __init__(self, make: Callable[[], tuple[GroupAdmin, TopicIds]]) -> None:
-        """The first call starts the thread, which calls `make`."""
+        """Start no thread yet: the first request starts it, and the thread calls `make`."""
         self._make = make
         self._made: tuple[GroupAdmin, TopicIds] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

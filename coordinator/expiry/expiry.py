@@ -20,9 +20,9 @@ from coordinator.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
 
-# A forecast may use an observation of this age.
+# Maximum age of an observation for a forecast.
 _OBSERVATION_AGE_MAX_S = 2.0
-# Observations that are more intervals apart leave a gap in the history of a group.
+# If two observations are more than this number of intervals apart, the history of a group has a gap.
 _GAP_INTERVALS = 3
 _LEFTOVER_INTERVALS = 6
 
@@ -36,7 +36,7 @@ class ExpiryMetrics(Protocol):
 
 
 class Forecast(NamedTuple):
-    """The abandoned state and when it expires. If `enabled` is False, no rounds are made."""
+    """The abandoned state and when it expires. If `enabled` is False, no state is removed."""
 
     enabled: bool
     rules: Rules
@@ -102,7 +102,7 @@ class Expiry:
 
     @property
     def enabled(self) -> bool:
-        """Return whether rounds are made, which requires a retention time."""
+        """True if a retention time is set, so that expired state is removed periodically."""
         return self.rules.retention_minutes is not None
 
     def start(self) -> None:

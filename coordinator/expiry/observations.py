@@ -15,7 +15,7 @@ from protocol.errors import ErrorCode
 # The largest difference between the clocks of two coordinators.
 _CLOCK_SKEW_MAX_MS = 60_000
 
-# The most topics of a group with an unsubscription time of their own.
+# Maximum number of topics of a group whose unsubscription times are stored separately.
 _LEFT_MAX = 1_000
 
 
@@ -36,7 +36,7 @@ class GroupObservation(msgspec.Struct, frozen=True, kw_only=True, rename={"read_
     missing_ms: int | None = None
 
     def unsubscribed_since_ms(self, topic: str) -> int | None:
-        """Return since when no member has subscribed to a topic; None if one does or the group is missing."""
+        """Return when a topic lost its last subscriber; None if it has one or the group is missing."""
         if self.missing_ms is not None or topic in self.subscribed:
             return None
         return self.left_ms.get(topic, self.since_ms)
@@ -50,7 +50,7 @@ def observe_group(
     gap_max_ms: int,
     initialized_ms: int | None,
 ) -> GroupObservation | None:
-    """Return the new observation of a group; `before` if its coordinator did not answer.
+    """Return the new observation of a group, or `before` if the group's coordinator did not answer.
 
     If the group changed and the observations are more than `gap_max_ms` apart, the history is unknown and
     starts again.  `initialized_ms` is when Kafka last initialised local state of the group, None if there is

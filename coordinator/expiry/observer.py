@@ -19,7 +19,7 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# How many items are processed before yielding to the event loop.
+# Number of items that are processed before yielding to the event loop.
 SLICE = 500
 
 

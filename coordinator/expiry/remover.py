@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 GROUPS_MAX = 100
 SHARE_PARTITIONS_MAX = 1_000
 
-# Errors after which the request to the group's coordinator has already been retried.
+# Errors that mean, after all retries, that the group's coordinator is unavailable.
 _NOT_FOUND_NOW = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

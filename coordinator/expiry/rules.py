@@ -43,9 +43,9 @@ class Rules(NamedTuple):
 
     retention_minutes: int | None
     grace_minutes: int
-    # Two observations that are further apart leave a gap in the history of a group.
+    # If two observations are further apart, the history of a group has a gap.
     gap_ms: int = 0
-    # If the owner of partition 0 has not removed expired state after this time, any owner of a part does.
+    # If the owner of partition 0 has not removed expired state after this time, any other owner removes it.
     leftover_ms: int = 3_600_000
 
 
@@ -67,7 +67,8 @@ class ClusterView(NamedTuple):
     """The known groups by name and topics by id.
 
     `heard`: groups whose coordinators answered in the last observation. `missing`: topic ids that no broker
-    knew, with the time since when. `unclear`: topic ids for which the last observation has no answer.
+    knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
+    missing in the last observation.
     """
 
     groups: Mapping[str, GroupObservation]
@@ -111,7 +112,7 @@ def find_abandoned_state(
 def _for_deleted_in_kafka(
     held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
 ) -> AbandonedState | None:
-    """Return the state of a deleted topic or group. Every owner of a part removes its own part."""
+    """Return the state of a deleted topic or group. Each coordinator removes the partitions that it owns."""
     observation = seen.groups.get(held_state.group_id)
     heard = True
     if held_state.topic_id in seen.missing:

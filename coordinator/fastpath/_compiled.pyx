@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled way of fast-path writes. What a fast-path write is, and what this may do, says `coordinator.fastpath`.
+"""Decode, decide and encode fast-path writes in C. `coordinator.fastpath` defines a fast-path write.
 
-Every part has its definition elsewhere, in Python, and is held equal to it by tests/property/test_fastpath.py,
-but for Commits, which tests/unit/log/test_committer.py does:
+Each class and function has a Python reference. tests/property/test_fastpath.py checks that the results are equal;
+for Commits, tests/unit/log/test_committer.py checks this:
 
-    FastPathWrites.take    write_share_group_state.decode_request, encode_response; Service; routing
-    FastPath               server.Connection, while it has nothing under way but one fast-path write
+    FastPathWrites         write_share_group_state.decode_request, encode_response; Service; routing
+    FastPath               server.Connection, while its only request in progress is one fast-path write
     WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
-    Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    those of coordinator.log.journal
-    Commits                what ThreadCommitter does in coordinator.log.journal.committer
+    Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    coordinator.log.journal
+    Commits                ThreadCommitter in coordinator.log.journal.committer
 """
 
 cimport cython
@@ -76,19 +76,19 @@ cdef enum:
     GROUP_BYTES_MAX = 255
     # Partition, error code, message and tagged fields of a result without an error.
     RESULT_BYTES = 8
-    # What is remembered of topics and their partitions, and about what one of them takes beside the group's name.
+    # Maximum size of the cache of topics and partitions, and estimated size of an entry without the group's name.
     REMEMBERED_BYTES_MAX = 67108864
     TOPIC_BYTES = 1024
     PARTITION_BYTES = 256
     FRAME_HEAD_BYTES = 40
     FRAME_ALIGN_BYTES = 64
     COMMIT_BYTES_MAX = 8388608
-    # A state partition and the size of a batch, before each batch in the journal.
+    # Size of the state partition and the batch size that precede each record batch in the journal.
     ENTRY_HEAD_BYTES = 6
     SIZE_BYTES = 4
     NO_COMPLETE_COUNT = -1
 
-# What one entry of a write asks for; where its batches begin in the frame.
+# One PartitionData of a write request; `batches_at` is the position of its state batches in the frame.
 cdef struct _Entry:
     Py_ssize_t batches_at
     Py_ssize_t batch_count
@@ -97,7 +97,7 @@ cdef struct _Entry:
     int32_t leader_epoch
     int32_t complete_count
 
-# The state of a share-partition while a write moves it; `space` is the scratch space in which its batches stand.
+# The state of a share-partition during a write; `space` is the scratch buffer that contains its batches.
 cdef struct _State:
     StateNumbers numbers
     const uint8_t *batches
@@ -110,7 +110,7 @@ cdef object WRITE_STATE = Shard.write_state
 cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
 cdef tuple STORED_KEY = (write_api.API_KEY, 0)
 
-# One module, in parts: calls between them stay calls of C.
+# The .pxi files form one module, so that calls between them are C calls.
 include "fields.pxi"
 include "batches.pxi"
 include "requests.pxi"
@@ -121,7 +121,7 @@ include "journal.pxi"
 
 
 def merge_batches(bytes current, bytes written, int64_t start_offset):
-    """Do what `batches.combine` does; None if one of the written batches is inverted. For tests."""
+    """Return the result of `batches.combine`; None if a written batch ends before it begins. For tests."""
     cdef Py_ssize_t count = PyBytes_GET_SIZE(written) // BATCH_BYTES
     cdef int64_t floor = _floor(start_offset)
     cdef Py_ssize_t run_bytes, size
@@ -137,7 +137,7 @@ def merge_batches(bytes current, bytes written, int64_t start_offset):
 
 
 def crc32c_sums(bytes data, uint32_t before):
-    """Return CRC-32C as the processor and as the table makes it. For tests."""
+    """Return the CRC-32C computed by the processor's instruction and by the table. For tests."""
     cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
     by_table = crc_by_table(~before, begin, begin + PyBytes_GET_SIZE(data))
     return crc32c_of(begin, PyBytes_GET_SIZE(data), before), ~by_table & 0xFFFFFFFF

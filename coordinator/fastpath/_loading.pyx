@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled way of loading a shard. Its definition is `runtime.loader`, with `Shard.replay`; tests hold it equal.
+"""Replay the log of a shard in C. The Python reference is `runtime.loader` with `Shard.replay`; tests compare both.
 
-States are folded in a table of C structs, from the bytes of the log, and become Python objects once, at the end.
-The definition decodes a batch that is compressed, of a transaction, or damaged; and it replays a record whose value
-has another version or tagged fields that are not known.  Its share-partition comes back here afterwards, unless it
-cannot be read.
+Records are applied to a table of C structs. Each state becomes a Python object once, at the end.
+The Python reference decodes a record batch that is compressed, transactional or damaged. It also replays a record
+whose value has another version or unknown tagged fields. Afterwards, the state returns to the table, unless it is
+unreadable.
 
-The table is keyed by a hash with a random key, so that nobody can choose names that make loading slow.
+The hash of the table has a random key, so that no client can choose group ids that cause collisions.
 """
 
 cimport cython
@@ -45,7 +45,7 @@ cdef extern from "wire.h":
     bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
 
 if NUMBERS.format.encode() != STATE_NUMBERS:
-    raise ImportError("the numbers of a packed state do not lie where they are looked for")
+    raise ImportError("the C struct StateNumbers does not have the layout of packed_state.NUMBERS")
 
 cdef enum:
     HEADER_BYTES = 61
@@ -71,14 +71,14 @@ cdef struct _State:
     uint64_t hash
     Py_ssize_t key_at
     Py_ssize_t key_bytes
-    # NULL: there is no state, or it is with the shard.
+    # NULL: there is no state, or the shard has it as a Python object.
     PyObject *batches
 
 cdef struct _OrderedState:
     int64_t first_needed_offset
     Py_ssize_t place
 
-# Where a record's parts lie in its batch. `value` is NULL for a tombstone.
+# Pointers to the fields of a record in its batch. `value` is NULL for a tombstone.
 cdef struct _Record:
     int64_t log_offset
     int64_t timestamp_ms
@@ -90,7 +90,7 @@ cdef struct _Record:
 
 @cython.final
 cdef class InternedNames:
-    """Group ids and topic ids, one object of each for all share-partitions that are loaded together."""
+    """Group ids and topic ids: one shared object for each distinct value."""
 
     cdef dict groups
     cdef dict topic_ids
@@ -100,7 +100,7 @@ cdef class InternedNames:
         self.topic_ids = {}
 
     cdef object key(self, const uint8_t *at, Py_ssize_t size):
-        """Make the key of a share-partition; None if its group is not UTF-8."""
+        """Return the key of a share-partition, or None if its group id is not UTF-8."""
         cdef Py_ssize_t group_bytes = size - 22
         group = PyBytes_FromStringAndSize(<char *> at + 2, group_bytes)
         topic_id = PyBytes_FromStringAndSize(<char *> at + 2 + group_bytes, 16)
@@ -113,14 +113,14 @@ cdef class InternedNames:
             self.groups[group] = group_id
         topic_id = self.topic_ids.setdefault(topic_id, topic_id)
         key = SharePartitionKey(group_id, topic_id, get32(at + size - 4))
-        # Of text, bytes and a number no cycle is made; the garbage collector need not walk millions of them.
+        # A key of text, bytes and a number forms no cycle, so the garbage collector need not visit millions of keys.
         PyObject_GC_UnTrack(<PyObject *> key)
         return key
 
 
 @cython.final
 cdef class Replay:
-    """Replays the log of one shard. `general` replays one decoded record into it, and returns whether it counts."""
+    """Replays the log of one shard. `general` replays a decoded record in Python; it returns whether it applied it."""
 
     cdef object shard
     cdef object general
@@ -128,19 +128,19 @@ cdef class Replay:
     cdef _State *states
     cdef Py_ssize_t state_count
     cdef Py_ssize_t states_capacity
-    # Places in `states` by hash of the key, or NOBODY.
+    # Hash table: each slot has an index into `states`, or NO_STATE.
     cdef int32_t *table
     cdef Py_ssize_t table_size
     cdef uint8_t *keys
     cdef Py_ssize_t keys_bytes
     cdef Py_ssize_t keys_capacity
-    # The log offset behind the last record that counts.
+    # The log offset after the last applied record.
     cdef int64_t end_log_offset
-    # The states that there are in the end, and how many of them were given to the shard.
+    # The existing states, sorted at the end of the log, and how many of them the shard has received.
     cdef _OrderedState *order
     cdef Py_ssize_t ordered
     cdef Py_ssize_t given
-    # States that cannot be read, which the shard has: (needed from, key, packed state), the greatest first.
+    # Unreadable states from the shard: (first needed offset, key, packed state), in descending order.
     cdef list general_states
 
     def __init__(self, shard, InternedNames names, general):
@@ -158,7 +158,7 @@ cdef class Replay:
         PyMem_Free(self.order)
 
     def take(self, bytes data):
-        """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
+        """Replay one or more record batches; return the number of applied records. Raises DecodeError."""
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef Py_ssize_t at = 0, batch_bytes
@@ -168,7 +168,7 @@ cdef class Replay:
             if size - at >= HEADER_BYTES:
                 batch_bytes = get32(begin + at + 8) + SIZE_BYTES
             if batch_bytes < HEADER_BYTES or batch_bytes > size - at or not _is_plain(begin + at, batch_bytes):
-                # What cannot be told to be a batch, and what follows it, is for the definition to judge.
+                # If the batch size is invalid, the Python reference decodes all remaining bytes.
                 if batch_bytes < HEADER_BYTES or batch_bytes > size - at:
                     batch_bytes = size - at
                 count += self.decoded(data[at : at + batch_bytes])
@@ -183,7 +183,7 @@ cdef class Replay:
         cdef int64_t base_offset = get64(begin)
         cdef int64_t base_ms = get64(begin + 27)
         cdef Py_ssize_t count = 0, place = 0
-        # As the general way has them, once one of them has to go it.
+        # The decoded records, once one of them requires the Python reference.
         cdef list decoded = None
         cdef _Record record
         while at < end:
@@ -199,11 +199,11 @@ cdef class Replay:
         return count
 
     cdef Py_ssize_t decoded(self, bytes data) except -1:
-        """Replay batches that are compressed, of a transaction, or damaged. Raises DecodeError."""
+        """Replay batches that are compressed, transactional or damaged. Raises DecodeError."""
         cdef Py_ssize_t count = 0
         cdef _Record record
         cdef bint is_folded
-        # All of them are decoded first, so that nothing of damaged data is replayed.
+        # Decode all batches first, so that no record of damaged data is replayed.
         for batch in list(decode_batches(data)):
             if batch.is_control:
                 continue
@@ -216,15 +216,15 @@ cdef class Replay:
         return count
 
     cdef Py_ssize_t mark_durable(self, const _Record *record, bint is_folded) except -1:
-        """Count a record; one that is skipped does not settle."""
+        """Advance the end log offset after an applied record; return the number of applied records, 0 or 1."""
         if not is_folded:
             return 0
-        assert record.log_offset >= self.end_log_offset, "records settle in log order"
+        assert record.log_offset >= self.end_log_offset, "records are replayed in log order"
         self.end_log_offset = record.log_offset + 1
         return 1
 
     cdef bint record(self, const _Record *record) except -1:
-        """Fold a record if it is plain."""
+        """Apply a record to the table, or return False if only the Python reference can replay it."""
         cdef int kind
         cdef _State *state
         cdef Py_ssize_t key_bytes = record.key_bytes - 2
@@ -264,7 +264,7 @@ cdef class Replay:
             return False
         numbers = &state.numbers
         if state.batches == NULL:
-            # An update without a snapshot before it begins a state: the head of a pruned log looks like that.
+            # An update without an earlier snapshot creates a state. Such updates occur at the start of a pruned log.
             _clear_state(state)
             numbers.snapshot_epoch = get32(at)
             numbers.first_needed_offset = record.log_offset
@@ -321,7 +321,7 @@ cdef class Replay:
     # The table.
 
     cdef _State *known(self, const uint8_t *key, Py_ssize_t key_bytes) noexcept:
-        """Return the place of a share-partition that was seen before, or NULL."""
+        """Return the table entry of a share-partition, or NULL if there is none."""
         cdef Py_ssize_t slot
         cdef uint64_t hash
         if not self.table_size:
@@ -337,7 +337,7 @@ cdef class Replay:
         return NULL
 
     cdef _State *state(self, const uint8_t *key, Py_ssize_t key_bytes) except? NULL:
-        """Return the place of a share-partition; NULL if its records have to go the general way."""
+        """Return the table entry of a share-partition; NULL if the Python reference must replay its records."""
         cdef _State *state = self.known(key, key_bytes)
         cdef Py_ssize_t slot
         if state != NULL and (state.batches != NULL or not len(self.shard)):
@@ -382,17 +382,17 @@ cdef class Replay:
             self.enter(self.states[place].hash, place)
         return 0
 
-    # The general way.
+    # The Python reference.
 
     cdef bint is_with_shard(self, const uint8_t *key, Py_ssize_t key_bytes) except -1:
-        """Tell whether the general way has a state of a share-partition: it keeps it until the end."""
+        """Return whether the shard already has a state of the share-partition, which stays there until the end."""
         if not len(self.shard):
             return False
         name = self.names.key(key, key_bytes)
         return name is None or self.shard.state(name) is not None
 
     cdef bint replay_generally(self, const _Record *record, decoded) except -1:
-        """Have the definition replay one record; it keeps the state only as long as that cannot be read."""
+        """Replay one record with the Python reference. Afterwards, the shard keeps the state only if it is unreadable."""
         cdef _State *state = NULL
         if record.key != NULL and record.key_bytes > 2:
             state = self.known(record.key + 2, record.key_bytes - 2)
@@ -404,7 +404,7 @@ cdef class Replay:
         return is_folded
 
     cdef int take_back(self, _State *state) except -1:
-        """Go on with a state that the definition has moved, unless it cannot be read."""
+        """Move a state from the shard back to the table, unless it is unreadable."""
         cdef bytes packed = self.shard.give_up_readable(self.names.key(self.keys + state.key_at, state.key_bytes))
         cdef Py_ssize_t size
         if packed is None:
@@ -428,7 +428,7 @@ cdef class Replay:
     # The end.
 
     def finish(self, Py_ssize_t count_max):
-        """Give so many states to the shard at most, and return whether all of them are there."""
+        """Install at most `count_max` states in the shard; return whether all states are installed."""
         if self.order == NULL:
             self.sort_states()
         while count_max > 0 and (self.given < self.ordered or self.general_states):
@@ -448,7 +448,7 @@ cdef class Replay:
         return True
 
     cdef int sort_states(self) except -1:
-        """Find the order of the states, ours and those that the general way has, which is that of the frontier."""
+        """Sort the states of the table and of the shard by their first needed offset, as `PruningOffsets` requires."""
         cdef Py_ssize_t place
         self.order = <_OrderedState *> _grow(NULL, (self.state_count + 1) * sizeof(_OrderedState))
         for place in range(self.state_count):
@@ -463,7 +463,7 @@ cdef class Replay:
 
 
 def release_memory():
-    """Give the memory that loading took back to the system: tables of a size that nobody needs afterwards."""
+    """Return the memory of the tables to the operating system, because only loading needs so much."""
     give_space_back()
     trim_heap()
 
@@ -482,7 +482,7 @@ cdef void *_grow(void *memory, size_t size) except NULL:
 
 
 cdef int _take_apart(logged, _Record *record) except -1:
-    """Say where the parts of a decoded record lie; it has to live as long."""
+    """Set pointers to the fields of a decoded record, which must outlive them."""
     record.log_offset = logged.offset
     record.timestamp_ms = logged.timestamp_ms
     record.key = record.value = NULL

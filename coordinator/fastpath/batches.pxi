@@ -1,13 +1,13 @@
-# Batches of offsets, laid over each other.
+# Merge state batches. A "run" is a sorted sequence of state batches that do not overlap.
 
 cdef enum:
     BATCH_BYTES = 20
     NO_START_OFFSET = -1
-    # Scratch space of more than this is freed after the round that needed it.
+    # Larger scratch buffers are freed after use.
     SPACE_BYTES_KEPT = 1048576
     NO_SPACE = -1
 
-# Scratch space; a run of batches may stand in each. None is kept in use across a call of Python code.
+# Scratch buffers for one run each. No buffer is in use during a call of Python code, which could overwrite it.
 cdef enum:
     WRITTEN_SPACE
     EVEN_SPACE
@@ -19,10 +19,10 @@ cdef Py_ssize_t _scratch_bytes[SPACES]
 
 
 cdef uint8_t *_scratch_memory(int which, Py_ssize_t size) except NULL:
-    """Return scratch space with at least so many bytes; those that were in use before are still there."""
+    """Return a scratch buffer of at least `size` bytes; its previous content is kept."""
     cdef void *space
     if size > _scratch_bytes[which]:
-        # So that a run that grows batch by batch is moved seldom.
+        # Reserve more than needed, so that a growing run is seldom copied.
         size += size // 2
         space = PyMem_Realloc(_spaces[which], size)
         if space == NULL:
@@ -32,7 +32,7 @@ cdef uint8_t *_scratch_memory(int which, Py_ssize_t size) except NULL:
 
 
 cdef void give_space_back() noexcept:
-    """Free scratch space that only an unusually large request needed."""
+    """Free the scratch buffers that an unusually large request enlarged."""
     cdef int which
     for which in range(SPACES):
         if _scratch_bytes[which] > SPACE_BYTES_KEPT:
@@ -41,19 +41,19 @@ cdef void give_space_back() noexcept:
 
 
 cdef inline int64_t _floor(int64_t start_offset) noexcept:
-    """Return the offset below which nothing is kept."""
+    """Return the lowest offset that is kept: the start offset, or the minimum if there is none."""
     return INT64_MIN if start_offset == NO_START_OFFSET else start_offset
 
 
 cdef inline int _delivery_rank(const uint8_t *batch) noexcept:
-    """Return what orders batches where they overlap: delivery count, then delivery state."""
+    """Return the rank of a batch: where batches overlap, the higher (delivery count, delivery state) wins."""
     return get16(batch + 17) * 256 + <int8_t> batch[16]
 
 
 cdef inline uint8_t *_put(uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
     put64(out, first)
     put64(out + 8, last)
-    # The count is rounded down, so that the state is within -128 to 127 of it.
+    # The delivery state is a signed byte, from -128 to 127, so the division must round to the nearest count.
     cdef int count = (rank + 128) >> 8
     out[16] = <uint8_t> (rank - count * 256)
     put16(out + 17, count)
@@ -62,7 +62,7 @@ cdef inline uint8_t *_put(uint8_t *out, int64_t first, int64_t last, int rank) n
 
 
 cdef inline uint8_t *_add(uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank) noexcept:
-    """Put a batch at the end of a run, or stretch the last one if both form a single batch."""
+    """Append a batch to a run, or extend the last batch if it is adjacent and has the same rank."""
     if out > run and get64(out - 12) == first - 1 and _delivery_rank(out - BATCH_BYTES) == rank:
         put64(out - 12, last)
         return out
@@ -72,15 +72,15 @@ cdef inline uint8_t *_add(uint8_t *run, uint8_t *out, int64_t first, int64_t las
 cdef inline uint8_t *_add_rest(
     uint8_t *run, uint8_t *out, int64_t first, int64_t last, int rank, const uint8_t *rest, const uint8_t *rest_end
 ) noexcept:
-    """Put a batch at the end of a run, and what follows it in a run of its own."""
+    """Append a batch to a run, and then the remaining batches of its source run."""
     out = _add(run, out, first, last, rank)
     memcpy(out, rest, rest_end - rest)
     return out + (rest_end - rest)
 
 
 cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, Py_ssize_t *run_bytes) except NULL:
-    """Do what `batches.normalise` does: return the run, in scratch space; it has -1 bytes if a batch is inverted."""
-    # Laid over one another, batches form at most twice as many.
+    """Return the run of `batches.normalise` in a scratch buffer; `run_bytes` is -1 if a batch ends before it begins."""
+    # Overlapping batches form a run of at most twice as many batches.
     cdef uint8_t *run = _scratch_memory(WRITTEN_SPACE, (2 * count + 1) * BATCH_BYTES)
     cdef uint8_t *space
     cdef Py_ssize_t i
@@ -101,7 +101,7 @@ cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor
 cdef Py_ssize_t _sorted(
     const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *run, uint8_t *space
 ) noexcept:
-    """Bring batches in any order into a run, each half first; return its bytes. Takes O(n log n) for n batches."""
+    """Merge-sort batches in any order into a run; return its size in bytes. Takes O(n log n) for n batches."""
     cdef Py_ssize_t half = count // 2
     cdef uint8_t *upper = space + (2 * half + 1) * BATCH_BYTES
     cdef uint8_t *rest = upper + (2 * (count - half) + 1) * BATCH_BYTES
@@ -118,7 +118,7 @@ cdef Py_ssize_t _sorted(
 
 
 cdef Py_ssize_t _ascending(const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *out) noexcept:
-    """Bring ascending batches into a run at or above the floor; return its bytes, -1 if they do not ascend."""
+    """Copy ascending batches to a run without offsets below `floor`; return its bytes, -1 if they do not ascend."""
     cdef uint8_t *run = out
     cdef int64_t first, last, next_first, next_last
     cdef int rank, next_rank
@@ -148,9 +148,9 @@ cdef Py_ssize_t _merge(
     const uint8_t *current, Py_ssize_t current_bytes, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor,
     const uint8_t **result
 ) noexcept:
-    """Lay a run over another one, of which nothing below the floor is kept, and return the bytes of the result.
+    """Merge the written run into the current run without offsets below `floor`; return the size of the result.
 
-    That is put where `result` points, where there must be room; or `result` points to the current run, if it is that.
+    The result is written to the buffer at `result`. If the current run does not change, `result` is set to it.
     """
     cdef uint8_t *run = <uint8_t *> result[0]
     cdef const uint8_t *one = current
@@ -167,7 +167,7 @@ cdef Py_ssize_t _merge(
         result[0] = current
         return current_bytes
     if one < one_end:
-        # What ends well before the first written offset stays as it is; but the first one may be cut.
+        # Batches that end before the first written offset are copied; `floor` may shorten the first of them.
         first, last, rank = max(get64(one), floor), get64(one + 8), _delivery_rank(one)
         if other < other_end and last < get64(other):
             out = _put(out, first, last, rank)
@@ -199,7 +199,7 @@ cdef Py_ssize_t _merge(
         else:
             end = min(last, other_last)
             out = _add(run, out, first, end, max(rank, other_rank))
-        # Whatever is settled by now is done with; the rest of a longer batch goes on.
+        # Both runs are merged up to `end`: skip complete batches, and keep the remainder of a longer batch.
         if last <= end:
             one += BATCH_BYTES
             if one < one_end:

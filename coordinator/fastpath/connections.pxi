@@ -1,24 +1,24 @@
-# What stands before a connection while nothing but one fast-path write is under way on it.
+# Handle a fast-path write without the Python connection, if it is the connection's only request in progress.
 
 
 @cython.final
 @cython.no_gc
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The place of a fast-path write in the order of a connection's answers; see `connection._ResponseSlot`."""
+    """The position of a fast-path write in the order of a connection's responses; see `connection._ResponseSlot`."""
 
     cdef FastPath lane
     cdef readonly Py_ssize_t frame_bytes
     cdef readonly bytes response
 
     cdef int enter(self) except -1:
-        """Take the place."""
+        """Append this slot to the connection's slots, and reserve the request memory of its frame."""
         self.lane.places.append(self)
         self.lane.hold(self.frame_bytes)
         return 0
 
     cdef int answer(self, bytes response) except -1:
-        """Do what `_ResponseSlot.respond` does: write the answer, if there is nothing else to see to."""
+        """Do the same as `_ResponseSlot.respond`; write the response directly if nothing else is pending."""
         cdef FastPath lane = self.lane
         cdef ConnectionFields connection = lane.connection
         assert self.response is None, "a request is answered once"
@@ -43,10 +43,10 @@ cdef class ResponseSlot:
 
 @cython.final
 cdef class FastPath:
-    """Stands in front of a connection, as the protocol of its transport.
+    """The protocol of a connection's transport; it passes on all events that it does not handle.
 
-    A fast-path write that comes as one piece to a connection with nothing under way is carried out here; everything else
-    is for the connection. `handler` is what carries requests out, once the connection has it; `writes` its plain ones.
+    A fast-path write is handled here if it arrives in one read and no other request is in progress. The connection
+    handles everything else. `handler` is the request handler after the login; `writes` handles fast-path writes.
     """
 
     cdef ConnectionFields connection
@@ -58,7 +58,7 @@ cdef class FastPath:
     cdef object write
     cdef object is_closing
     cdef object unsent_bytes
-    # The socket; -1: there is none, or what goes over it is not what is written.
+    # The file descriptor of the socket; -1 without a socket or with TLS.
     cdef int file
     cdef Py_ssize_t frame_bytes_max
     cdef bint one_at_a_time
@@ -97,7 +97,7 @@ cdef class FastPath:
         self.connection.resume_writing()
 
     def data_received(self, data):
-        """Do what `Connection.data_received` does."""
+        """Do the same as `Connection.data_received`."""
         try:
             if self.is_idle() and self.take(data):
                 return
@@ -107,7 +107,7 @@ cdef class FastPath:
         self.connection.data_received(data)
 
     cdef bint is_idle(self) except -1:
-        """Tell whether a request would be the only one, and could be handled at once."""
+        """Return whether no request is in progress and a new one can be handled at once."""
         cdef ConnectionFields connection = self.connection
         return (
             not connection.disconnected
@@ -120,7 +120,7 @@ cdef class FastPath:
         )
 
     cdef bint take(self, bytes data) except -1:
-        """Carry data out that is one frame with a fast-path write; False: it is not, and nothing has happened."""
+        """Execute the data if it is one frame with a fast-path write; otherwise return False without any effect."""
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t frame_bytes = PyBytes_GET_SIZE(data) - SIZE_BYTES
         cdef ResponseSlot place
@@ -141,7 +141,7 @@ cdef class FastPath:
         return True
 
     cdef int send(self, bytes response) except -1:
-        """Write to the transport; but what its socket takes, with nothing before it, goes there without a detour."""
+        """Send directly on the socket if the transport's buffer is empty, and pass the remainder to the transport."""
         cdef Py_ssize_t sent = 0
         if self.file >= 0 and not self.unsent_bytes():
             sent = send_now(self.file, PyBytes_AS_STRING(response), PyBytes_GET_SIZE(response))
@@ -150,6 +150,6 @@ cdef class FastPath:
         return 0
 
     cdef int hold(self, Py_ssize_t frame_bytes) except -1:
-        """Count bytes in, or out while nobody waits for room."""
+        """Add to the reserved request memory; release with a negative number only if no connection waits for memory."""
         self.room.held_bytes += frame_bytes
         return 0

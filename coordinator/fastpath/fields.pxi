@@ -1,7 +1,7 @@
-# The fields of Python classes that are read and written here; their definition is `coordinator.fastpath.fields`.
+# Fields that this module shares with Python classes; `coordinator.fastpath.fields` has the Python form.
 
 if NUMBERS.format.encode() != STATE_NUMBERS:
-    raise ImportError("the numbers of a packed state do not lie where they are looked for")
+    raise ImportError("the C struct StateNumbers does not have the layout of packed_state.NUMBERS")
 
 
 cdef class ConnectionFields:

@@ -1,14 +1,14 @@
-"""Fields that the compiled module shares with Python classes: base classes, compiled where that was built.
+"""Base classes with the fields that the compiled module shares with Python classes.
 
-A class here has fields and nothing else.  The compiled twin declares the same fields with C types, so that
-both sides read and write them by name.
+A class here has only fields.  If the compiled module was built, its classes replace them: they declare the
+same fields with C types, so that Python and C code access them by name.
 """
 
 from coordinator import fastpath
 
 
 class ConnectionFields:
-    """What tells whether a connection is idle; see `server.connection`."""
+    """The fields that show whether a connection is idle; see `server.connection`."""
 
     __slots__ = (
         "_handler",
@@ -22,7 +22,7 @@ class ConnectionFields:
 
 
 class RequestMemoryFields:
-    """What all connections hold together; see `server.request_memory`."""
+    """The request memory that all connections share; see `server.request_memory`."""
 
     __slots__ = ("bytes_max", "draining", "held_bytes", "waiting")
 

@@ -95,9 +95,9 @@ def advance_end_offsets(list group, list ends, dict last_offsets):
 
 
 cdef class Commits:
-    """Writes with a sync that the kernel carries out by itself; `told` is an eventfd that tells when one is over.
+    """Writes with asynchronous syncs by the Linux kernel; the eventfd `told` becomes readable when a sync is done.
 
-    Raises OSError if this system cannot do that.
+    Raises OSError if the system does not support them.
     """
 
     cdef Syncs syncs
@@ -118,7 +118,7 @@ cdef class Commits:
         return self.syncs.told
 
     def begin(self, int file, int64_t position, bytes data):
-        """Write, which takes microseconds, and begin to sync all of the file. Raises OSError."""
+        """Write to the page cache, which takes microseconds, and start to sync the file. Raises OSError."""
         cdef const uint8_t *at = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef int failure
@@ -130,12 +130,12 @@ cdef class Commits:
             raise OSError(failure, os.strerror(failure))
 
     def outcome(self):
-        """Return 0 or an errno, once for what was begun; None: it is not over."""
+        """Return the result of the sync, 0 or an errno, once; None while the sync is in progress."""
         cdef int failure = take_outcome(&self.syncs)
         return None if failure == NOT_OVER else failure
 
     def close(self):
-        """Wait for what is under way, and close the eventfd."""
+        """Wait for the sync in progress, and close the eventfd."""
         with nogil:
             end_syncs(&self.syncs)
 

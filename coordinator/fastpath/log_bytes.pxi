@@ -1,8 +1,8 @@
-# Bytes of the log: records and batches of offsets found in them.
+# Parse records and state batches from the bytes of the log.
 
 
 cdef inline int _varint(const uint8_t *at, const uint8_t *end, int64_t *value) noexcept:
-    """Read a zig-zag varint; return the bytes it takes, 0 if it is cut off or too long."""
+    """Read a zig-zag varint; return its size in bytes, 0 if it is truncated or too long."""
     cdef uint64_t found = 0
     cdef int i
     for i in range(10):
@@ -18,7 +18,7 @@ cdef inline int _varint(const uint8_t *at, const uint8_t *end, int64_t *value) n
 cdef inline const uint8_t *_field(
     const uint8_t *at, const uint8_t *end, const uint8_t **field, Py_ssize_t *size
 ) noexcept:
-    """Read a length and as many bytes; return where they end, NULL if they do not parse."""
+    """Read a length-prefixed field; return its end, or NULL if it is invalid."""
     cdef int64_t length = 0
     cdef int used = _varint(at, end, &length)
     if not used or length < -1 or length > end - at - used:
@@ -37,14 +37,14 @@ cdef inline bint _is_ascii(const uint8_t *at, Py_ssize_t size) noexcept:
 cdef const uint8_t *_read_record(
     const uint8_t *at, const uint8_t *end, int64_t base_offset, int64_t base_ms, _Record *record
 ) noexcept:
-    """Read a record; return where it ends, NULL if it does not parse."""
+    """Read a record; return its end, or NULL if it is invalid."""
     cdef int64_t number = 0
     cdef const uint8_t *field
     cdef Py_ssize_t size
     cdef int used = _varint(at, end, &number)
     if not used or number < 1 or number > end - at - used:
         return NULL
-    # One byte of attributes, which nobody uses.
+    # Skip the attributes byte, which Kafka does not use.
     at += used + 1
     end = at + number - 1
     used = _varint(at, end, &number)
@@ -66,7 +66,7 @@ cdef const uint8_t *_read_record(
     if not used or number < 0:
         return NULL
     at += used
-    # Headers are for readers of the log, who have looked at them.
+    # Headers are validated but ignored: the reader of the log has already checked the owner epoch in them.
     while number:
         at = _field(at, end, &field, &size)
         if at == NULL or field == NULL or not _is_ascii(field, size):
@@ -79,7 +79,7 @@ cdef const uint8_t *_read_record(
 
 
 cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
-    """Tell whether a batch is whole, of version 2, without compression, transaction or broker's time, and parses."""
+    """Return whether a batch is valid, of version 2, and has no compression, transaction or broker timestamp."""
     cdef const uint8_t *at = begin + HEADER_BYTES
     cdef const uint8_t *end = begin + size
     cdef int32_t count = get32(begin + 57)
@@ -88,7 +88,7 @@ cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
         return False
     if crc32c_of(begin + COVERED_AT, size - COVERED_AT, 0) != <uint32_t> get32(begin + CRC_AT):
         return False
-    # Sums of what follows cannot overflow.
+    # With these bounds, the sums of base values and deltas cannot overflow.
     if not 0 <= get64(begin) < NUMBER_MAX or not -NUMBER_MAX < get64(begin + 27) < NUMBER_MAX:
         return False
     while at < end:
@@ -104,7 +104,7 @@ cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
 cdef const uint8_t *_batches(
     const uint8_t *at, const uint8_t *end, Py_ssize_t *count, int32_t *complete_count
 ) noexcept:
-    """Read state batches and the tagged fields that end a value; NULL if there are other ones."""
+    """Read the state batches and tagged fields at the end of a value; NULL if a tagged field is unknown."""
     cdef uint32_t length = 0
     cdef const uint8_t *begin
     cdef Py_ssize_t i

@@ -1,4 +1,4 @@
-# Record batches.
+# Encode record batches.
 
 
 cdef inline uint64_t _zigzag(int64_t value) noexcept:
@@ -6,12 +6,12 @@ cdef inline uint64_t _zigzag(int64_t value) noexcept:
 
 
 def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
-    """Write (key, value) records as one batch; see `protocol.record_batch.encode_batch`."""
+    """Encode (key, value) records as one batch; see `protocol.record_batch.encode_batch`."""
     return _batch(b"", base_offset, timestamp_ms, records)
 
 
 cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list records):
-    """Write records as one batch, behind other bytes."""
+    """Return the bytes `before`, followed by the records as one batch."""
     cdef Py_ssize_t count = len(records)
     cdef Py_ssize_t before_bytes = PyBytes_GET_SIZE(before)
     cdef Py_ssize_t i, size, covered_bytes = 40
@@ -69,7 +69,8 @@ cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list 
 
 
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
-    """Return what a record takes behind its length; attributes, timestamp delta and header count are a zero each."""
+    """Return the size of a record without its length field."""
+    # Attributes, timestamp delta and header count are one zero byte each.
     cdef Py_ssize_t size = 3 + uvarint_bytes(_zigzag(index))
     size += uvarint_bytes(_zigzag(PyBytes_GET_SIZE(key))) + PyBytes_GET_SIZE(key)
     if value is None:

@@ -1,15 +1,15 @@
-# Fast-path writes: requests taken apart into what each shard is asked, and put together into answers.
+# Split fast-path write requests into operations of shards, and combine the results into responses.
 
 
 @cython.final
 @cython.no_gc
 cdef class _Partition:
-    """A share-partition as it was named before: its key and the queue of its shard."""
+    """A cached share-partition: its key and the queue of its shard."""
 
     cdef object key
     cdef OperationQueue queue
     cdef int32_t number
-    # The number of the request that named it last, and its place there, to notice one that is named twice.
+    # The number of the last request that named it, and its index there, to detect a repeated share-partition.
     cdef uint64_t named_by
     cdef Py_ssize_t place
 
@@ -17,14 +17,14 @@ cdef class _Partition:
 @cython.final
 @cython.no_gc
 cdef class _Topic:
-    """A topic as one group consumes it, with the partitions that were named so far."""
+    """A cached topic of one group, with the partitions that requests have named."""
 
     cdef object group_id
     cdef bytes topic_id
-    # What the key of a ShareUpdate record begins with.
+    # The beginning of the key of ShareUpdate records.
     cdef bytes record_key
     cdef dict partitions
-    # The number of the request that named it last, and its place among the topics there.
+    # The number of the last request that named it, and its index among the topics of that request.
     cdef uint64_t named_by
     cdef Py_ssize_t place
 
@@ -39,18 +39,18 @@ cdef class _Topic:
 @cython.final
 @cython.no_gc
 cdef class _Request:
-    """A write on its way; answered when no share-partition is missing."""
+    """A write request in progress. The response is sent when all share-partitions have a result."""
 
     cdef FastPathWrites owner
     cdef object origin
-    # A Place, or what is called with the answer.
+    # A ResponseSlot, or a function that is called with the response.
     cdef object respond
     cdef double received_s
     cdef Py_ssize_t missing
     cdef int version
-    # The whole answer if everything is stored, as it nearly always is.
+    # The encoded response for the usual case that every share-partition is stored.
     cdef bytes answer
-    # What is not stored: place -> PartitionResult.
+    # Results of refused share-partitions: index in the response -> PartitionResult.
     cdef dict refused
 
     cdef int put(self, int place, object result) except -1:
@@ -73,7 +73,7 @@ cdef class _Request:
 
 
 def _with_refusals(answer, version, refused):
-    """Return an answer, with its size, in which some results are others; and the first error code."""
+    """Return the response, including its size field, with the refused results, and the first error code."""
     response = write_api.decode_response(answer, 9, version)
     place = error_code = 0
     for topic in response.results:
@@ -93,18 +93,18 @@ cdef class WriteOperation(QueuedOperation):
     """The `Operation` of one share-partition within a fast-path write."""
 
     cdef _Request request
-    # That of its result in the answer.
+    # Index of its result in the response.
     cdef int place
     # The queue of its shard.
     cdef OperationQueue queue
     cdef readonly object key
     cdef bytes record_key
     cdef bytes frame
-    # The result, if it is not that everything is stored.
+    # The result, or None if all entries are stored.
     cdef public object decided
     cdef int32_t partition
     cdef _Entry entry
-    # Further entries for the same share-partition, one behind the other; None: there are none.
+    # Further `_Entry` structs for the same share-partition, in request order; None without any.
     cdef bytearray more
     cdef Py_ssize_t more_batches
 
@@ -122,7 +122,7 @@ cdef class WriteOperation(QueuedOperation):
 
     @property
     def unit(self):
-        """The entries as the general path knows them."""
+        """The entries as PartitionData objects, for the Python reference."""
         cdef _Entry *entries
         cdef Py_ssize_t at
         unit = [self.part(&self.entry)]
@@ -143,7 +143,7 @@ cdef class WriteOperation(QueuedOperation):
         )
 
     cdef bint add(self, const _Entry *entry, Py_ssize_t batches_max) except -1:
-        """Take a further entry; False: then there are more batches than that."""
+        """Add an entry; return False if the operation then has more than `batches_max` state batches."""
         cdef Py_ssize_t size = 0 if self.more is None else PyByteArray_GET_SIZE(self.more)
         if self.more is None:
             self.more = bytearray()
@@ -164,7 +164,7 @@ cdef class WriteOperation(QueuedOperation):
 
 
 cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list rows):
-    """Return the answer, with its size, that says of every part that it is stored; number the parts by their results."""
+    """Return the response in which all parts are stored, with its size field; set the result index of each part."""
     cdef WriteOperation part
     cdef list row
     cdef Py_ssize_t place
@@ -199,22 +199,22 @@ cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list ro
 
 @cython.final
 cdef class FastPathWrites:
-    """Takes the plain ones among the requests to write.
+    """Executes write requests that are fast-path writes.
 
-    `queues` are those of the shards in order; `time` is the loop's; `requests` counts those that were answered by API key and
-    first error code, `seconds` how long that took.
+    `queues` are the queues of the shards by state partition; `time` is the clock of the event loop. `requests` counts
+    responses by (API key, first error code), and `seconds` is the histogram of their durations.
     """
 
     cdef list queues
     cdef object time
     cdef dict requests_done
     cdef Histogram seconds
-    # Group as on the wire -> topic id -> _Topic.
+    # Cache: encoded group id -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t remembered_bytes
     cdef uint64_t requests
-    # Topics and partitions of a request, and state batches of a partition. A request with more takes the general
-    # path, which refuses it.
+    # Maximum numbers of topics and partitions in a request, and of state batches of a partition. The Python code
+    # handles larger requests, and refuses them.
     cdef public Py_ssize_t elements_max
     cdef public Py_ssize_t batches_max
 
@@ -228,14 +228,14 @@ cdef class FastPathWrites:
         self.batches_max = 20_000
 
     def take(self, bytes frame, origin, respond):
-        """Carry out a request that is plain, and return True; or return False, and nothing has happened.
+        """Execute a fast-path write and return True; for any other request, return False without any effect.
 
-        `frame` begins with the request header; `respond` is called once with the answer and its size.
+        `frame` begins with the request header. `respond` is called once with the response, including its size field.
         """
         return self.carry_out(frame, 0, origin, respond, self.time())
 
     cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
-        """Do what `take` does, with a frame that begins behind so many bytes."""
+        """Do the same as `take`, with a frame that begins after `skipped` bytes."""
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
         cdef WriteOperation part
@@ -254,7 +254,7 @@ cdef class FastPathWrites:
         return True
 
     cdef int count(self, int error_code, double seconds) except -1:
-        """Do what `metrics.request_done` does."""
+        """Do the same as `metrics.request_done`."""
         key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
         cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
         self.requests_done[key] = 1 if before is NULL else <object> before + 1
@@ -262,10 +262,10 @@ cdef class FastPathWrites:
         return 0
 
     cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
-        """Make the parts of a plain request, and return the answer for when all is stored; None: it is not plain.
+        """Create the parts of a fast-path write; return the response for full success, None for any other request.
 
-        Parts are in the order in which their share-partitions are named first; results are by topic, and within one
-        in that order.
+        Parts are in the order in which the request first names their share-partitions. Results are grouped by topic,
+        and in the order of the parts within a topic.
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
@@ -282,7 +282,7 @@ cdef class FastPathWrites:
         if get16(at + 8) < -1:
             return None
         at += 10 + max(get16(at + 8), 0)
-        # No tagged fields in the header, and a group.
+        # The header must have no tagged fields, and a group id must follow.
         if end - at < 2 or at[0]:
             return None
         at += 1
@@ -327,7 +327,7 @@ cdef class FastPathWrites:
         self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *decode_frame_at,
         _Request request, int64_t *elements_left, list row, list parts
     ) except? NULL:
-        """Make the parts of one topic's entries; return where these end, NULL if they are not plain."""
+        """Create the parts of one topic; return the end of its entries, NULL if it is not a fast-path write."""
         cdef Py_ssize_t fixed_bytes = 20 if request.version == 0 else 24
         cdef Py_ssize_t batch
         cdef uint32_t partitions, batches
@@ -360,7 +360,7 @@ cdef class FastPathWrites:
                 return NULL
             entry.batches_at = at - decode_frame_at
             entry.batch_count = batches - 1
-            # No tagged fields in a batch, and none behind them.
+            # Neither a batch nor the partition may have tagged fields.
             for batch in range(entry.batch_count):
                 if at[19]:
                     return NULL
@@ -390,7 +390,7 @@ cdef class FastPathWrites:
         return at + 1
 
     cdef _Topic topic(self, bytes group, bytes topic_id):
-        """Return a topic of a group, remembered or made; None if the group is not UTF-8."""
+        """Return a topic of a group from the cache, or add it; None if the group id is not UTF-8."""
         cdef PyObject *topics = PyDict_GetItemWithError(self.groups, group)
         cdef PyObject *topic = NULL if topics is NULL else PyDict_GetItemWithError(<dict> topics, topic_id)
         if topic is not NULL:
@@ -400,18 +400,18 @@ cdef class FastPathWrites:
         except UnicodeDecodeError:
             return None
         self.groups.setdefault(group, {})[topic_id] = made
-        # The group's name is in it as it is on the wire, in text, and in keys of records.
+        # The cache has the group id in encoded form, as text, and in the record key.
         self.remembered_bytes += TOPIC_BYTES + 3 * len(group)
         return made
 
     cdef _Partition partition(self, _Topic topic, int32_t number):
-        """Return a partition of a topic, remembered or made; None if there is no room to remember it."""
+        """Return a partition of a topic from the cache, or add it; None if the cache is full."""
         partition = number
         cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
         if known is not NULL:
             return <_Partition> known
         if self.remembered_bytes > REMEMBERED_BYTES_MAX:
-            # The next request begins with none.
+            # The next request clears the cache.
             return None
         cdef _Partition made = _Partition.__new__(_Partition)
         made.number = number

@@ -1,5 +1,5 @@
-/* For _compiled.pyx: syncs of files that the kernel carries out by itself, and tells of through an eventfd.  Linux has
- * them since 4.18 (io_submit with IOCB_CMD_FDSYNC).  What a function returns is 0 or an errno, if nothing else is said. */
+/* For _compiled.pyx: asynchronous fdatasync by the Linux kernel, which reports completion through an eventfd.
+ * It requires Linux 4.18 (io_submit with IOCB_CMD_FDSYNC).  Functions return 0 or an errno by default. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,10 +16,10 @@ typedef struct {
     int told;
 } Syncs;
 
-/* One at a time.  A trial that is not over after TRIAL_MS has failed. */
+/* One sync at a time.  If the trial sync takes longer than TRIAL_MS, it has failed. */
 enum { SYNCS_MAX = 1, TRIAL_MS = 10000, NOT_OVER = -1 };
 
-/* Overwrites part of a file. */
+/* Write all bytes at a position of a file. */
 static int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
     while (size) {
         ssize_t written = pwrite(file, data, (size_t)size, (off_t)position);
@@ -52,7 +52,7 @@ static int begin_sync(const Syncs *syncs, int file) {
     }
 }
 
-/* Returns what became of the sync: 0 or an errno, or NOT_OVER.  There is an outcome before the eventfd is written. */
+/* Return the result of the sync: 0, an errno, or NOT_OVER.  The kernel signals the eventfd after it stored the result. */
 static int take_outcome(const Syncs *syncs) {
     uint64_t count;
     struct io_event event;
@@ -72,7 +72,7 @@ static void end_syncs(Syncs *syncs) {
     syncs->told = -1;
 }
 
-/* Syncs a file that is on no disk: not every system that knows the call knows this use of it. */
+/* Sync a file in memory as a trial: some systems have io_submit, but not IOCB_CMD_FDSYNC. */
 static int try_sync(const Syncs *syncs) {
     struct pollfd told = {syncs->told, POLLIN, 0};
     int file = memfd_create("sync", MFD_CLOEXEC);

@@ -1,4 +1,4 @@
-/* For _compiled.pyx and _loading.pyx: numbers as Kafka has them on the wire, checksums, a hash, and a way to send. */
+/* For _compiled.pyx and _loading.pyx: integers in Kafka's wire format, CRC-32C, a keyed hash, and a direct send. */
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
@@ -46,7 +46,7 @@ static inline void put16(uint8_t *at, int value) {
     at[1] = (uint8_t)value;
 }
 
-/* A length or count of the compact types: returns the bytes it takes, 0 if it is cut off or above 2^28. */
+/* Read the length of a compact type; return its size in bytes, 0 if it is truncated or is not below 2^28. */
 static inline int get_uvarint(const uint8_t *at, const uint8_t *end, uint32_t *value) {
     uint32_t found = 0;
     for (int i = 0; i < 4 && at + i < end; i++) {
@@ -75,7 +75,7 @@ static inline int uvarint_bytes(uint64_t value) {
     return bytes;
 }
 
-/* CRC-32C, 8 bytes at a time where the processor has it. */
+/* CRC-32C, 8 bytes at a time if the processor has an instruction for it. */
 static uint32_t crc_table[256];
 
 static void make_crc_table(void) {
@@ -114,7 +114,7 @@ static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
     return ~crc;
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein), with a key that is drawn when the process starts. */
+/* SipHash-1-3 (Aumasson and Bernstein), with a random key for each process. */
 static uint64_t hash_key[2];
 
 static uint64_t get64_little(const uint8_t *at) {
@@ -158,7 +158,7 @@ static inline uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size) {
     return a ^ b ^ c ^ d;
 }
 
-/* What a packed state begins with; see `shard.packed`. Its batches follow, then why it is unreadable, if so. */
+/* The beginning of a packed state; see `shard.packed_state`. State batches and, if unreadable, the reason follow. */
 #define STATE_NUMBERS "=7q6i"
 typedef struct {
     int64_t first_needed_offset, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes;
@@ -173,14 +173,14 @@ static PyObject *packed_state(const StateNumbers *numbers, const uint8_t *batche
     return packed;
 }
 
-/* Gives memory that was freed back to the system, where it would be kept for who asks for more. */
+/* Return freed memory to the operating system, because glibc would keep it. */
 static inline void trim_heap(void) {
 #if defined(__GLIBC__)
     malloc_trim(0);
 #endif
 }
 
-/* What a socket takes now, nothing if it fails: then who writes to it in another way will see why. */
+/* Send without waiting; return the number of bytes sent, 0 on failure. The transport's write then reports the error. */
 static Py_ssize_t send_now(int file, const char *data, Py_ssize_t size) {
 #if defined(MSG_NOSIGNAL)
     ssize_t sent = send(file, data, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -3,18 +3,18 @@
 
 @cython.final
 cdef class WriteKernel(WriteDecider):
-    """Decides writes. `topics` is asked whether it knows a topic, unless it is None.
+    """Decides writes. `topics` returns whether a topic exists; if it is None, every topic exists.
 
-    A write that was received more than `request_age_max_s` before is left to the Python definition.
+    The Python reference decides writes that were received more than `request_age_max_s` ago.
     """
 
     cdef object topics
     cdef double request_age_max_s
-    # Of the commit.
+    # Values for one commit.
     cdef object now_ms
     cdef double received_s_min
     cdef int64_t record_bytes_max
-    # Of the shard.
+    # Values for one shard.
     cdef dict states
     cdef int64_t updates_max
     cdef int64_t update_bytes_min
@@ -27,22 +27,22 @@ cdef class WriteKernel(WriteDecider):
         self.request_age_max_s = request_age_max_s
 
     def begin(self, now_ms, double now_s, int64_t record_bytes_max):
-        """Decide writes at this time, for a log that takes no larger records."""
+        """Set the time of the next decisions and the maximum record size of the log."""
         self.now_ms = now_ms
         self.received_s_min = now_s - self.request_age_max_s
         self.record_bytes_max = record_bytes_max
         self.decided = 0
 
     def end(self):
-        """Return how many writes were decided since `begin`, and free what only a large request needed."""
+        """Return the number of writes decided since `begin`, and free unusually large scratch buffers."""
         give_space_back()
         return self.decided
 
     cpdef decide_writes(self, shard, CommitBatch batch, list waiting):
-        """Decide and apply the next operations of a batch while they are writes that are accepted.
+        """Decide and apply the next operations of a batch, until one is not a write or is not accepted.
 
-        For each there is one more of `waiting`, and at least one more of `batch.records`
-        (None: an update, which needs no settling by itself) and of `batch.encoded`.
+        Each decided operation is added to `waiting`; its records are added to `batch.records` and `batch.encoded`.
+        A record is None if it is an update, because nothing has to be done for it when it is durable.
         """
         cdef WriteOperation part
         cdef object origin
@@ -73,9 +73,9 @@ cdef class WriteKernel(WriteDecider):
 
 
 cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) except -1:
-    """Decide a write, apply it and add its records to the batch.
+    """Decide a write, apply it and add its records to the batch; return True.
 
-    Or return False, when any of its entries is not accepted: then nothing has happened, and the definition says why.
+    If an entry is not accepted, return False without any effect; the Python reference then creates the error.
     """
     cdef PyObject *packed = PyDict_GetItemWithError(kernel.states, part.key)
     cdef _State state
@@ -111,7 +111,7 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
 
 
 cdef bint _knows(topics, WriteOperation part) except -1:
-    """Tell whether the cluster has a topic; what fails to tell is asked again by the definition, which refuses."""
+    """Return whether the cluster has a topic; False after an exception, because the Python reference checks it again."""
     try:
         return topics is None or topics.contains(part.key.topic_id, part.partition)
     except Exception:
@@ -119,7 +119,7 @@ cdef bint _knows(topics, WriteOperation part) except -1:
 
 
 cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcept:
-    """Tell whether an entry is accepted, of numbers that brokers send: `decisions.decide_write` refuses the others."""
+    """Return whether an entry with valid numbers is accepted; `decisions.decide_write` decides all other entries."""
     if entry.leader_epoch < numbers.leader_epoch_max or entry.leader_epoch < 0 or numbers.leader_epoch < 0:
         return False
     if entry.state_epoch < numbers.state_epoch or entry.state_epoch < 0:
@@ -130,7 +130,7 @@ cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcep
 
 
 cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, bytes record_key, const _Entry *entry, _State *state) except -1:
-    """Add the record of one entry to the batch, and move the state by it; False: it is not accepted."""
+    """Apply one entry to the state and add its record to the batch; return False if the entry is not accepted."""
     cdef StateNumbers *numbers = &state.numbers
     cdef const uint8_t *written
     cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
@@ -183,7 +183,7 @@ cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, byte
 
 
 cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor) except -1:
-    """Lay a run over the batches of a state; what comes of it stands in scratch space, or is what was there."""
+    """Merge a run into the batches of a state; the result is in a scratch buffer or is the unchanged state."""
     cdef Py_ssize_t begin_bytes
     cdef uint8_t *space
     cdef uint8_t *end
@@ -191,7 +191,7 @@ cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_byte
     cdef int other_space = EVEN_SPACE if state.space != EVEN_SPACE else ODD_SPACE
     if state.space != NO_SPACE and written_bytes and state.batches_bytes:
         if get64(state.batches + state.batches_bytes - 12) < get64(written):
-            # Behind what earlier entries of the same request left in scratch space: not a copy for each of them.
+            # Append to the result of earlier entries in the scratch buffer, so that it is not copied for each entry.
             begin_bytes = state.batches - _spaces[state.space]
             space = _scratch_memory(state.space, begin_bytes + state.batches_bytes + written_bytes)
             state.batches = space + begin_bytes
@@ -226,7 +226,7 @@ cdef bytes _update(
     int32_t snapshot_epoch, int32_t leader_epoch, int64_t start_offset, int32_t complete_count,
     const uint8_t *batches, Py_ssize_t batches_bytes
 ):
-    """Encode the value of a ShareUpdate, its version included."""
+    """Encode the value of a ShareUpdate with its version."""
     cdef uint32_t length = batches_bytes // BATCH_BYTES + 1
     cdef Py_ssize_t tail_bytes = 1 if complete_count == NO_COMPLETE_COUNT else 7
     value = PyBytes_FromStringAndSize(NULL, 18 + uvarint_bytes(length) + batches_bytes + tail_bytes)

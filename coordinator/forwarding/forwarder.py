@@ -135,7 +135,10 @@ class Forwarder:
         limits: ForwardingLimits | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
-        """Start inactive and without an assignment. `instance` is this coordinator's id in assignments."""
+        """Create an inactive forwarder without an assignment.
+
+        `instance` is this coordinator's id in assignments.
+        """
         self._security = security
         self.active = False
         self._runtime = runtime
@@ -185,7 +188,7 @@ class Forwarder:
         for peer in list(self._peers.values()):
             self._close_departed_peer(peer)
         if self._retry_timer is not None:
-            # Not in this iteration: the elections of this assignment follow in the same one.
+            # Route in the next iteration of the event loop, after the elections of this assignment.
             self._retry_timer.cancel()
             self._retry_timer = self._loop.call_later(0, self._route_deferred)
 

@@ -6,7 +6,7 @@ from coordinator.runtime import RuntimeLimits
 
 
 class ForwardingLimits(NamedTuple):
-    """Limits for each owner; `held_max` counts all held share-partitions. Times are in seconds.
+    """Limits of forwarded requests. Times are in seconds.
 
     `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request. The sum
     of `hold_s` and the longest wait at the owner must therefore stay below `request_age_max_s`.
@@ -15,8 +15,8 @@ class ForwardingLimits(NamedTuple):
     it has not started. `pause_s`: how often held operations are routed again while the assignment stays the
     same. `moved_grace_s`: how long a former owner may still answer a request that it has received.
 
-    The counts and bytes apply to each owner, with two exceptions. `held_max` counts share-partitions.
-    `connections_total_max` bounds the connections to all owners; each owner has at least one.
+    Numbers and bytes apply to each owner, with two exceptions. `held_max` limits the held share-partitions of
+    all owners. `connections_total_max` limits the connections to all owners; each owner has at least one.
     """
 
     hold_s: float = 10.0

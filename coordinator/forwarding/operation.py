@@ -14,7 +14,7 @@ class ClientRequest(Protocol):
     """A client request whose operations are being routed."""
 
     def not_coordinator(self, operation: "ForwardableOperation") -> None:
-        """Take back an operation of a shard that this coordinator does not own."""
+        """Route an operation again, because this coordinator does not own its shard."""
         ...
 
 

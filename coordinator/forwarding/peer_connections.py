@@ -14,8 +14,8 @@ from coordinator.config import HostPort
 from coordinator.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
 
-# HAProxy (deploy/haproxy) matches the prefix that the persisters of brokers have, too. The rest distinguishes
-# coordinators from brokers, whose client ids continue with a number.
+# HAProxy (deploy/haproxy) matches the prefix `Persister-client-` of the brokers' persisters. The rest
+# distinguishes coordinators from brokers, whose client ids continue with a number.
 FORWARDED_CLIENT_ID = "Persister-client-forwarded-"
 
 
@@ -56,9 +56,10 @@ class PeerConnections:
 
     @asynccontextmanager
     async def connection(self, connections_max: int) -> AsyncIterator[Connection]:
-        """Provide one of at most `connections_max` connections for one request. Cancelling closes it.
+        """Provide one of at most `connections_max` connections for one request.
 
-        The other side then drops the requests that it has not started. Raises what `Connection.open` raises.
+        A cancelled request closes the connection, so that the other coordinator drops requests that it has
+        not started. Raises the exceptions of `Connection.open`.
         """
         place = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
         self._users[place] += 1

@@ -40,7 +40,7 @@ _REFUSALS = {
     ErrorCode.INVALID_CONFIG,
     ErrorCode.POLICY_VIOLATION,
 }
-# Without effect, because no transaction is begun; brokers require a value up to their maximum.
+# Has no effect, because no transaction begins; brokers require a value up to their maximum.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 

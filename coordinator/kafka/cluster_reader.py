@@ -1,11 +1,11 @@
-"""The base of classes that ask a cluster, and not about one topic for the whole of their life."""
+"""The base class of queries to a cluster that are not limited to one topic."""
 
 from coordinator.client import ClientSecurity
 from coordinator.kafka.connections import Connections
 
 
 class ClusterReader:
-    """Asks the cluster behind bootstrap servers, "host:port,host:port". Made and used on one event loop."""
+    """Queries the cluster at the bootstrap servers ("host:port,host:port"). Used on one event loop."""
 
     def __init__(
         self,

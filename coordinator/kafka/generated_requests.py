@@ -1,7 +1,7 @@
 """Send requests of this project's generated schemas on aiokafka connections, which have no classes for them.
 
-A connection requires four functions of a request: choose the version, return the header, encode the request,
-and decode the response. All versions that are used here have tagged fields (KIP-482).
+An aiokafka connection calls four methods of a request: choose the version, return the header, encode the
+request, and decode the response. All versions that are used here have tagged fields (KIP-482).
 """
 
 from collections.abc import Mapping

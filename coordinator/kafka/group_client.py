@@ -32,7 +32,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import heartbeat as heartbeat_api
 
 _GROUP_KEY = 0
-# The location of leaders is only a preference, so planning does not wait longer for it.
+# Maximum wait for partition leaders: they only affect preferences, so the assignment does not wait longer.
 _LEADERS_WITHIN_S = 1.0
 
 # A broker delays a join, and later requests on the connection, until the other members have joined.

@@ -10,7 +10,7 @@ NO_NODE = -1
 NO_LEADER_EPOCH = -1
 NO_TOPIC_ID = bytes(16)
 
-# The latest reports of this many brokers determine the topic id.
+# Number of brokers whose latest reports determine the topic id.
 _REPORTS_MAX = 3
 
 

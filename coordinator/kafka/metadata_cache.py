@@ -61,7 +61,7 @@ class MetadataCache:
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        # A connection that was being made is closed by the next turn of the loop.
+        # asyncio closes a half-open connection in the next iteration of the event loop.
         await asyncio.sleep(0)
 
     def leader(self, partition: int) -> int:
@@ -85,7 +85,7 @@ class MetadataCache:
         return sorted(self.addresses, key=lambda node: node != self._last_responder)
 
     def note_response(self, node: int) -> None:
-        """Note that a broker answered a request."""
+        """Record the broker that answered last."""
         self._last_responder = node
 
     async def refresh(

@@ -40,7 +40,7 @@ _CHANGE_CHANNEL = "changes"
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # The result if the response does not mention an item.
-_UNANSWERED = ChangeResult(-1, "Kafka's coordinator did not say what became of it")
+_UNANSWERED = ChangeResult(-1, "the response of Kafka's group coordinator has no result for it")
 
 # An internal code, not one of Kafka's: the group has offsets.
 _NOT_BARE = -1
@@ -292,7 +292,7 @@ class ShareGroups:
     async def _group_by_coordinator(
         self, groups: Sequence[str], answers: dict[str, Any]
     ) -> list[tuple[int, list[str]]]:
-        """Return groups by coordinator, in portions for one request.
+        """Return pairs of a coordinator and the groups of one request to it.
 
         If a coordinator is not found, the error is stored in `answers`.
         """

@@ -22,7 +22,7 @@ from protocol.errors import ErrorCode
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
 
-# The most cached leaders. Above it, the cache is cleared.
+# Maximum number of cached leaders. If there are more, the cache is cleared.
 _PARTITIONS_MAX = 100_000
 
 TopicPartition = tuple[bytes, int]

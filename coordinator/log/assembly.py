@@ -59,7 +59,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
 def describe_log(config: Config) -> str:
     """Return a short description of the log for the startup message."""
     if config.log == "memory":
-        return "memory (gone at the end)"
+        return "memory (lost when the process ends)"
     if config.log == "kafka":
         return f"topic {config.state_topic} of {config.bootstrap_servers}"
     return f"journal in {config.data_dir}, sync {config.journal_sync}"

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
 
-# Pending appends in the own representation of the log; next offsets by state partition; and the function that
-# makes an append from a state partition, base offset, timestamp, (key, value) records and callback.
+# Pending appends as objects of the log, next offsets by state partition, and the function that creates an
+# append from a state partition, base offset, timestamp, (key, value) records and callback.
 NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any], Any]
 PendingEntries = tuple[list[Any], list[int], NewAppend]
 
@@ -32,7 +32,7 @@ class LoggedBatch(NamedTuple):
 # Index range (first, end) of records of an append that are stored all or none.
 Unit = tuple[int, int]
 
-# For logs without a limit of their own; larger than any record that requests can produce.
+# Limit for logs that have no smaller one; larger than any record that a request can produce.
 RECORD_BYTES_MAX = 1 << 30
 
 
@@ -112,7 +112,7 @@ class StateLog(Protocol):
         ...
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Return whether to append without records now, to renew the lease; `read`: reads are arriving."""
+        """Return whether an append without records should renew the lease now; `read`: reads are arriving."""
         ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
@@ -148,7 +148,7 @@ class StateLog(Protocol):
         ...
 
     def size_bytes(self) -> int:
-        """Return the size in bytes of the log's storage, or of the part that this process knows."""
+        """Return the size of the log's storage in bytes, as far as this process knows it."""
         ...
 
 
@@ -203,7 +203,7 @@ class SharedLog(StateLog, Protocol):
         ...
 
     def served_in_s(self, state_partition: int) -> float:
-        """Return how many seconds to wait after the log was read, before the first acknowledgement.
+        """Return how many seconds to wait between reading the log and the first acknowledgement.
 
         Until then an earlier owner may serve reads, and appends are refused.
         """

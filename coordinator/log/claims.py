@@ -6,8 +6,9 @@ These rules apply to every reader of a log that more than one process can write 
 * A record is valid only if its owner epoch equals that of the last accepted claim before it.
 * A claim is accepted only if its owner epoch is higher than that of the last accepted claim.
 * The last accepted claim before the start of the log may have been pruned.  The first record then determines
-  the owner epoch, because a log is only pruned up to a valid record.  A record without the header has no
-  owner epoch, which is lower than any.  A log without claims (Kafka's own topic) is therefore read unchanged.
+  the owner epoch, because a log is only pruned up to a valid record.
+* A record without the header has no owner epoch, which is lower than any owner epoch.  In a log without
+  claims (Kafka's own topic), all records are therefore valid.
 
 Records of a fenced owner therefore have no effect, even if no broker rejects them.
 

@@ -18,7 +18,7 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 _FAMILIES = (
     ("start_offset", "Share-partition start offset."),
     ("in_flight_records", "Offsets at or above the start offset that have a delivery state."),
-    ("max_delivery_count", "Highest delivery count of these records."),
+    ("max_delivery_count", "Highest delivery count of in-flight records."),
 )
 
 _OPENMETRICS_END = b"# EOF\n"

@@ -59,7 +59,7 @@ OTHER_API = "other"
 
 
 class Metrics:
-    """All counters of one process, with a registry of their own."""
+    """All counters of one process, with a separate Prometheus registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -173,7 +173,7 @@ class Metrics:
         self._expired[reason] += share_partitions
 
     def expiry_round_done(self, now_ms: int) -> None:
-        """Note that a round of expiry is complete."""
+        """Record the time of a completed round of expiry."""
         self._expiry_round_ms = now_ms
 
     def expiry_failed(self) -> None:
@@ -329,7 +329,7 @@ class Metrics:
 
 
 class _FamilyCollector(Collector):
-    """Passes the families to the registry; describes none, so that registering collects nothing."""
+    """Passes the families to the registry; describes none, so that registration does not collect them."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._collect_families = families

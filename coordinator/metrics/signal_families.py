@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from coordinator.metrics.families import PREFIX, gauge
 
-# Groups with series of their own; the totals include all groups.
+# Maximum number of groups with separate series; the totals include all groups.
 GROUPS_MAX = 100
 
 

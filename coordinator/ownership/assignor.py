@@ -1,12 +1,13 @@
 """Assign shards to the members of a group; a pure function.
 
-The rules, most important first.  Only ready replicas get shards. All get the same number, within one. A shard
-goes to a replica that reaches the broker which leads its state partition. A shard goes where its owner
-requests it. A shard stays at its owner. A shard goes to the replica on the host of that broker.
+The rules, most important first.  Only ready replicas get shards. Their numbers of shards differ by at most
+one. A shard goes to a replica that reaches the broker which leads its state partition. A shard goes to the
+replica that its owner requests. A shard stays at its owner. A shard goes to the replica on the host of the
+leading broker.
 
-Every member sends its claims, the shards that it holds.  Two members may claim one shard if a member returns
-that was considered lost. Then the claim of the newest generation counts. A claim with a fresh lease counts
-more than any generation, because generations start again if Kafka forgets the group.
+Every member sends its claims, the shards that it owns.  Two members may claim one shard if a member returns
+that was considered lost. Then the claim of the newest generation wins. A claim with a fresh lease wins over
+any generation, because generations start again if Kafka forgets the group.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -21,8 +22,8 @@ class AssignableMember(NamedTuple):
 
     `instance` identifies the member. `started_ms` is the start of its process, for members with the same
     address. `owned` are the shards of its assignment in `claim_generation`; `claim_fresh` if its lease was
-    fresh when it joined. `broker_id` is the broker on the same host, or -1. `wishes` are own shards that it
-    wants to hand over: each to the named instance, or to any other. `unreached` are state partitions whose
+    fresh when it joined. `broker_id` is the broker on the same host, or -1. `wishes` maps the shards that it
+    hands over to the requested instance, or to "" for any other. `unreached` are state partitions whose
     leader it does not reach.
     """
 
@@ -42,8 +43,8 @@ class AssignableMember(NamedTuple):
 class AssignmentPlan(NamedTuple):
     """The result. Members are numbered by their position in the input.
 
-    `owners` has the owner of each state partition or NOBODY, `holders` its previous owner (of the claim that
-    counts) or NOBODY. `doubles` maps members without shards to the newer member with the same address.
+    `owners` has the owner of each state partition or NOBODY, `holders` its previous owner (by the winning
+    claim) or NOBODY. `doubles` maps members without shards to the newer member with the same address.
     """
 
     owners: tuple[int, ...]
@@ -75,8 +76,8 @@ def assign(
     spread.fill()
     spread.apply_preferences(members)
     spread.move(moves_max)
-    # Repeat at the end: the other steps may make a swap possible, and a repeated run must give the same
-    # result.
+    # Repeat at the end: the other steps may make a swap possible, and a repeated assignment must have the
+    # same result.
     spread.move_to_reachable()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
@@ -86,7 +87,7 @@ def _seniority(member: AssignableMember) -> tuple[int, str]:
 
 
 def _holders(members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int) -> list[int]:
-    """Return the member whose claim counts for each state partition."""
+    """Return the member with the winning claim for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
         order, key=lambda place: (members[place].claim_fresh, members[place].claim_generation)
@@ -117,7 +118,7 @@ class _Balancer:
         self._load = dict.fromkeys(owning, 0)
         self._rank = {place: rank for rank, place in enumerate(owning)}
         self._least, self._extra = divmod(state_partitions, len(owning))
-        # For each state partition, the members that reach its leader, and those on the leader's host.
+        # For each state partition: the members that reach its leader, and the members on the leader's host.
         everybody = frozenset(owning)
         beside: dict[int, set[int]] = {}
         away: dict[int, set[int]] = {}
@@ -156,8 +157,7 @@ class _Balancer:
                     self._give(partition, place)
 
     def fill(self) -> None:
-        """Assign shards without an owner, on the leader's host if possible, else to the member with the
-        fewest.
+        """Assign shards without an owner: on the leader's host, or else to the member with the fewest shards.
 
         Shards that only some members can serve are assigned first.
         """
@@ -258,8 +258,8 @@ class _Balancer:
     def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
         """Return a shard that `place` can give to `owner`; None if there is none.
 
-        `owner` must reach the leader of the shard. A shard whose leader `place` does not reach, or is not on
-        its host, and that is on `owner`'s host, is preferred.
+        `owner` must reach the leader of the shard. Preferred in this order: `place` does not reach the
+        leader, `place` is not on the leader's host, `owner` is on the leader's host.
         """
         return min(
             (

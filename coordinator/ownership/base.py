@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-# Instead of a replica: the shard has no owner.
+# Used instead of the index of a replica: the shard has no owner.
 NOBODY = -1
 
 
@@ -62,7 +62,7 @@ class OwnershipListener(Protocol):
     def ready(self) -> bool:
         """Return whether this replica could serve shards. Called often, from any thread.
 
-        Problems of single shards do not count, because all shards would move because of them.
+        Problems of single shards are ignored, because they would move all shards to other replicas.
         """
         ...
 
@@ -72,7 +72,7 @@ class OwnershipListener(Protocol):
 
 
 class Ownership(Protocol):
-    """Elects and resigns the shards of this process. `start` once, `stop` once."""
+    """Elects and resigns the shards of this process. Call `start` and `stop` once each."""
 
     async def start(self, listener: OwnershipListener) -> None:
         """Start; the first election may come during this call or much later. Does not wait for a cluster."""
@@ -91,7 +91,7 @@ class Ownership(Protocol):
         ...
 
     def on_fenced(self, state_partition: int) -> None:
-        """Note that the log fenced this process in a shard."""
+        """Handle that the log fenced this process in a shard."""
         ...
 
     def hand_over(self, state_partition: int, instance: str) -> None:

@@ -3,9 +3,9 @@
 If only this replica cannot reach a live broker (a firewall rule, a broken route), other replicas can serve
 its shards. A dead broker is different: before the next probe, Kafka has moved its leaders.
 
-A replica probes the brokers that lead its own shards, and those that some replica did not reach. Therefore,
-all replicas together send about one probe for each shard, not one for each pair of replica and broker. Before
-a shard moves, all replicas have probed its leader.
+A replica probes the brokers that lead its own shards, and brokers that another replica did not reach.
+Therefore, all replicas together send about one probe for each shard, not one for each pair of replica and
+broker. Before a shard moves, all replicas have probed its leader.
 """
 
 import logging
@@ -15,16 +15,16 @@ from coordinator.kafka.group import MetadataSnapshot
 
 _logger = logging.getLogger(__name__)
 
-# The number of concurrent probes, in addition to brokers that did not answer. More brokers are probed in
-# turn.
+# Maximum number of concurrent probes, without the brokers that did not answer. If more brokers are due, they
+# are probed in rotation.
 PROBES_MAX = 20
 
 
 class BrokerReachability:
     """The result of two consecutive probes.
 
-    `unreached` are the leading brokers that answered neither probe, sorted. `suspected` are those that some
-    replica does not reach.
+    `unreached` are the leading brokers that answered neither probe, sorted. `suspected` are the brokers that
+    any replica does not reach.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class BrokerReachability:
         self._last_probed = -1
 
     def probes(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
-        """Return the brokers to probe next, from the leaders of all shards and the shards that are held."""
+        """Return the brokers to probe next; `leaders` has the leader of each shard, `held` the own shards."""
         all_leaders = {*leaders.values()}
         due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)
         chosen = sorted(due, key=lambda node: (node <= self._last_probed, node))[:PROBES_MAX]

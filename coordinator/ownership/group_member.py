@@ -5,7 +5,7 @@ for each assignment, in this order: resignations, the assignment, elections.
 
 A batch runs without interruption on the listener's loop, so no request is processed between its calls.
 Therefore, this process never serves a shard that the assignment gives to another replica. FindCoordinator
-names this replica only together with its election.
+returns this replica for a shard only from its election on.
 """
 
 import asyncio
@@ -278,7 +278,7 @@ class GroupMember:
     # Changes by this process.
 
     def on_fenced(self, state_partition: int) -> None:
-        """Note that a shard was fenced by the log, and request a rebalance."""
+        """Record that a shard was fenced by the log, and request a rebalance."""
         if self._owned_shards.on_fenced(state_partition):
             self._request_rebalance()
 
@@ -325,7 +325,7 @@ class GroupMember:
                 self._request_rebalance(improves=True)
 
     def _locality_can_improve(self, decided: GroupPlan) -> bool:
-        """Return whether the same members would get other shards than now."""
+        """Return whether a new assignment of the same members would differ from the current one."""
         members = {}
         for member_id, data in self._led_generation.items():
             try:

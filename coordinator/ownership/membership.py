@@ -216,7 +216,7 @@ class Membership:
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
     async def _with_timeout(self, hearing: Coroutine[Any, Any, None]) -> None:
-        """Wait for the process to apply something. Raises JoinFailure if it hangs, so that others notice."""
+        """Wait for a callback. Raises JoinFailure after the session timeout, because the process hangs."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):
                 await hearing
@@ -333,7 +333,7 @@ class Membership:
     # Results.
 
     def _record_success(self) -> None:
-        """Note that the membership is confirmed and the lease renewed."""
+        """Record that the membership is confirmed and the lease renewed."""
         self._lease_renewed.set()
         if self.membership_error is not None:
             if not self.membership_error.is_transient:

@@ -89,9 +89,9 @@ class AssignmentMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
     """The assignment of one member, made in `generation`.
 
     `instance` is the replica that it is for, "" if the leader could not read the member's metadata.
-    `handed_over` are those of `owned` that another member held until now, `unreleased` those that their
-    holder cannot release because it does not reach their leader. `refused` is the reason why the member gets
-    no shards; `double` if the reason is a newer member with the same address.
+    `handed_over`: shards in `owned` that another member owned before. `unreleased`: shards that their
+    previous owner cannot release, because it does not reach their leader. `refused` is the reason why the
+    member gets no shards. `double` is True if the reason is a newer member with the same address.
     """
 
     version: int = ASSIGNMENT_VERSION
@@ -115,7 +115,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The leader's decision for the whole group.
 
     `owners` and `holders` have for each state partition an index in `replicas` or NOBODY: the new owner and
-    the previous one. `cut_off` are shards whose holder does not reach their leader. `doubles` are the
+    the previous one. `cut_off` are shards whose previous owner does not reach their leader. `doubles` are the
     instances without shards because a newer one has the same address, `refused` those with other settings,
     with the reason. `unreached` are the brokers that some member does not reach. `instances` has the instance
     of each member id, "" if its metadata cannot be read.
@@ -149,7 +149,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def handed_over(self, state_partition: int) -> bool:
-        """Return whether another current member held the shard until now."""
+        """Return whether another current member owned the shard before."""
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
 

@@ -6,7 +6,7 @@ from coordinator.ownership.messages import AssignmentMessage
 
 
 class OwnershipChange(NamedTuple):
-    """The changes by an assignment. `elected` maps each shard to whether another member hands it over."""
+    """The changes by an assignment. `elected` has pairs (shard, whether another member hands it over)."""
 
     resigned: tuple[int, ...] = ()
     elected: tuple[tuple[int, bool], ...] = ()
@@ -40,7 +40,7 @@ class OwnedShards:
         )
 
     def on_fenced(self, state_partition: int) -> bool:
-        """Note that a shard was fenced by the log; return True if it was held."""
+        """Record that a shard was fenced by the log; return True if it was held."""
         held = state_partition in self.held
         if held:
             self.held -= {state_partition}

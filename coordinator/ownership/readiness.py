@@ -8,7 +8,7 @@ from coordinator.ownership.limits import GroupLimits
 
 
 class Readiness:
-    """The readiness for the group's members.
+    """The readiness that this process reports to its group.
 
     `alive` is called on the listener's loop, the rest on the membership's.
     """
@@ -29,7 +29,7 @@ class Readiness:
         self._alive_s = monotonic()
 
     def alive(self) -> None:
-        """Note that the listener's loop runs; if it hangs, the process cannot serve."""
+        """Record that the listener's event loop runs; if it hangs, the process cannot serve."""
         self._alive_s = self._monotonic()
 
     def changed(self) -> bool:

@@ -110,7 +110,7 @@ class Listener:
                 if not connection.is_trusted(now_ms):
                     self._metrics.refuse("certificate_revoked")
                     connection.abort()
-            # Closed connections are dropped. The handshake timeout covers those without a destination.
+            # Drop closed connections. Before a connection has a destination, the handshake timeout applies.
             seen = {
                 connection: seen.get(connection, (-1, now_s))
                 for connection in self._connections

@@ -109,7 +109,7 @@ def _parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> 
     try:
         return parse(text)
     except ValueError as error:
-        raise ConfigError(setting, text, f"a list of which each entry is of its form: {error}") from None
+        raise ConfigError(setting, text, f"a list of valid entries: {error}") from None
 
 
 class _Relay:

@@ -172,6 +172,6 @@ async def _complete_tls_handshake(
             ssl_shutdown_timeout=_TLS_FINISH_S,
         )
     transport.set_write_buffer_limits(high=_TLS_WAITING_BYTES)
-    # All transports with TLS have this, the type of all transports does not.
+    # Every TLS transport has this method, but the type annotation of asyncio lacks it.
     transport.set_read_buffer_limits(high=_TLS_READ_BYTES)  # type: ignore[attr-defined]
     return TlsStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))

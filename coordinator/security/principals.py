@@ -25,7 +25,7 @@ _KEYWORDS = {
     "userId": "UID",
 }
 # The DER string types of some attributes (RFC 5280, OpenSSL), by OpenSSL's names; other attributes are UTF-8.
-# `getpeercert` does not return the type in the certificate.
+# `getpeercert` does not return the string type that the certificate uses.
 _NUMERIC, _PRINTABLE, _IA5, _UTF8 = 0x12, 0x13, 0x16, 0x0C
 _STRING_TAGS = {
     "INN": _NUMERIC,

@@ -25,7 +25,7 @@ _VERIFY = {
 
 
 _PEM = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END", re.DOTALL)
-# The property setter of SSLContext wraps the callback in a function that refers to the context: a cycle.
+# The setter of the C base class: SSLContext's own setter would create a reference cycle with the context.
 _SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
 

@@ -51,8 +51,8 @@ _FORWARDED = FORWARDED_CLIENT_ID.encode()
 # (ApiVersionsRequest).
 _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
-# The number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
-# before every request, about few share-partitions. An entry takes about 400 bytes.
+# Maximum number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
+# before every request, each time for few share-partitions. An entry takes about 400 bytes.
 CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
 

@@ -49,7 +49,7 @@ class ConnectionRegistry(Protocol):
         ...
 
     def connection_idle(self) -> None:
-        """Note that a connection has no request in progress."""
+        """Handle that a connection has no request in progress."""
         ...
 
     def warn_client(self, sentence: str, peer: str) -> None:
@@ -58,7 +58,7 @@ class ConnectionRegistry(Protocol):
 
 
 class _ResponseSlot:
-    """The place of one request in the order of responses."""
+    """The position of one request in the order of responses."""
 
     __slots__ = ("connection", "frame_bytes", "response")
 

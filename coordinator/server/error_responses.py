@@ -20,7 +20,7 @@ from protocol.messages import (
 )
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 
-# The elements of a request whose client is not authorized; see `protocol.wire.ELEMENTS_MAX`.
+# Maximum number of elements in a request of an unauthorized client; see `protocol.wire.ELEMENTS_MAX`.
 UNTRUSTED_ELEMENTS_MAX = 1_000
 
 _HEADER_BEGIN = Struct(">hhi")

@@ -6,7 +6,8 @@ connections.
 
 import ctypes
 
-# Connections of brokers stay open for hours, so this is an unusual number of them.
+# Number of closed connections in an interval that leads to a trim. It is unusual, because connections of
+# brokers stay open for hours.
 CLOSED_MIN = 200
 INTERVAL_S = 10.0
 
@@ -21,8 +22,8 @@ def trim_heap() -> None:
 class FreedMemory:
     """Decides when to trim the heap: after each interval in which many connections were closed.
 
-    The heap is trimmed a second time after the interval that follows. Connections that were closed shortly
-    before the first time are freed then.
+    The heap is trimmed again after the following interval, because the memory of connections that were closed
+    shortly before the first trim is freed later.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class FreedMemory:
         self._closed += 1
 
     def is_due(self, now_s: float) -> bool:
-        """Tell whether to trim the heap now; the caller does so then."""
+        """Return whether the caller must trim the heap now."""
         if now_s < self._next_s:
             return False
         self._next_s = now_s + INTERVAL_S

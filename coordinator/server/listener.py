@@ -27,7 +27,7 @@ _PARTIAL_FRAMES_SHARE = 0.5
 
 
 class Listener:
-    """Listens on one address. `start`, then `drain`, then `stop`."""
+    """Listens on one address. Call `start`, then `drain`, then `stop`."""
 
     def __init__(
         self,
@@ -213,6 +213,6 @@ class Listener:
         self.connection_idle()
 
     def connection_idle(self) -> None:
-        """Note that a connection has no request in progress."""
+        """Handle that a connection has no request in progress."""
         if self._all_answered is not None and not any(connection.busy for connection in self._connections):
             self._all_answered.set()

@@ -1,8 +1,8 @@
 """Authenticate a connection with SASL; after the login, its frames go to the API.
 
-Source: SaslServerAuthenticator of Kafka 4.4. Responses, reasons to close and the delay after a failed login
-are the same.  After the login, the connection passes its frames to the API.  If the client re-authenticates
-or its session has expired (KIP-368), the authenticator handles the frames again.
+Source: SaslServerAuthenticator of Kafka 4.4. Responses, reasons to close a connection, and the delay after a
+failed login are Kafka's.  After the login, the connection passes its frames to the API.  If the client
+re-authenticates or its session has expired (KIP-368), the authenticator handles the frames again.
 
 ::
 

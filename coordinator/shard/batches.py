@@ -4,10 +4,10 @@ Rule: *each offset at or above the start offset keeps the greatest (delivery cou
 covers it; adjacent batches with equal values merge.*  The result is a maximum.  Therefore the order of
 writes does not matter, and a repeated write changes nothing.
 
-Batches stay in wire form (`protocol.state_batches`: 20 bytes each, ascending, disjoint) on the network and
-in the log.  Responses, snapshots and updates are therefore copies.  Only `combine` and `normalise` produce
-such runs.  Both take a single pass for the usual input: ascending batches above the last current batch.
-`merge_batches` defines the rule and handles every other input.
+A *run* is a sequence of ascending, disjoint batches in wire form (`protocol.state_batches`, 20 bytes each).
+States, responses and the log contain the same runs, which are therefore only copied.  Only `combine` and
+`normalise` create runs.  Both take a single pass for the usual input: ascending batches above the current
+ones. `merge_batches` defines the rule and handles every other input.
 
 Source of the rule: PersisterStateBatchCombiner of Kafka 4.4; KIP-932.
 """

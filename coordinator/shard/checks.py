@@ -27,13 +27,14 @@ NEGATIVE_LEADER_EPOCH = Refusal(
     ErrorCode.INVALID_REQUEST, "The leader epoch is negative; send the epoch of the partition's leader."
 )
 NEGATIVE_STATE_EPOCH = Refusal(
-    ErrorCode.INVALID_REQUEST, "The state epoch is negative; send the epoch that a read answered."
+    ErrorCode.INVALID_REQUEST, "The state epoch is negative; send the epoch that a read returned."
 )
 UNINITIALISED = Refusal(
     ErrorCode.INVALID_REQUEST, "The share-partition is not initialised; initialise its state first."
 )
 UNKNOWN_TOPIC = Refusal(
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The cluster has no such topic id, or the topic no such partition."
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "The cluster has no such topic id, or the topic has no such partition.",
 )
 
 

@@ -75,7 +75,7 @@ class Shard:
 
     def __init__(self, state_partition: int, policy: SnapshotPolicy) -> None:
         self.state_partition = state_partition
-        # Approximate size in bytes of a snapshot of each state on the log, and the part that the keys take.
+        # Approximate size in bytes of snapshots of all states in the log, and the size of the keys in them.
         self.live_bytes = 0
         self._key_bytes = 0
         self._policy = policy
@@ -204,7 +204,7 @@ class Shard:
 
     def mark_durable(self, record: StateRecord, log_offset: int) -> None:
         """Mark a record durable at `log_offset`, and update the pruning offsets."""
-        assert log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
+        assert log_offset >= self._pruning_offsets.end_log_offset, "records become durable in log order"
         if record.value is None:
             self._pruning_offsets.record_delete(record.key, log_offset)
         elif isinstance(record.value, ShareUpdateValue | UnreadableValue):
@@ -218,7 +218,7 @@ class Shard:
         Records that were not passed to `mark_durable` must be updates of share-partitions that already need
         earlier records.
         """
-        assert end_log_offset >= self._pruning_offsets.end_log_offset, "records settle in log order"
+        assert end_log_offset >= self._pruning_offsets.end_log_offset, "records become durable in log order"
         self._pruning_offsets.end_log_offset = end_log_offset
 
     def replay(self, record: StateRecord, log_offset: int, timestamp_ms: int) -> None:

@@ -5,9 +5,9 @@ these offsets.  Each packed state carries its own first needed offset.  Snapshot
 snapshot moves its state to the end of the shard's dictionary.  The first durable state in the dictionary
 therefore has the least offset, and no search is needed.  States without a durable record may be anywhere.
 
-Source: ShareCoordinatorOffsetsManager of Kafka 4.4, with two intended differences.  Kafka counts a tombstone
-until the next record; we stop counting it at once.  Kafka ignores a share-partition that begins with an
-update, and may prune records that it needs; we count it from that update.
+Source: ShareCoordinatorOffsetsManager of Kafka 4.4, with two intended differences.  Kafka keeps a tombstone
+until the next record; we treat it as redundant at once.  Kafka ignores a share-partition that begins with an
+update, and may prune records that it needs; we treat that update as its first needed record.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 
 const PLACE = "token";
 const TRY_AGAIN_MS = 2000;
-// An event arrives every second. After this time without one, the connection is considered lost.
+// An event arrives every second. After this time without an event, the connection is considered lost.
 const SILENT_MS = 8000;
 // The timeout of a request; a list over a large state takes long.
 const LATE_MS = 30000;

@@ -5,7 +5,7 @@
 import { count, el, link, plural, svg } from "./elements.js";
 
 export const BLOCK = 256;
-// Rows begin at multiples of this, the widest row.
+// Maximum number of cells in a row. Rows begin at multiples of it.
 const ROW = 32;
 export const MAP_COLUMNS = 600;
 const MAP_HEIGHT = 100;

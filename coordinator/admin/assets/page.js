@@ -87,7 +87,7 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("pointerdown", () => { pressed = true; });
 for (const over of ["pointerup", "pointercancel", "dragend", "blur"]) {
-  // The click event is handled before this.
+  // setTimeout delays this until the click event was handled.
   addEventListener(over, () => setTimeout(() => { pressed = false; draw(); }));
 }
 document.addEventListener("selectionchange", () => { if (held && getSelection().isCollapsed) draw(); });
@@ -143,7 +143,7 @@ function draw({ moved = false, focus = false } = {}) {
   // Do not redraw the same content.
   const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
   const same = looks === lastLooks && !moved;
-  // Selected text is not redrawn, and the pause button says so.
+  // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();
   const marked = !same && !moved && !selection.isCollapsed && $("main").contains(selection.anchorNode);
   if (marked !== held) { held = marked; status(); }

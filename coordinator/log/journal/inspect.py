@@ -1,8 +1,8 @@
 """Inspect a journal offline: verify it, report its contents, and decode its batches.
 
-Inspection neither locks nor changes anything, so a coordinator may write to the journal meanwhile.  An
-invalid place is reported only if two consecutive passes find it, because the first pass may have met an
-unfinished write.
+Inspection neither locks nor changes the journal, so a coordinator may write to it meanwhile.  Invalid bytes
+are reported only if two consecutive passes find them at the same position, because a single pass may have
+read an unfinished write.
 """
 
 import asyncio
@@ -117,11 +117,11 @@ async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalR
         if not looks_left:
             return looked.report(None, is_changing=True)
         bad_place = place
-    raise AssertionError("the last look returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 class _Inspection:
-    """Results of one pass, with the number of records by file."""
+    """One pass over the journal: its walk, and the number of records by file."""
 
     def __init__(self, disk: Disk, count_records: bool) -> None:
         self._describe = disk.describe

@@ -2,14 +2,15 @@
 
 Appends queue. One commit is in flight at a time: it writes all queued appends as one frame and syncs it once.
 A callback at the end of each commit lets callers group more appends (`coordinator.runtime.group_commit`).
-If a commit fails, its bytes may or may not be on the disk, and another sync cannot tell. The journal abandons
-that stretch: it creates a segment whose durable header names the end of the previous one, and writes the same
-records there. If that fails too, appends fail with `LogOutcomeUnknown` (records of the abandoned stretch) or
-`LogUnavailable` (records that were never written). The journal retries; until then it refuses all appends.
+If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
+abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
+and writes the same records there. If that fails too, appends fail with `LogOutcomeUnknown` (records of the
+abandoned bytes) or `LogUnavailable` (records that were never written). The journal refuses all appends until
+a retry succeeds.
 
-When the journal goes idle, the recovery point records the last durable commit (`recovery_point`). Every frame
-names the oldest needed segment, and older files are removed after such a frame is durable. The header of the
-oldest file has the start offset of each state partition.
+When the journal becomes idle, the recovery point records the last durable commit (`recovery_point`). Every
+frame has the number of the oldest needed segment. Older files are removed after such a frame is durable. The
+header of the oldest file has the start offset of each state partition.
 """
 
 import asyncio
@@ -66,10 +67,10 @@ class Journal(UnsharedLog):
         self._segments = Segments(self._disk, segment_bytes, [])
         self._start_offsets, self._end_offsets = [0] * state_partitions, [0] * state_partitions
         self._next_commit = 1
-        self._oldest = self._oldest_recorded = 1  # The oldest needed segment, and the one that a frame names.
+        self._oldest = self._oldest_recorded = 1  # The oldest needed segment, now and in the last frame.
         self._codec = append_codec()
         self._pending: list[Append] = []
-        # `_unconfirmed` is the number of pending appends that may also be stored in the abandoned stretch.
+        # `_unconfirmed` is the number of pending appends that may also be stored in abandoned bytes.
         self._unconfirmed = self._failures = 0
         self._commit_is_scheduled = self._gathering = self.committing = False
         self._commit_callback: Callable[[], None] = lambda: None
@@ -267,12 +268,12 @@ class Journal(UnsharedLog):
     # Failures.
 
     def _failed(self, group: list[Append], error: Exception) -> None:
-        """Abandon the stretch and write the records to a new segment; after a second failure, refuse them."""
+        """Write the records of a failed commit to a new segment; refuse them after a second failure."""
         self._abandoned_stretches = True
         self._pending[:0] = group
         self._unconfirmed = len(group)
         self._failures += 1
-        log_failure(_logger, logging.ERROR, "a commit failed; its stretch of the journal is given up", error)
+        log_failure(_logger, logging.ERROR, "a commit failed; the journal abandons the written bytes", error)
         if self._failure is not None:
             self._idle_event.set()
         elif self._failures > 1:
@@ -293,7 +294,7 @@ class Journal(UnsharedLog):
 
     def _probe_disk(self) -> None:
         if self.committing:
-            # A new segment's header names the end of this one, which the commit in progress changes.
+            # A new segment's header has the end of this segment, which the commit in progress changes.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
             self._roll(0)
@@ -317,7 +318,7 @@ class Journal(UnsharedLog):
         self._commit()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment whose header names the end of the previous one and so decides doubtful commits."""
+        """Begin a segment. The end of the previous one in its header decides commits of unknown outcome."""
         before = self._segments.current
         # The header is durable at once, but in `os` mode the rewritten records before it may not be.
         may_tell = before is None or before.durable
@@ -367,7 +368,7 @@ class Journal(UnsharedLog):
             self._schedule_commit()
 
     def _needs_progress(self) -> bool:
-        """Return whether a frame should name a newer oldest segment.
+        """Return whether a frame should contain a newer oldest segment.
 
         All records before that frame must be durable first, or a crash could lose both frame and files.
         """

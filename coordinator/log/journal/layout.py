@@ -14,19 +14,20 @@
     recovery-point   magic, segment number, last durable commit, CRC-32C; a separate file of one sector
 
 All integers are big-endian.  One frame is one group commit and is valid as a whole or not at all.  Commit
-numbers have no gaps.  Three facts distinguish a torn tail from damage.  First, each frame and header names
-the last commit that was durable when it was written.  If a later frame names a broken frame as durable, the
-frame is damaged; otherwise it was never acknowledged.  Second, the last commits have no later frame, so the
-recovery point names them when the journal goes idle.  Third, beyond the recovery point, zeros decide.  A
-file is zeroed before use, and a disk writes whole sectors.  A torn frame therefore has a sector of zeros or
-ends in zeros.  A complete frame does not, because of its end mark and because offsets are stored plus one.
+numbers have no gaps.  Three facts distinguish a torn tail from damage.  First, each frame and header contains
+the last commit that was durable when it was written.  If a later frame shows that an invalid frame was
+durable, the invalid frame is damaged; otherwise it was never acknowledged.  Second, the last commits have no
+later frame, so the recovery point records them when the journal becomes idle.  Third, after the recovery
+point, sectors of zeros decide.  A file is zeroed before use, and a disk writes whole sectors.  A torn frame
+therefore has a sector of zeros or ends in zeros.  A complete frame does not, because of its end mark and
+because offsets are stored plus one.
 
 A file has its full size before use, and some space after its last entries always stays unused.  A shorter
 file was truncated later, for example by an incomplete copy; a crash cannot cause this.
 
-A header names the end of the previous segment.  Bytes after that end belong to a commit with an unknown
-outcome and are ignored from then on.  The CRC of a head also covers the segment number and the position.
-Copied bytes, or bytes that a client sent, can therefore not be taken for a frame.
+A header has the end position of the previous segment.  Bytes after that end belong to a commit with an
+unknown outcome and are ignored from then on.  The CRC of a head also covers the segment number and the
+position. Therefore, neither copied bytes nor bytes from a client can be mistaken for a frame.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,8 +46,8 @@ SYNC_MODES = ("always", "os")
 SECTOR_BYTES = 512
 # Frames begin at multiples of this size, so a head never spans two sectors.
 ALIGN_BYTES = 64
-# Space at the end of each segment for frames without entries. They name removable segments even if the
-# disk is full.
+# Space at the end of each segment for frames without entries, which allow old segments to be removed even if
+# the disk is full.
 RESERVE_BYTES = 16 * ALIGN_BYTES
 
 _HEADER_MAGIC = b"shcoseg\n"
@@ -196,7 +197,7 @@ def encode_frame(
 
 
 class FrameHead(NamedTuple):
-    """A head with a valid CRC; its entries are not validated."""
+    """The head of a frame with a valid CRC; the entries of the frame are not validated."""
 
     length: int
     commit: int

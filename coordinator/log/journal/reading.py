@@ -19,7 +19,7 @@ READ_CHUNK_BYTES = 256 << 10
 async def read_stretches(
     disk: Disk, stretches: Sequence[tuple[int, int]], first_position: int, state_partitions: Collection[int]
 ) -> AsyncIterator[list[LoggedBatch]]:
-    """Yield the batches of the state partitions in chunks; a stretch is a segment's number and valid end.
+    """Yield the batches of the state partitions in chunks; `stretches` has (segment number, valid end) pairs.
 
     Raises LogDamaged for a frame that is no longer valid, and LogUnavailable if the disk cannot be read.
     """

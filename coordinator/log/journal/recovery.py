@@ -20,8 +20,8 @@ _logger = logging.getLogger(__name__)
 class RecoveredJournal(NamedTuple):
     """Result of a recovery.
 
-    `can_go_on` is False if nothing more may be written to the last segment. `recorded_commit` is the commit
-    in the recovery point, 0 if there is none.
+    `can_go_on` is True if the journal may continue in the last segment. `recorded_commit` is the commit in
+    the recovery point, 0 without a recovery point.
     """
 
     segments: list[Segment]

@@ -1,8 +1,8 @@
-"""Record the last durable commit in a separate file when the journal goes idle.
+"""Record the last durable commit in a separate file when the journal becomes idle.
 
-A frame names the last durable commit before it, which reveals damage to that commit.  The last commits have
-no later frame, so the recovery point names them.  It is written once after each burst of commits,
-concurrently with commits, so a busy journal never waits for it.
+A frame contains the number of the last durable commit before it, which reveals damage to that commit.  The
+last commits have no later frame, so the recovery point has their number.  It is written once after each burst
+of commits, at the same time as further commits, so a busy journal never waits for it.
 """
 
 import asyncio

@@ -1,18 +1,19 @@
-"""Scan a journal's segments: which commits are valid, and what an invalid place means. Pure.
+"""Scan a journal's segments: determine the valid commits, and classify invalid bytes. Pure.
 
-Recovery and the offline tools use the same scan; only their file access differs.  At the place where the
+Recovery and the offline tools use the same scan; only their file access differs.  At the position where the
 valid frames of a segment end, these rules apply:
 
-* If the successor's header names this place as the end of the segment, the segment is intact.
+* If the next segment's header has this position as the end of the segment, the segment is intact.
 * If the file is shorter than the journal ever leaves a file, it was truncated later: damage.
-* If the recovery point, a later frame or a later header names the missing commit as durable: damage.
-* Otherwise, if the place looks like an interrupted write, the tail is torn and the journal ends here.
+* If the recovery point, a later frame or a later header shows that the next commit was durable: damage.
+* Otherwise, if the bytes look like an interrupted write, the tail is torn and the journal ends here.
 * Otherwise the frame was once written completely: damage, because it may have been acknowledged.
 
 In sync mode `os`, frames may reach the disk in any order, so the journal may end before its last segment.
 Later frames are then lost, as if they had never been written.
 
-Files are created in the order of their numbers, one segment ahead: a gap means that a file is missing.
+Files are created in the order of their numbers, one segment ahead. A gap in the numbers therefore means that
+a file is missing.
 """
 
 import re
@@ -53,7 +54,7 @@ class Segment(msgspec.Struct):
     last_offsets: dict[int, int]
     # The last commit in this segment; if it has none, the last commit before it.
     last_commit: int
-    # Whether all bytes are known to be durable; before the last segment, only `os` mode has False.
+    # Whether all bytes are known to be durable. In `always` mode, only the last segment may have False.
     durable: bool = False
     # The file name, cached because each commit uses it.
     name: str = ""
@@ -79,7 +80,7 @@ class Tail(NamedTuple):
 
 
 class LaterFrame(NamedTuple):
-    """A header or a frame's head after some position; `durable` was the last durable commit then."""
+    """A header or the head of a frame after a position; `durable` is the last durable commit in it."""
 
     name: str
     position: int
@@ -128,7 +129,7 @@ def check_headerless_file(
     write of a header loses nothing, because no commit follows it yet.
     """
     number = segment_number(name)
-    assert number is not None, "only files of the journal are looked at"
+    assert number is not None, "only segment files are checked"
     path = describe(name)
     if number < last_number or any(layout.later_heads(data, 0, number)):
         raise LogDamaged(path, 0, "its header is not valid, but commits follow it", ADVICE)
@@ -174,13 +175,13 @@ class Scan:
         self.end_offsets = list(self.start_offsets)
         self.next_commit = first.first_commit if first else 1
         self.oldest = first.oldest if first else 1
-        # Where the last frame with entries of the last walked segment ends.
-        self._entries_end = 0
         # End of the last frame with entries in the last scanned segment.
+        self._entries_end = 0
+        # File name, begin and end of the last valid frame.
         self.last_frame: tuple[str, int, int] | None = None
 
     def segment(self, data: memoryview, visit: Visit | None = None) -> bool:
-        """Scan the next segment; return True if it is intact up to the end that its successor names."""
+        """Scan the next segment; return True if it is valid up to its end in the next segment's header."""
         place = len(self.segments)
         name, header = self._begun[place]
         successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
@@ -200,7 +201,7 @@ class Scan:
         return successor is not None and position == limit
 
     def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> Tail:
-        """Accept or refuse the place where the valid frames of the last scanned segment end.
+        """Return the tail at the end of the valid frames of the last scanned segment. Raises LogDamaged.
 
         `data` is that segment; `later` are the later frames and headers in all segments after it.
         """

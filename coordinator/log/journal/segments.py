@@ -1,6 +1,6 @@
 """The segments in use, the spare segment, and the segments to be removed.
 
-A segment becomes current when its header is durable; the header then names the end of the previous segment.
+A segment becomes current when its header is durable; the header has the end position of the previous segment.
 Files are created and removed in the background. If that fails, it is retried when the file is needed, and an
 error then fails the operation.
 """
@@ -32,8 +32,8 @@ class Segments:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._spare: str | None = None
-        # True while a header that names the end of the current segment may exist. Bytes written after that
-        # end would be ignored.
+        # True while a next header with the end of the current segment may exist. Recovery would then ignore
+        # bytes after that end.
         self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
@@ -88,8 +88,8 @@ class Segments:
         try:
             await write_durably(self._disk, name, 0, layout.encode_header(header))
         except Exception:
-            # The header may or may not be on the disk. Both are consistent as long as nothing is written
-            # after the end that it names.
+            # The header may or may not be on the disk. Both cases are consistent if nothing is written after
+            # the end of the previous segment in the header.
             self._is_ended = True
             with suppress(Exception):
                 await self._disk.remove(name)
@@ -138,7 +138,7 @@ class Segments:
     # Removal.
 
     def drop_below(self, oldest: int) -> None:
-        """Remove the segments before `oldest`; a durable frame must have named them as not needed."""
+        """Remove the segments before `oldest`; a durable frame must contain `oldest` already."""
         while self.used[0].number < oldest:
             self._pending_removal.append(self.used.pop(0))
         self._schedule_removal()
@@ -199,7 +199,7 @@ class Segments:
 
 
 def _blocking_ends(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
-    """Return, for each state partition that needs records of this segment, its end offset in the segment."""
+    """Return the end offset in this segment of each state partition that still needs its records."""
     return {
         state_partition: last_offset + 1
         for state_partition, last_offset in segment.last_offsets.items()

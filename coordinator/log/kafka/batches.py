@@ -19,7 +19,7 @@ Record = tuple[bytes, bytes | None]
 
 
 def record_bytes_max(batch_bytes_max: int) -> int:
-    """Return the most bytes of key and value of a record in a batch of at most `batch_bytes_max` bytes."""
+    """Return the maximum size of a record's key and value in a batch of at most `batch_bytes_max` bytes."""
     return batch_bytes_max - HEADER_BYTES - RECORD_BYTES_IN_BATCH
 
 

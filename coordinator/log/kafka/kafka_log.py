@@ -87,7 +87,7 @@ class KafkaLog(ObservedAppends):
 
     @property
     def record_bytes_max(self) -> int:
-        """The most bytes of a record that fit into a batch of the topic, as far as its limit is known."""
+        """Maximum size of a record in bytes, according to the known batch limit of the topic."""
         return record_bytes_max(self._batch_bytes.taken_max)
 
     async def open(self) -> None:
@@ -234,7 +234,7 @@ class KafkaLog(ObservedAppends):
             await asyncio.sleep(RELEASE_POLL_S)
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Yield all batches that count. Verify the claims of this process for these state partitions."""
+        """Yield all valid batches. Verify the claims of this process for these state partitions."""
         self._check_open(to_write=False)
         partitions = list(state_partitions)
         if not partitions:

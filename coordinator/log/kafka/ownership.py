@@ -35,8 +35,8 @@ class Ownership:
     """One ownership of one state partition, from its claim on. Times are of the log's monotonic clock.
 
     `next_offset` is the expected offset of the next record, and `sequence` is its producer sequence. `lost`
-    is the error that ended the ownership. `verified` is True after a read has found the claim accepted. At
-    that time, all records with state that count are below `state_end`.
+    is the error that ended the ownership. `verified` is True after a read has found the claim accepted. In
+    that read, all valid records with state were below `state_end`.
 
     Leases of earlier owners may last until `serve_from_s`. `proven_s` is the send time of this owner's newest
     committed append. The next owner claims the log later than that, and then waits for this owner's lease.
@@ -62,13 +62,13 @@ class Ownership:
         self.claimed_s = float("inf")
         self.serve_from_s = float("inf")
         self.proven_s = float("-inf")
-        # The newest record with this owner's lease. Pruning to `prune_before` waits until that record is not
-        # below it.
+        # The offset of the newest record with this owner's lease. Pruning to `prune_before` waits until this
+        # offset is not below `prune_before`.
         self.lease_offset = -1
         self.prune_before: int | None = None
 
     def record_appended(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
-        """Note that the next `count` records, first sent at `sent_s`, are in the log."""
+        """Record that the next `count` records, first sent at `sent_s`, are in the log."""
         self.next_offset = base_offset + count
         self.last_own_offset = self.next_offset - 1
         self.proven_s = max(self.proven_s, sent_s)
@@ -76,7 +76,7 @@ class Ownership:
         self.sequence = (self.sequence + count) % _SEQUENCES
 
     def accepted(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
-        """Note that the claim was accepted, and compute until when leases of earlier owners may last.
+        """Record that the claim was accepted, and compute when the leases of earlier owners end.
 
         `before` is the previous ownership of this process, which answers no reads any more.
         """
@@ -102,11 +102,11 @@ class Ownership:
         return self.prune_before is not None or (read and 2 * age_s > self.lease_s) or age_s > SILENCE_MAX_S
 
     def prunable(self, before_offset: int) -> int:
-        """Return how far the log may be pruned if nothing below `before_offset` is needed.
+        """Return the offset to which the log may be pruned if no record below `before_offset` is needed.
 
-        The first remaining record must count, because it replaces the pruned claims. If no state is left, the
-        record at `before_offset` may be from a fenced owner. Then the next record that counts is this owner's
-        claim. One record of this owner also remains, to preserve its owner epoch.
+        The first remaining record must be valid, because its owner epoch replaces the pruned claims. If no
+        state is left, the record at `before_offset` may be from a fenced owner, and the next valid record is
+        this owner's claim. One record of this owner also remains, to preserve its owner epoch.
         """
         if self.state_end <= before_offset < self.claim_offset:
             before_offset = self.claim_offset
@@ -124,7 +124,7 @@ class LogTailOwner(NamedTuple):
     producer: tuple[int, int] = (-1, -1)
 
     def producer_epochs_until(self, producer: ProducerId) -> int:
-        """Return how many producer epochs `producer` is after that of the batch, at least 1.
+        """Return the number of producer epochs from this producer's to that of `producer`, at least 1.
 
         The epochs of a different producer id start at 0.
         """
@@ -200,8 +200,8 @@ class ProducerIdAllocator:
             return
         self._transactional = False
         _logger.warning(
-            "the transactional ids share-coordinator.%s.* cannot be used (%s): deposed owners are recognised "
-            "by their records only, not refused by the brokers",
+            "the transactional ids share-coordinator.%s.* cannot be used (%s): brokers do not reject appends "
+            "of fenced owners, and readers recognise them by their owner epoch only",
             self._topic,
             why,
         )

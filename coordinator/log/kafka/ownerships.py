@@ -39,7 +39,7 @@ class Ownerships:
         """Return the owner epoch of the next claim, higher than any known one.
 
         Processes that claim concurrently read the same end of the log. Their owner epochs are in the order of
-        their producer epochs. Therefore, the last claim that the brokers accept is the one that counts.
+        their producer epochs. Therefore, the last claim that the brokers accept has the highest owner epoch.
         """
         known = self._owner_epochs[state_partition] + 1
         follows = last.owner_epoch + last.producer_epochs_until(producer)
@@ -68,7 +68,7 @@ class Ownerships:
                 f"created again. Restart this process to begin with the state in the new topic."
             )
         if claim is not None and claim.log_offset == ownership.claim_offset:
-            # Records that do not count may follow the claim.
+            # Records of fenced owners may follow the claim.
             ownership.next_offset = max(ownership.next_offset, end)
             ownership.state_end = state_end
             ownership.accepted(claim, self._before.get(partition))
@@ -78,14 +78,14 @@ class Ownerships:
             heard = fencing_filter.owner_epoch or 0
             self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
             raise LogUnavailable(
-                f"our claim of state partition {partition} does not count: owner epoch {heard} is in the log"
+                f"the claim of state partition {partition} does not count: owner epoch {heard} is in the log"
             )
 
     def refusal(self, state_partition: int) -> LogError | None:
         """Return the error for new appends, None if they are allowed."""
         ownership = self._owned.get(state_partition)
         if ownership is None:
-            return LogFenced(f"state partition {state_partition} is not ours")
+            return LogFenced(f"this process does not own state partition {state_partition}")
         if ownership.lost is not None:
             return ownership.lost
         if not ownership.verified:

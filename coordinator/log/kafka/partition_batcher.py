@@ -1,4 +1,4 @@
-"""Send items to the leaders of their state partitions in batches, and resend them until they are settled.
+"""Send items to the leaders of their state partitions in batches, and resend them until they have a result.
 
 Theory of operation. An item concerns one state partition. The number of items in flight is not limited, but
 the number of requests is: each broker has a few channels. While all channels are busy, items collect and are
@@ -6,7 +6,7 @@ sent together in the next request. Therefore, an idle log sends at once and a bu
 without a timer.
 
 After a failure, the identical item is sent again, after a growing pause and a metadata refresh. This ends
-when the item is settled or its deadline has passed.
+when the item has a final result or its deadline has passed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class PartitionBatcher(Generic[RequestT, AnswerT]):
-    """Sends one kind of items.
+    """Sends one kind of item, such as appends.
 
     `send` sends several items to one broker and returns an answer for each state partition; it raises
     NoResponse. `settle` handles an item's answer and returns None, or why the item must be sent again.
@@ -74,14 +74,14 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
     def submit(self, item: RequestT) -> None:
-        """Queue an item for the next request; it is never settled during this call."""
+        """Queue an item for the next request; `settle` is never called during this call."""
         self._waiting.append(item)
         if not self._send_is_scheduled:
             self._send_is_scheduled = True
             self._loop.call_soon(self._send_ready)
 
     def close(self) -> None:
-        """Cancel all requests. Items in flight are neither settled nor given up."""
+        """Cancel all requests. For items in flight, neither `settle` nor `give_up` is called."""
         for pause in self._pauses.values():
             pause.cancel()
         for request in self._max_requests:
@@ -130,7 +130,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         else:
             for item in items:
                 answer = answers.get(item.state_partition)
-                why = "the broker left it out" if answer is None else self._settle(item, answer)
+                why = "the response has no result for it" if answer is None else self._settle(item, answer)
                 if why is not None:
                     self._resend(item, why)
         finally:

@@ -1,7 +1,7 @@
 """Read batches of many partitions up to given end offsets, from all leaders concurrently.
 
-A read ends when each position has reached its end offset. It does not look for a last record, which may have
-been pruned or be a transaction marker. The next fetch is in flight while batches are processed.
+A read ends when each position has reached its end offset. No record is required just below the end offset: it
+may have been pruned or be a transaction marker. The next fetch is in flight while batches are processed.
 """
 
 import asyncio
@@ -105,10 +105,10 @@ def _take_batches(
 
 
 def valid_batches(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
-    """Return the next batch of a log without ownership records and without records that do not count.
+    """Return the next batch of a log without ownership records and records of fenced owners.
 
     Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded
-    again at its own offset. An owner never mixes records that count with others in one batch. Records below
+    again at its own offset. An owner never mixes valid and other records in one batch. Records below
     `start_offset` are ignored. Raises DecodeError.
     """
     kept: list[bytes] = []

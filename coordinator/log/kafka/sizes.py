@@ -1,4 +1,4 @@
-"""Track the bytes of a partition's log above its start, to within a block."""
+"""Track the size of a partition's log above its start offset, with the precision of a block."""
 
 from collections import deque
 

@@ -89,7 +89,7 @@ async def ensure_topic(
                 # Partitions with a leader can be served.
                 _logger.warning("some partitions of topic %s have no leader", config.name)
                 break
-            raise LogUnavailable(f"topic {config.name} was created and does not show up")
+            raise LogUnavailable(f"topic {config.name} was created, but brokers do not report it yet")
         await asyncio.sleep(_PAUSE_S)
         topic = await cluster.describe_topic()
     # Another coordinator may have created the topic meanwhile, with another partition count.
@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
     """Raise ConfigError if only Kafka itself can write to the topic."""
     if name in INTERNAL_TOPICS:
         raise ConfigError(
-            TOPIC_SETTING, name, "an ordinary topic: Kafka lets nobody else write to its internal topics"
+            TOPIC_SETTING, name, "an ordinary topic: clients cannot write to Kafka's internal topics"
         )
 
 
@@ -140,10 +140,10 @@ def config_problems(
     found = []
     if topic.replicas < config.replication_factor:
         found.append(
-            f"it has {topic.replicas} replicas, not {config.replication_factor}: state is as safe as they are"
+            f"it has {topic.replicas} replicas, not {config.replication_factor}: fewer failures lose state"
         )
     if configs is None:
-        found.append("its configs cannot be checked: we are not allowed to see them")
+        found.append("its configs cannot be checked: this client is not authorized to describe them")
         return found
     if "compact" in configs.get("cleanup.policy", ""):
         raise ConfigError(
