@@ -7,10 +7,10 @@
  *
  * clients: int32 connections, int64 offset step, int32 epoch step; then for each connection: int32 requests in flight,
  *          int32 milliseconds between two requests (0: none), and two lists of frames: the prologue, sent once before
- *          the run, and the frames of the run, sent lap after lap.
+ *          the run, and the frames of the run, which are repeated until the end.
  *          A list: int32 count; then for each frame: int32 count and positions of int64 offsets, int32 count and
  *          positions of int32 epochs, and the frame with its size prefix.
- *          From the second lap on, the offsets and epochs of a frame grow by one step each time it is sent.
+ *          Each repetition of a frame adds one step to its offsets and epochs.
  * figures: one line: responses, seconds, failed responses, first error code, CPU seconds of PID, and the p50, p99, p99.9
  *          and maximum latency in microseconds.
  *
