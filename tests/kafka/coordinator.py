@@ -1,4 +1,4 @@
-"""The share coordinator as a process, started with the installed command."""
+"""Run the share coordinator as a process, with the installed command."""
 
 import json
 from collections.abc import Mapping
@@ -23,10 +23,9 @@ class CoordinatorProcess(ServedProcess):
         log: str = "journal",
         build: Build = INSTALLED,
     ) -> None:
-        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`; nothing is
-        started.
+        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 
-        It advertises `advertised_port` to brokers, if that differs from `port`.
+        The coordinator advertises `advertised_port` to brokers, by default `port`.
         """
         self.port = port
         self.data = directory / "journal"
@@ -42,7 +41,7 @@ class CoordinatorProcess(ServedProcess):
         super().__init__("share-coordinator", arguments, settings or {}, output, http_port, build)
 
     def share_partition(self, group: str, topic_id: str, partition: int) -> dict[str, Any] | None:
-        """Return the state of a share-partition as the HTTP API shows it; None if it has no state."""
+        """Return the state of a share-partition from the HTTP API, or None if it has no state."""
         status, body = self.get(f"/api/v1/groups/{quote(group, safe='')}/{topic_id}/{partition}")
         assert status in (200, 404), body
         return json.loads(body) if status == 200 else None

@@ -1,4 +1,4 @@
-"""A TCP proxy between processes of a test. It can drop the connectivity silently, like a firewall rule."""
+"""Run a TCP proxy between processes of a test, which can stop forwarding silently, like a firewall rule."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ _HERE = "127.0.0.1"
 
 
 class TcpProxy:
-    """Forwards connections from one port to another. While it is cut, sent data waits in both directions."""
+    """Forwards connections from one port to another. After `cut()`, sent data waits in both directions."""
 
     def __init__(self, port: int, to_port: int) -> None:
         """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
@@ -29,7 +29,10 @@ class TcpProxy:
         self._open.set()
 
     def close(self) -> None:
-        """Stop accepting, and wait until all connections have ended. One peer of each must have closed it."""
+        """Stop accepting, and wait until all connections have ended.
+
+        The client or the server of each connection must have closed it before.
+        """
         self.mend()
         # Only a shutdown of the listening socket interrupts `accept`.
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -60,7 +63,7 @@ class TcpProxy:
             while data := source.recv(1 << 16):
                 self._open.wait()
                 sink.sendall(data)
-        # The end of one direction ends the other direction.
+        # If one direction is closed, close the other direction too.
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
