@@ -1,11 +1,11 @@
 """`make bench`: drive this coordinator, and Kafka's own if Java is installed, with the same requests.
 
-All sides are driven in turn, round by round, on the same machine. Some seconds of warm-up load come first,
-because a JVM needs them.  The first table has the ratios of the rounds and their targets: first the CPU time
-of a request, then requests per second.  Kafka acknowledges from the page cache, like this coordinator with
-journal.sync=os. With `--against COMMIT`, another commit of this project is built and driven as an additional
-side.  With `--log kafka`, this coordinator stores its state in a topic of the compared cluster. Reads are
-measured too, because each read sends a request to a broker.
+All measured systems run on the same machine and are driven in turn, round by round. Some seconds of warm-up
+load come first, because a JVM needs them.  The first table compares each system with Kafka: the ratio of the
+CPU time of a request, the ratio of requests per second, and the target of each ratio.  Kafka acknowledges
+from the page cache, like this coordinator with journal.sync=os. With `--against COMMIT`, another commit of
+this project is built and measured as an additional system.  With `--log kafka`, this coordinator stores its
+state in a topic of the compared cluster. Reads are measured too, because each read sends a broker request.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 
 TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
-# A coordinator serves a cluster of several brokers; a single connection would measure only its latency.
+# A coordinator serves several brokers; a load with a single connection would measure only the latency.
 BROKERS = 8
 REPLAYS = [Replay(recording, BROKERS) for recording in recordings()]
 ALONE = [Replay(recording, 1) for recording in recordings() if recording.about["broker"] == NEWEST]
@@ -66,13 +66,13 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         rounds = f"{self.rounds} rounds of {self.seconds:g} s"
-        return f"{rounds} after {self.warm_up_s:g} s of warm-up, the sides in turn"
+        return f"{rounds} after {self.warm_up_s:g} s of warm-up, the systems in turn"
 
 
 def start_sides(
     stack: ExitStack, folder: Path, options: argparse.Namespace
 ) -> tuple[list[SystemUnderTest], list[KafkaSides]]:
-    """Start the coordinators; they end with the stack."""
+    """Start the measured systems and return them; their processes stop when the stack is closed."""
     if options.log == "kafka":
         pairs = [
             stack.enter_context(kafka_sides(folder / f"brokers-{brokers}", brokers))
@@ -97,7 +97,7 @@ def start_sides(
 
 
 def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
-    """Drive all sides with each workload, round by round."""
+    """Drive all systems with each workload, round by round."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("measuring", total=(plan.rounds * len(plan.workloads) + 1) * len(sides))
         for side in sides:
@@ -107,7 +107,7 @@ def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
             progress.advance(work)
         for number in range(plan.rounds):
             for workload in plan.workloads:
-                # The order of the sides rotates, so that no side has an advantage by its position.
+                # The order of the systems rotates, so that no system has an advantage by its position.
                 for side in sides[number % len(sides) :] + sides[: number % len(sides)]:
                     progress.update(work, description=f"{side.name}, {workload}")
                     side.add(workload, side.drive(workload, plan.seconds))
@@ -115,7 +115,7 @@ def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
 
 
 def main() -> int:
-    """Measure and print; return 1 if a request was refused."""
+    """Measure all systems and print the tables; return 1 if a request was refused."""
     options = _options()
     console = wide_console()
     missing = missing_programs()
@@ -183,8 +183,9 @@ def _print(
             console.print()
     for loading in loadings:
         console.print(
-            f"after a restart, ours with {loading.name} claimed all shards and loaded {loading.records:,} "
-            f"records in {loading.seconds:.2f} s ({loading.records / loading.seconds:,.0f} records/s)"
+            f"after a restart, this coordinator with {loading.name} claimed all shards and loaded "
+            f"{loading.records:,} records in {loading.seconds:.2f} s "
+            f"({loading.records / loading.seconds:,.0f} records/s)"
         )
     for line in failed_rows(sides):
         console.print(f"ERROR: {line}")
@@ -193,27 +194,40 @@ def _print(
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument(
-        "--log", choices=("journal", "kafka"), default="journal", help="where ours keeps its state"
+        "--log",
+        choices=("journal", "kafka"),
+        default="journal",
+        help="where this coordinator stores its state",
     )
-    parser.add_argument("--seconds", type=float, default=1.5, help="of each row, side and round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=float, default=12.0, metavar="SECONDS", help="of each side")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="groups of rows")
-    parser.add_argument("--only", default="", help='some rows: "8 x 1 x 4; 8 x 10 x 4 repeated"')
-    parser.add_argument("--sync", nargs="+", choices=SYNCS, default=SYNCS, help="journal.sync of our sides")
-    parser.add_argument("--against", metavar="COMMIT", help="another commit of this project as one more side")
     parser.add_argument(
-        "--pure-python", action="store_true", help="ours without its compiled module as one more side"
+        "--seconds", type=float, default=1.5, help="duration of a workload, for each system and round"
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--warm-up", type=float, default=12.0, metavar="SECONDS", help="warm-up of each system"
+    )
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="groups of workloads")
+    parser.add_argument("--only", default="", help='some workloads: "8 x 1 x 4; 8 x 10 x 4 repeated"')
+    parser.add_argument(
+        "--sync", nargs="+", choices=SYNCS, default=SYNCS, help="journal.sync of this coordinator"
+    )
+    parser.add_argument("--against", metavar="COMMIT", help="measure another commit of this project too")
+    parser.add_argument(
+        "--pure-python", action="store_true", help="measure this coordinator without its compiled module too"
     )
     parser.add_argument(
         "--check-shapes",
         action="store_true",
-        help="only compare the CPU time of all shapes of a size; fails if one costs three times the cheapest",
+        help="only compare the CPU time of request shapes; fails if one costs three times the cheapest",
     )
-    parser.add_argument("--echo", action="store_true", help="a server that only answers as one more side")
-    parser.add_argument("--without-kafka", action="store_true", help="our sides only")
+    parser.add_argument("--echo", action="store_true", help="measure a server without logic too")
+    parser.add_argument("--without-kafka", action="store_true", help="measure only this project")
     parser.add_argument(
-        "--brokers", type=int, nargs="+", default=(1, 3), help="sizes of the clusters, with --log kafka"
+        "--brokers",
+        type=int,
+        nargs="+",
+        default=(1, 3),
+        help="numbers of brokers of the clusters, with --log kafka",
     )
     parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
     options = parser.parse_args()

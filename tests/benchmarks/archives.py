@@ -1,4 +1,4 @@
-"""Generate the commits of an archive that was written every five minutes for a year, without its records."""
+"""Generate the commit files of an archive that was written every five minutes for a year, without records."""
 
 import resource
 from pathlib import Path
@@ -15,8 +15,9 @@ _RECORDS_IN_A_COMMIT = 100
 
 
 class Planned(NamedTuple):
-    """The cost of planning the read of an archive; `peak_mib` is the peak memory of this process until
-    then.
+    """The cost of planning the read of an archive.
+
+    `peak_mib` is the peak memory of this process since its start.
     """
 
     commits: int
@@ -25,7 +26,7 @@ class Planned(NamedTuple):
 
 
 def write_commits_of_a_year(folder: Path, *, state_partitions: int = 50) -> int:
-    """Write the commits of all days, all but the last day merged; return their number."""
+    """Write the commits of all days, one merged commit for each day except the last; return their number."""
     number = 0
     for day in range(_DAYS):
         merged = COMMITS_IN_A_DAY if day < _DAYS - 1 else 1

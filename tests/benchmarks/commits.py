@@ -1,4 +1,4 @@
-"""Build another commit of this project, so that one run can compare it with the working tree."""
+"""Build another commit of this project, so that a benchmark can compare it with the working tree."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
         )
         project = tomllib.loads((tree / "pyproject.toml").read_text())["project"]
         module, _, function = project["scripts"][_PROGRAM].partition(":")
-        # -P keeps the working directory, which contains this tree, out of sys.path.
+        # -P keeps the working directory out of sys.path, because it contains the modules of the working tree.
         starter = f"import sys; from {module} import {function}; sys.exit({function}())"
         command = (sys.executable, "-P", "-c", starter)
         path = os.pathsep.join(filter(None, (str(built), os.environ.get("PYTHONPATH"))))

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.echo PORT
 
-Every frame is answered at once like a successful write of one share-partition, with its correlation id.
-Nothing is decoded, decided or written.
+The server answers every frame at once with the response of a successful write of one share-partition.
+It copies the correlation id, but does not decode requests or store state.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from protocol.frames import FrameReader
 
 _FRAME_BYTES_MAX = 1 << 24
 _CORRELATION_ID = slice(4, 8)
-# Header tags, one topic with its id, one partition with its number, code and message, and tags after each.
+# Response after the correlation id: header tags, one topic with a zero id, and one partition without error.
 _REST = b"\0\2" + bytes(16) + b"\2" + bytes(10)
 _SIZE = (4 + len(_REST)).to_bytes(4, "big")
 

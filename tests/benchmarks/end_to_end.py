@@ -1,11 +1,12 @@
 """`make bench-consumers`: compare share consumers of a broker with its own coordinator and with this one.
 
-One broker uses its built-in coordinator. For the others, HAProxy routes the persisters to this coordinator,
-with journal.sync=os and always.  Two of these send FindCoordinator before each request (routing mode A). The
-other two find `__share_group_state` on their cluster and use its leaders (mode B, see docs/routing.md).  One
-more broker stores no state, with Kafka's `NoOpStatePersister`, as the upper bound.  The same consumers read
-the same records from all brokers in turn. Kafka's own `ShareConsumerPerformance` commits the records of each
-poll. Other consumers acknowledge each record, with a commit for each poll or for each record.
+One broker uses its built-in coordinator. For four other brokers, HAProxy routes the persister's requests to
+this coordinator: two with journal.sync=os, two with always.  In routing mode A, a broker sends
+FindCoordinator before each request. In mode B, it finds `__share_group_state` on its cluster and uses the
+partition leaders (see docs/routing.md).  The sixth broker uses Kafka's `NoOpStatePersister`, which stores no
+state, as the upper bound.  The same consumers read the same records from all brokers in turn. Kafka's own
+`ShareConsumerPerformance` commits the records of each poll. Other consumers acknowledge each record, with a
+commit for each poll or for each record.
 """
 
 import argparse
@@ -48,7 +49,7 @@ class Aims(NamedTuple):
 
 
 class ConsumeMode(NamedTuple):
-    """A mode of consumption: topic, number of records and consumers, commit interval, and targets."""
+    """A mode of consumption: topic, number of records and consumers, commit mode, and targets."""
 
     name: str
     topic: str
@@ -58,7 +59,7 @@ class ConsumeMode(NamedTuple):
     consumers: int = 1
 
     def aim(self, pair: str) -> float:
-        """Return the target for one of the project's pairs."""
+        """Return the target ratio for a broker that uses this coordinator."""
         lookups = "" if pair.endswith(NO_LOOKUPS) else "_lookups"
         return float(getattr(self.aims, f"{'always' if 'always' in pair else 'os'}{lookups}"))
 
@@ -66,14 +67,14 @@ class ConsumeMode(NamedTuple):
 NO_LOOKUPS = ", no look-ups"
 MANY_PARTITIONS, ONE_PARTITION = "measured-6", "measured-1"
 _EACH_RECORD = Aims(0.95, 1.0, 0.9, 1.0)
-# Consumers that commit each record get few records at a time, so that all of them have some.
+# Consumers that commit each record fetch few records at a time, so that every consumer gets records.
 _POLL_RECORDS, _FEW_RECORDS = 500, 20
 _BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
 _SECONDS_MAX = 120
 
 
 def consume_modes(records: int) -> list[ConsumeMode]:
-    """Return the modes; the slow ones with fewer records."""
+    """Return the modes of consumption; slow modes use fewer records."""
     return [
         ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
         ConsumeMode("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
@@ -98,7 +99,7 @@ class Pair(NamedTuple):
     rig: BuiltInRig
 
     def produce(self, records: int) -> None:
-        """Create and fill the topics."""
+        """Create the topics and produce the records."""
         for topic, partitions, count, batch_bytes in (
             (MANY_PARTITIONS, 6, records, _BATCH_BYTES),
             (ONE_PARTITION, 1, records // 10, _SMALL_BATCH_BYTES),
@@ -138,7 +139,7 @@ class Pair(NamedTuple):
 
 
 def performance_rate(printed: str) -> float:
-    """Return nMsg.sec from the output of ShareConsumerPerformance: a line of names and a line of figures."""
+    """Return nMsg.sec from the output of ShareConsumerPerformance: a line of names and a line of values."""
     lines = [line.split(", ") for line in printed.splitlines() if line.count(", ") >= 5]
     names, figures = lines[-2], lines[-1]
     return float(figures[names.index("nMsg.sec")])
@@ -146,7 +147,7 @@ def performance_rate(printed: str) -> float:
 
 @contextmanager
 def pairs(folder: Path) -> Iterator[list[Pair]]:
-    """Start the brokers."""
+    """Start the brokers and their coordinators."""
     jars = fetch_jars(NEWEST)
     with ExitStack() as stack:
         started = [
@@ -170,7 +171,7 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
 
 
 def _new_folder(folder: Path, name: str) -> Path:
-    """Create a directory for one of the pairs; a broker accepts no comma in its path."""
+    """Create a directory for a broker and its coordinator; a broker accepts no comma in its path."""
     own = folder / "".join(filter(str.isalnum, name))
     own.mkdir()
     return own
@@ -184,7 +185,7 @@ def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[flo
         for pair in started:
             pair.produce(records)
         found = {way.name: {pair.name: [] for pair in started} for way in every}
-        # The first round is the warm-up of the brokers.
+        # The first round warms up the brokers; its figures are discarded.
         for number in range(rounds + 1):
             for way in every:
                 for place in range(len(started)):
@@ -198,7 +199,7 @@ def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[flo
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure all brokers and print the tables."""
     parser = argparse.ArgumentParser(prog="make bench-consumers", description=__doc__)
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=3)

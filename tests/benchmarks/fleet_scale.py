@@ -1,8 +1,10 @@
-"""Measure how the cost of a group grows with its coordinators: python -m tests.benchmarks.fleet_scale
+"""Measure how the cost of group membership grows with the number of coordinators, in virtual time.
 
-The product's ownership code runs on virtual time with an in-memory group coordinator that implements Kafka's
-rules and limits.  Each coordinator has a local broker.  The command rewrites the table of docs/scale.md and
-its plot.  The figures are counts and virtual time, so they are the same on every machine.
+python -m tests.benchmarks.fleet_scale
+
+The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
+rules and limits.  Each share coordinator has a local broker.  The command rewrites the table of docs/scale.md
+and its plot.  The figures are counts and virtual time, so they are the same on every machine.
 """
 
 import asyncio
@@ -34,7 +36,7 @@ BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
 class Cost(NamedTuple):
-    """The cost of a group with a number of coordinators."""
+    """The cost of a group, for one number of coordinators."""
 
     coordinators: int
     record_bytes: int
@@ -47,7 +49,7 @@ class Cost(NamedTuple):
 
 
 class _Group:
-    """A group of coordinators with the local brokers 1 to N, and its links."""
+    """A group of N share coordinators, the local brokers 1 to N, and the network links between them."""
 
     def __init__(self, coordinators: int) -> None:
         limits = GroupLimits()
@@ -71,7 +73,7 @@ class _Group:
             await self.fleet.add(wire=address, broker_id=broker)
 
     async def until_stable(self, ones: list[GroupReplica]) -> float:
-        """Wait until these coordinators own all shards and have the same assignment; return the duration."""
+        """Wait until these coordinators own all shards by the same assignment; return the seconds."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(300.0):
@@ -104,7 +106,7 @@ async def _measure(coordinators: int) -> Cost:
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
-    # A broker that no coordinator reaches, though the metadata shows it as a leader.
+    # The metadata shows a broker as a leader, but no coordinator can reach the broker.
     generation = group.generation
     for one in ones:
         assert isinstance(one.link, FakeGroupClient)
@@ -116,7 +118,7 @@ async def _measure(coordinators: int) -> Cost:
         one.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
-    # The machine with the group coordinator's broker and a share coordinator fails.
+    # One machine fails: it runs a share coordinator and the broker that coordinates the group.
     generation = group.generation
     assert isinstance(ones[0].link, FakeGroupClient)
     ones[0].link.cut = True
@@ -145,7 +147,7 @@ async def _measure(coordinators: int) -> Cost:
 
 
 def measure(coordinators: int) -> Cost:
-    """Return the cost of a group with this number of coordinators."""
+    """Run a group with this number of coordinators and return its cost."""
     loop = SimLoop()
     try:
         cost = loop.run_until_complete(_measure(coordinators))
@@ -200,7 +202,7 @@ def draw(costs: list[Cost]) -> None:
 
 
 def main() -> None:
-    """Measure all sizes, and rewrite docs/scale.md."""
+    """Measure all group sizes and rewrite docs/scale.md."""
     logging.disable()
     costs = []
     for size in SIZES:

@@ -1,4 +1,8 @@
-"""Encode the requests of the benchmarks as frames, with the positions of the numbers that grow per lap."""
+"""Encode the requests of the benchmarks as frames, and find the positions of their offsets and epochs.
+
+A connection sends its frames repeatedly. Each repetition has greater offsets and epochs, because the
+coordinator would ignore a write with the offsets of the previous one.
+"""
 
 import struct
 from collections.abc import Sequence
@@ -35,7 +39,7 @@ API_KEYS: dict[int, ModuleType] = {
 }
 # Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
-# Placeholders for growing numbers; no other bytes of a request are equal to them.
+# Placeholders for offsets and epochs; no other bytes of a request are equal to them.
 _OFFSET_MARK = 0x7F01_0203_0405_0607
 _EPOCH_MARK = 0x7E11_2233
 
@@ -43,7 +47,9 @@ _EPOCH_MARK = 0x7E11_2233
 class Frame(NamedTuple):
     """A request with its size prefix.
 
-    From the second lap on, the int64s at `offset_places` and the int32s at `epoch_places` grow by a step.
+    Each repetition adds a step to the int64 offsets at the byte positions `offset_places`, and another step
+    to
+    the int32 epochs at `epoch_places`.
     """
 
     data: bytes
@@ -52,17 +58,17 @@ class Frame(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The requests of one connection: a prologue that is sent once, then the frames of the run in laps."""
+    """The requests of one connection: `prologue` is sent once, then the frames of `run` are repeated."""
 
     prologue: Sequence[Frame]
     run: Sequence[Frame]
     in_flight: int = 1
-    # The minimum time between two requests.
+    # The minimum number of milliseconds between two requests.
     interval_ms: int = 0
 
 
 class Workload(Protocol):
-    """A row of a benchmark: the connections of one run, each with its requests."""
+    """A workload of a benchmark: a number of connections and the requests of each."""
 
     @property
     def connections(self) -> int: ...
@@ -79,7 +85,7 @@ class Workload(Protocol):
 
 
 def request_frame(api: ModuleType, version: int, request: Any, *, epochs_grow: bool = False) -> Frame:
-    """Encode a request; its offsets grow, and with `epochs_grow` its state epochs and leader epochs too."""
+    """Encode a request with the positions of its offsets, and with `epochs_grow` of its epochs too."""
     data = _framed(api, version, request)
     marked = _framed(api, version, _marked(request, epochs_grow))
     return Frame(
@@ -96,7 +102,7 @@ def _framed(api: ModuleType, version: int, request: Any) -> bytes:
 
 
 def _marked(request: Any, epochs_grow: bool) -> Any:
-    """Return the request with placeholders for the numbers that grow."""
+    """Return the request with placeholders for its offsets and, with `epochs_grow`, its epochs."""
     if isinstance(request, find_coordinator.FindCoordinatorRequest):
         return request
     topics = [
@@ -108,7 +114,7 @@ def _marked(request: Any, epochs_grow: bool) -> Any:
 
 def _marked_partition(part: Any, epochs_grow: bool) -> Any:
     marks: dict[str, Any] = {}
-    # -1: no start offset yet.
+    # A start offset of -1 means that the share-partition has none, so it does not grow.
     if getattr(part, "start_offset", -1) >= 0:
         marks["start_offset"] = _OFFSET_MARK
     if getattr(part, "state_batches", b""):
@@ -163,7 +169,7 @@ def summary_request(
 def write_request(
     group: str, topic_id: bytes, entries: Sequence[tuple[int, int, Sequence[StateBatch]]]
 ) -> write_share_group_state.WriteShareGroupStateRequest:
-    """Return a write to one topic; an entry is a partition, its start offset and its state batches."""
+    """Return a write to one topic; each entry is (partition, start offset, state batches)."""
     parts = [
         write_share_group_state.PartitionData(number, 0, 0, start_offset, 0, pack(batches))
         for number, start_offset, batches in entries

@@ -7,10 +7,10 @@
  *
  * clients: int32 connections, int64 offset step, int32 epoch step; then for each connection: int32 requests in flight,
  *          int32 milliseconds between two requests (0: none), and two lists of frames: the prologue, sent once before
- *          the run, and the frames of the run, sent lap after lap.
+ *          the run, and the frames of the run, which are repeated until the end.
  *          A list: int32 count; then for each frame: int32 count and positions of int64 offsets, int32 count and
  *          positions of int32 epochs, and the frame with its size prefix.
- *          From the second lap on, the offsets and epochs of a frame grow by one step each time it is sent.
+ *          Each repetition of a frame adds one step to its offsets and epochs.
  * figures: one line: responses, seconds, failed responses, first error code, CPU seconds of PID, and the p50, p99, p99.9
  *          and maximum latency in microseconds.
  *
@@ -58,10 +58,10 @@ typedef struct {
     int fd;
     uint32_t depth, interval_ms;
     Frames prologue, run;
-    /* The next frame of the run, and how often all of them were sent before. */
+    /* The index of the next frame to send, and how often all frames were sent before. */
     uint32_t next;
     uint64_t lap;
-    /* Requests in flight: a ring of `depth` places. */
+    /* Requests in flight: a ring buffer of `depth` entries. */
     Request *request;
     uint32_t sent, answered;
     uint32_t received, capacity;
@@ -83,7 +83,7 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* CPU seconds of a process with all its threads. */
+/* Return the CPU seconds of a process with all its threads. */
 static double cpu_seconds(int pid) {
     char path[64], text[4096];
     unsigned long long user, system;
@@ -94,7 +94,7 @@ static double cpu_seconds(int pid) {
     size_t size = fread(text, 1, sizeof text - 1, stat);
     fclose(stat);
     text[size] = 0;
-    /* The name may contain anything, a closing parenthesis too. */
+    /* The process name may contain any character, so search for its last closing parenthesis. */
     char *fields = strrchr(text, ')');
     if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
         die("/proc/PID/stat");
@@ -181,7 +181,7 @@ static void send_next(Connection *c, uint64_t offset_step, uint32_t epoch_step) 
     send_frame(c, frame);
 }
 
-/* A cursor over a response; reading past its end is an error. */
+/* A cursor over a response; a read past the end of the response is an error. */
 typedef struct {
     const uint8_t *at, *end;
 } Cursor;
@@ -269,7 +269,7 @@ static void check(const Request *request, const uint8_t *response, uint32_t size
     }
 }
 
-/* Read what has arrived, once. */
+/* Call recv() once and append the received bytes to the connection's buffer. */
 static void receive(Connection *c) {
     if (c->received == c->capacity) {
         c->capacity = c->capacity ? 2 * c->capacity : RESPONSE_BYTES_MIN;
@@ -281,7 +281,7 @@ static void receive(Connection *c) {
     c->received += n;
 }
 
-/* Take the next response out of what has arrived; return its request, or NULL if it is not complete. */
+/* Remove the next response from the buffer; return its request, or NULL if the response is incomplete. */
 static const Request *next_response(Connection *c) {
     uint32_t size = c->received < 4 ? 0 : 4 + int32_at(c->response);
     if (!size || c->received < size) return NULL;

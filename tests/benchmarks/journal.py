@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks.journal`: measure the journal alone, without a network.
+"""Measure the journal alone, without a network: `python -m tests.benchmarks.journal`.
 
-Each writer appends one record to its own state partition, and repeats that when the record is durable: a
-closed loop, like that of the shards.  Then the journal is reopened and read completely.
+Each writer appends one record to its own state partition, and the next record when the first is durable.
+The shards append in the same closed loop.  Then the journal is reopened and read completely.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from coordinator.log.journal import Journal
 
 STATE_PARTITIONS = 64
 SEGMENT_BYTES = 64 << 20
-# A ShareUpdate with two state batches, and a key of typical size.
+# The key and value sizes of a typical ShareUpdate record with two state batches.
 RECORD = (bytes(48), bytes(60))
 
 
 class Appends(NamedTuple):
-    """The result of a closed loop of writers, in microseconds; `call_us` is the time of append() itself."""
+    """The latencies of a closed loop of writers in microseconds; `call_us` is the time in append()."""
 
     per_second: float
     p50_us: float
@@ -38,7 +38,7 @@ class Appends(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The duration of a restart."""
+    """The number of records of a reopened journal, and the seconds to open and to read it."""
 
     records: int
     open_s: float
@@ -46,7 +46,7 @@ class Opening(NamedTuple):
 
 
 async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> Appends:
-    """Run this number of writers for `seconds`."""
+    """Append with this number of writers for `seconds`, and return the latencies."""
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
     await journal.open()
@@ -89,7 +89,7 @@ async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> A
 
 
 async def open_again(folder: Path) -> Opening:
-    """Open an existing journal, and read all of it."""
+    """Open an existing journal and read all its records."""
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
     began_s = time.perf_counter()
     await journal.open()
@@ -103,11 +103,11 @@ async def open_again(folder: Path) -> Opening:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure each setting and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.journal", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each load in each round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each load in each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="where the journals are made: the disk to measure")
+    parser.add_argument("--folder", type=Path, help="directory for the journals, on the disk to measure")
     options = parser.parse_args()
     loads = [(sync, writers) for sync in ("always", "os") for writers in (1, 8, 64)]
     rounds: dict[tuple[str, int], list[Appends]] = {load: [] for load in loads}

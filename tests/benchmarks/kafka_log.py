@@ -1,9 +1,8 @@
-"""`python -m tests.benchmarks --log kafka`: this coordinator with a topic, and Kafka's own coordinator.
+"""Run this coordinator with its state in a topic, and Kafka's own, for `make bench` with `--log kafka`.
 
-Both store state on the same cluster, with one replica on each broker. A broker coordinates the partitions
-that it leads. So `__share_group_state` is created with one broker as the leader of all partitions, and the
-benchmark uses that broker. The topic of this coordinator has the same leaders, so that the cluster has equal
-work.
+Both coordinators store state on the same cluster, with one replica on each broker. A broker coordinates the
+partitions of `__share_group_state` that it leads. So broker 1 leads all of them, and the benchmark uses
+broker 1. It also leads all partitions of this project's topic, so that both topics cost the same.
 """
 
 import asyncio
@@ -29,12 +28,12 @@ from tests.kafka.share_group_tool import ShareGroupTool
 
 NEWEST = RELEASES[-1]
 PARTITIONS = 50
-# Longer than any measurement, so that all written records are loaded.
+# No record is pruned during a measurement, so that a restart loads all written records.
 _NEVER_MS = str(24 * 3_600_000)
 
 
 class Loading(NamedTuple):
-    """The time to claim and load all shards."""
+    """The number of records and the seconds to claim and load all shards."""
 
     name: str
     records: int
@@ -73,8 +72,12 @@ class KafkaSides:
         """Restart this project's coordinator, which loads all its state."""
         self._ours.stop()
         self._ours.start()
-        # It becomes ready a moment before it logs the duration.
-        wait_until(lambda: self._ours.process.logged("Loaded shards."), seconds=60, what="it says so")
+        # The coordinator becomes ready a moment before it logs the duration.
+        wait_until(
+            lambda: self._ours.process.logged("Loaded shards."),
+            seconds=60,
+            what="the log line about the loaded shards",
+        )
         lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
         said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
         return Loading(self._name, said["records"], said["seconds"])
@@ -125,9 +128,7 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
 
 
 async def _make_topics(bootstrap: str, brokers: int) -> None:
-    """Create `__share_group_state` and this project's topic with their usual settings, and broker 1 as
-    leader.
-    """
+    """Create `__share_group_state` and this project's topic with their usual settings, led by broker 1."""
     min_isr = min(2, brokers)
     configs = {
         STATE_TOPIC: {

@@ -1,4 +1,4 @@
-"""Drive a coordinator with a workload: closed-loop connections, like those of brokers.
+"""Drive a coordinator with a workload over closed-loop connections, like those of brokers.
 
 The generator is a small C program, which leaves most processor time to the coordinator. Without a C compiler
 the generator runs in Python on uvloop; the figures are then lower bounds.
@@ -55,7 +55,7 @@ def generator() -> Path | None:
 
 @cache
 def _folder() -> Path:
-    # Removed at the end of the process.
+    # The directory is removed when the process ends.
     folder = TemporaryDirectory(prefix="share-coordinator-generator-")
     _held.append(folder)
     return Path(folder.name)
@@ -64,8 +64,8 @@ def _folder() -> Path:
 _held: list[TemporaryDirectory[str]] = []
 
 
-# Each run has its own groups: the offsets of a new run are below the start offsets of an earlier run, so the
-# coordinator would ignore its writes.
+# Each run has its own groups. The offsets of a new run are below the start offsets of an earlier run, so the
+# coordinator would ignore writes to the same groups.
 _runs = count()
 
 
@@ -108,7 +108,7 @@ def drive_frames(
 ) -> Figures:
     """Drive a coordinator with one connection for each client; those with an interval must come first.
 
-    From the second lap on, the offsets and epochs of the frames grow by a step in each lap.
+    Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
     """
     program = generator()
     if program is None:

@@ -25,20 +25,21 @@ from tests.benchmarks.frames import (
     write_request,
 )
 
-# The number of different requests in a lap; later laps repeat them with greater offsets.
+# The number of different requests of a connection; they are repeated with greater offsets.
 REQUESTS_A_LAP = 16
 FIRST_OFFSET = 1_000
-# The minimum time between the Initialize requests of a mixed load.
+# The minimum number of milliseconds between the Initialize requests of a mixed load.
 INITIALIZE_INTERVAL_MS = 1_000
 
 
 class Load(NamedTuple):
-    """Connections, share-partition entries per request, state batches in each, and the kind of request.
+    """Connections, share-partition entries per request, state batches in each entry, and the kind of request.
 
-    Kinds: "write" names each share-partition once; "repeated" names one share-partition in all entries; "one
-    repeated" names one of them twice; "overlapping" and "unordered" describe the batches of an entry; "read"
-    and "summary" read previously written state; "mixed" alternates three writes and one read, and has a
-    connection that sends one Initialize per second; "find" sends FindCoordinator before each write.
+    A "write" request names each share-partition once. A "repeated" write names one share-partition in all
+    entries, and a "one repeated" write names one share-partition twice. "overlapping" and "unordered" writes
+    have such state batches. "read" and "summary" requests read previously written state. A "mixed" load
+    alternates three writes and one read, and one more connection sends an Initialize per second. A "find"
+    load sends FindCoordinator before each write.
     """
 
     connections: int
@@ -54,7 +55,7 @@ class Load(NamedTuple):
 
     @property
     def offset_step(self) -> int:
-        """The distance of the offsets of a write between two laps."""
+        """The increase of the offsets of a write when the frames are repeated."""
         return REQUESTS_A_LAP * _offsets_a_request(self)
 
     @property
@@ -62,7 +63,7 @@ class Load(NamedTuple):
         return 0
 
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
-        """Return the connections of a run. Those with an interval come first."""
+        """Return the connections of a run. Connections with a minimum interval come first."""
         prologue, requests = _frames(self._replace(connections=1, in_flight=1), topic_ids[0])
         made = [
             Client(
@@ -85,7 +86,7 @@ def _offsets_a_request(load: Load) -> int:
 
 @cache
 def _frames(load: Load, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
-    """Return the prologue and the run of a connection."""
+    """Return the frames that a connection sends once, and the frames that it repeats."""
     partitions = range(1 if load.kind == "repeated" else load.partitions)
     initialize = request_frame(initialize_api, 0, initialize_request(GROUP_PREFIX, topic_id, partitions))
     writes = [write_frame(load, topic_id, turn) for turn in range(REQUESTS_A_LAP)]
@@ -110,7 +111,7 @@ _READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
 
 
 def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
-    """Return a write whose offsets and start offset follow those of the previous turn."""
+    """Return the write number `turn`; its offsets follow the offsets of the previous write."""
     first = FIRST_OFFSET + turn * _offsets_a_request(load)
     entries = [_entry(load, number, first) for number in range(load.partitions)]
     if load.kind == "one repeated":
@@ -126,7 +127,7 @@ def _entry(load: Load, number: int, first: int) -> Entry:
     if load.kind == "repeated":
         number, first = 0, first + number * 2 * load.batches
     if load.kind == "overlapping":
-        # Each batch overlaps half of the next one, which has another delivery count.
+        # Each batch overlaps half of the next batch, which has another delivery count.
         batches = [StateBatch(first + 2 * n, first + 2 * n + 3, 2, 1 + n % 2) for n in range(load.batches)]
     else:
         batches = [StateBatch(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches)]
@@ -145,7 +146,7 @@ def _moved(entry: Entry, offsets: int) -> Entry:
 
 
 def _initialize_again(load: Load, topic_id: bytes, turn: int) -> Frame:
-    # The start offset changes each time, because an Initialize without an effect writes no record.
+    # Each Initialize has a new start offset, because an Initialize without an effect writes no record.
     start_offset = FIRST_OFFSET + turn * _offsets_a_request(load)
     request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)
     return request_frame(initialize_api, 0, request)

@@ -12,7 +12,7 @@ from tests.kafka.processes import raise_session
 from tests.kafka.toolchain import program_path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-# The share of the CPU time of all cores above which other processes affect the figures.
+# If other processes use more than this share of the CPU time of all cores, the figures are not reliable.
 BUSY_SHARE = 0.05
 LOAD_PER_CORE_MAX = 0.5
 
@@ -50,7 +50,7 @@ def maps_extension_of(pid: int, package: Path) -> bool:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process."""
+    """Return the resident memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -64,7 +64,7 @@ def busy_seconds(stat: str) -> float:
 
 
 def share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
-    """Return the share of other processes in all CPU seconds. The clock ticks of the inputs are coarse."""
+    """Return the share of other processes in all CPU seconds; the inputs are multiples of a clock tick."""
     return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
 
 
@@ -72,7 +72,7 @@ class Machine:
     """The machine during a measurement, with the CPU time that other processes used."""
 
     def __init__(self) -> None:
-        # The load generator runs in this session, the measured processes run in their own sessions.
+        # The load generator runs in this process's session; each measured process has its own session.
         raise_session(os.getpid())
         self.load_average = os.getloadavg()[0]
         self._began = datetime.now(UTC)

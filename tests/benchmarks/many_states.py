@@ -1,4 +1,4 @@
-"""Generate a journal of many share-partitions without redundant records: a snapshot of each."""
+"""Generate a journal with one snapshot record for each of many share-partitions, as after compaction."""
 
 import asyncio
 from collections import defaultdict
@@ -16,10 +16,10 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 
 STATE_PARTITIONS = 50
 BATCHES = 3
-# The share-partitions of a group: one topic with this number of partitions.
+# Each group consumes one topic with this number of partitions.
 GROUP_PARTITIONS = 50
 _SEGMENT_BYTES = 64 << 20
-# The share-partitions of one append over all state partitions.
+# The number of records of one append, over all state partitions.
 _APPENDED_TOGETHER = 10_000
 _BEGAN_MS = 1_790_000_000_000
 
@@ -54,7 +54,7 @@ async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: s
 async def _append(
     journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]], timestamp_ms: int
 ) -> None:
-    """Append some records to each state partition, with one append in flight for each."""
+    """Append records to each state partition at the same time, and wait until all are durable."""
     loop = asyncio.get_running_loop()
     appended = []
     for home, own in records.items():
@@ -72,9 +72,9 @@ async def _append(
 
 
 def _snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
-    """Return the compacted state of a share-partition in use.
+    """Return the state of a consumed share-partition as a snapshot.
 
-    Each state has its own creation time; snapshots of one append share their time.
+    Each share-partition has its own creation time; the snapshots of one append have the same write time.
     """
     start = 10_000_000 + number
     batches = pack(

@@ -1,4 +1,4 @@
-"""Plot scaling as SVG without a background, in colours that are readable on light and dark pages."""
+"""Plot the scaling figures as SVG without a background, in colours for light and dark pages."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ _TITLES = {
     "partitions": "share-partitions a request (8 connections, 4 batches)",
     "batches": "state batches of each of 10 share-partitions (8 connections)",
 }
-# The amount of the varied quantity in a request, to compute its rate per second.
+# The number of share-partitions or state batches in a request, to compute their rate per second.
 _CARRIED: dict[str, Callable[[float], float]] = {
     "connections": lambda size: 1,
     "partitions": lambda size: size,

@@ -1,6 +1,6 @@
 """The load generator in Python, for machines without a C compiler.
 
-Every lap sends the same offsets and epochs, because changing them takes too long in Python.
+Repeated frames have the same offsets and epochs, because changing them takes too long in Python.
 """
 
 import asyncio
@@ -16,7 +16,10 @@ _FRAME_BYTES_MAX = 1 << 28
 
 
 class CoordinatorResult(NamedTuple):
-    """Responses per second and p50, p99, p99.9 and maximum latency in µs; responses; failed responses."""
+    """The figures of a run: responses per second, latencies in µs, and numbers of all and failed responses.
+
+    The latencies are p50, p99, p99.9 and the maximum.
+    """
 
     measured: tuple[float, float, float, float, float]
     answers: int
@@ -25,7 +28,7 @@ class CoordinatorResult(NamedTuple):
 
 
 def error_codes(request: bytes, response: bytes) -> Iterator[int]:
-    """Yield the error codes in a response. Both arguments have no size prefix."""
+    """Yield the error codes in a response. The request and the response have no size prefix."""
     api_key, version = int.from_bytes(request[:2], "big"), int.from_bytes(request[2:4], "big")
     # Correlation id and tags come first.
     decoded: Any = API_KEYS[api_key].decode_response(response, 5, version)
@@ -56,7 +59,7 @@ class _Connection(asyncio.Protocol):
         self._go_on()
 
     def begin(self, until_s: float, requests_max: int) -> None:
-        """Start the run."""
+        """Start to send the measured requests, until a time or a number of requests is reached."""
         self._until_s = until_s
         self._requests_max = requests_max
         for _ in range(self._client.in_flight):
@@ -107,7 +110,7 @@ class _Connection(asyncio.Protocol):
 async def drive(
     host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int
 ) -> CoordinatorResult:
-    """Run the clients, each with its part of `answers_max` if that is not 0."""
+    """Run the clients; each sends an equal part of `answers_max` requests, without a limit if that is 0."""
     loop = asyncio.get_running_loop()
     connections = []
     transports = []

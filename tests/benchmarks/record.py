@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.record [--broker 4.4.0] [--coordinator kafka|ours] [WORKLOAD ...]
 
-The broker advertises a recording proxy to brokers.  With `--coordinator kafka`, its persister uses Kafka's
-own coordinator behind the proxy, and finds it by the leaders of `__share_group_state`. With `ours`, it uses a
-share-coordinator, and sends FindCoordinator before each request.
+The broker advertises the address of a recording proxy to brokers.  With `--coordinator kafka`, its persister
+uses Kafka's own coordinator behind the proxy, and finds it by the leaders of `__share_group_state`. With
+`ours`, the persister uses a coordinator of this project, and sends FindCoordinator before each request.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Workload(NamedTuple):
         return [f"{self._prefix}-group-{number}" for number in range(self.groups)]
 
     def about(self) -> str:
-        """Describe the workload."""
+        """Return a description of the workload."""
         return (
             f"share groups: {self.groups}, consumers in each: {self.consumers}, topics: {self.topics}, "
             f"partitions of each: {self.partitions}, commit: {self.commit}, acknowledgements in turn: "
@@ -83,14 +83,14 @@ WORKLOADS = {
 
 
 _PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
-# Consumers that commit each record get few records at a time, so that all of them have some.
+# Consumers that commit each record fetch few records at a time, so that every consumer gets records.
 _FEW_RECORDS, _SMALL_BATCH_BYTES = 20, 1_000
 _POLL_RECORDS, _BATCH_BYTES = 500, 16_384
 _UNLIMITED = str(10**12)
-# After this time without a request, the brokers have sent all requests.
+# After this number of seconds without a request, the recording is complete.
 _QUIET_S = 15.0
 _RECORDING_S_MAX = 400.0
-# The number of requests that shows that the workload has started.
+# After this number of requests, the workload has started.
 _REQUESTS_MIN = 20
 
 
@@ -102,7 +102,7 @@ class RecordingRig:
     ) -> None:
         """Start the brokers, and a coordinator of this project if `coordinator` is "ours".
 
-        All processes end with the stack.
+        All processes stop when the stack is closed.
         """
         self.jars = jars
         self.recorder = TrafficRecorder()
@@ -149,7 +149,7 @@ class RecordingRig:
         return self._cluster.bootstrap
 
     def prepare(self, workload: Workload) -> None:
-        """Create topics and groups, and fill the topics."""
+        """Create topics and groups, and produce the records."""
         for topic in workload.topic_names:
             self.client.create_topic(topic, partitions=workload.partitions)
             if workload.records:
@@ -209,7 +209,7 @@ class RecordingRig:
         return ChildProcess("share consumers", command, self._folder / "consumers.log")
 
     def change_leaders(self) -> None:
-        """Restart all brokers but the first, so that the leaders of their partitions change twice."""
+        """Restart all brokers but the first, so that their partitions change the leader twice."""
         for broker in self.brokers[1:]:
             broker.stop()
             broker.start()
@@ -224,7 +224,7 @@ def _our_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> in
 
 
 def main() -> int:
-    """Record the named workloads, or all."""
+    """Record the workloads of the command line, by default all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.record", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {'; '.join(WORKLOADS)}")
     parser.add_argument("--broker", choices=RELEASES, default=RELEASES[-1])
@@ -233,7 +233,7 @@ def main() -> int:
     FOLDER.mkdir(exist_ok=True)
     wanted = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
     jars = fetch_jars(options.broker)
-    # Each cluster size is started once.
+    # Workloads with the same number of brokers share a cluster.
     for brokers in sorted({workload.brokers for workload in wanted}):
         with (
             tempfile.TemporaryDirectory(prefix="share-coordinator-record-") as folder,
@@ -263,7 +263,7 @@ def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: st
 
 
 def readme(made: Sequence[Recording]) -> str:
-    """Return the README with the origin of each recording."""
+    """Return the text of the README, with the origin of each recording."""
     lines = [
         "# Recorded traffic",
         "",
@@ -285,14 +285,14 @@ def readme(made: Sequence[Recording]) -> str:
 
 
 def counts(recording: Recording) -> str:
-    """Return the numbers of requests, share-partitions, and requests that name a share-partition twice."""
+    """Return a text with three counts: requests, share-partitions, requests that repeat a share-partition."""
     keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
     repeated = sum(
         1
         for shape in recording.shapes
         if len(named := [key for key, _ in shape.keyed_entries()]) > len(set(named))
     )
-    return f"{len(recording.shapes):,} requests, {len(keys):,} share-partitions, {repeated:,} name one twice"
+    return f"{len(recording.shapes):,} requests, {len(keys):,} share-partitions, {repeated:,} with repetition"
 
 
 if __name__ == "__main__":

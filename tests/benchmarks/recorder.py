@@ -1,4 +1,4 @@
-"""Convert the bytes of persister connections to the shapes of their requests, without I/O."""
+"""Decode recorded persister connections to request shapes without names and payload (no I/O)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable
@@ -47,7 +47,7 @@ class TrafficRecorder:
         return now_s - self._requests[-1][0] if self._requests else 0.0
 
     def connection(self) -> Callable[[bytes, float], None]:
-        """Return a function for the bytes of a new connection and the time of their arrival."""
+        """Return a function that records bytes of a new connection and the time of their arrival."""
         reader = FrameReader(_FRAME_BYTES_MAX)
         with self._lock:
             number = next(self._connections)
@@ -69,13 +69,15 @@ class TrafficRecorder:
             self._requests.append((now_s, connection, api_key, version, request))
 
     def shapes(self) -> list[Shape]:
-        """Return the recorded shapes."""
+        """Return the shapes of the recorded requests."""
         with self._lock:
             return _Numbering().shapes(self._requests)
 
 
 class _Numbering:
-    """Replaces names with numbers, and epochs and offsets with distances."""
+    """Replaces names with numbers, and epochs and offsets with differences to the lowest of a
+    share-partition.
+    """
 
     def __init__(self) -> None:
         self._connections: dict[int, int] = {}
@@ -102,7 +104,7 @@ class _Numbering:
         ]
 
     def _note_epochs(self, request: Any) -> None:
-        """Find the lowest epochs of each share-partition."""
+        """Update the lowest epochs of each share-partition in a request."""
         for topic in getattr(request, "topics", ()):
             for part in topic.partitions:
                 key = (request.group_id, topic.topic_id, part.partition)

@@ -11,9 +11,9 @@ within their topic.  An entry starts with its partition:
     Write            partition, state epoch, leader epoch, start offset, delivery complete count, batches
     FindCoordinator  partition
 
-Epochs are relative to the lowest of the share-partition, start offsets to its first; -1 stays -1.  A batch
-has its distance from the start offset, the distance of its last offset from its first, its delivery state and
-its delivery count.
+Epochs are relative to the lowest epoch of the share-partition, and start offsets to its first start offset;
+-1 stays -1.  A state batch has four numbers: first offset minus start offset, last offset minus first offset,
+delivery state, delivery count.
 """
 
 import gzip
@@ -29,19 +29,19 @@ _SUFFIX = ".jsonl.gz"
 
 
 class Entry(NamedTuple):
-    """A share-partition in a request. The API determines the fields that are used."""
+    """A share-partition in a request. The API key determines which fields are used."""
 
     partition: int
     state_epoch: int = 0
     leader_epoch: int = 0
     start_offset: int = -1
     delivery_complete_count: int = -1
-    # Distance from the start offset, length - 1, delivery state, delivery count.
+    # First offset minus start offset, last minus first offset, delivery state, delivery count.
     batches: Sequence[tuple[int, int, int, int]] = ()
 
 
 class Shape(NamedTuple):
-    """One request. `topics` has the number of each topic with its entries, in the order of the request."""
+    """One request. `topics` lists (topic number, entries) in the order of the request."""
 
     ms: int
     connection: int
@@ -80,7 +80,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 
 
 def save(recording: Recording, path: Path) -> None:
-    """Write a recording; the same recording results in the same bytes."""
+    """Write a recording. The same recording always results in the same file bytes."""
     lines = [json.dumps(recording.about)]
     for shape in recording.shapes:
         fields = _FIELDS[shape.api_key]

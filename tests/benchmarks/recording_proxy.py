@@ -1,6 +1,6 @@
-"""A TCP proxy at a broker's advertised inter-broker address; it records the persister's requests.
+"""Record a persister's requests with a TCP proxy at a broker's advertised inter-broker address.
 
-Like deploy/haproxy, it routes connections of a persister to the coordinator, and all others to the broker.
+Like deploy/haproxy, the proxy routes persister connections to the coordinator, and others to the broker.
 """
 
 import socket
@@ -12,7 +12,7 @@ from contextlib import suppress
 from tests.benchmarks.recorder import TrafficRecorder
 
 _HERE = "127.0.0.1"
-# The client id follows size, API key, version, correlation id and its own length.
+# The client id follows the frame size, API key, version, correlation id and length of the client id.
 _CLIENT_ID_AT = 14
 _PERSISTER = b"Persister-client-"
 _CHUNK_BYTES = 1 << 16
@@ -24,7 +24,7 @@ class RecordingProxy:
     def __init__(
         self, port: int, *, broker_port: int, coordinator_port: int, recorder: TrafficRecorder
     ) -> None:
-        """Listen at `port`. Route persisters to `coordinator_port`, and others to `broker_port`."""
+        """Listen at `port`; route persister connections to `coordinator_port`, others to `broker_port`."""
         self._broker_port = broker_port
         self._coordinator_port = coordinator_port
         self._recorder = recorder
@@ -67,7 +67,7 @@ def _pump(source: socket.socket, sink: socket.socket, receive: Callable[[bytes, 
             if receive is not None:
                 receive(data, time.monotonic())
             sink.sendall(data)
-    # The end of one direction ends the other direction.
+    # If one direction is closed, close the other direction too.
     for end in (source, sink):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)

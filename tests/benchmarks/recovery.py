@@ -1,8 +1,8 @@
-"""`python -m tests.benchmarks.recovery`: measure the rebuild of a state log, locally and with Spark.
+"""Measure the rebuild of a state log, locally and with Spark: `python -m tests.benchmarks.recovery`.
 
-First, it plans the read of an archive that covers a year.  The log is that of `state_logs`: it is generated
-once in a directory, and again only for other sizes.  CPU seconds are the sum over all processes. They remain
-comparable on a machine with other load.
+First, the benchmark plans the read of an archive that covers a year.  `state_logs` generates the log once for
+each size, in a directory that later runs use again.  CPU seconds are the sum over all processes, so they
+remain comparable on a machine with other load.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tests.benchmarks.state_logs import write_log
 
 
 class Figures(NamedTuple):
-    """The result of one run."""
+    """The result of one rebuild."""
 
     records: int
     wall_s: float
@@ -39,7 +39,7 @@ class Figures(NamedTuple):
 
 
 def measure(engine: Engine, source: SegmentSource) -> Figures:
-    """Rebuild once."""
+    """Rebuild the state once and return the figures."""
     began_s, cpu_s = time.perf_counter(), cpu_seconds()
     run = rebuild(engine, source)
     wall_s = time.perf_counter() - began_s
@@ -48,7 +48,7 @@ def measure(engine: Engine, source: SegmentSource) -> Figures:
 
 @contextmanager
 def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
-    """Yield a log of `records`, which is generated if the directory has none of that size."""
+    """Yield the directory of a log of `records`; generate the log if the directory has none of that size."""
     own = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
     named = folder / f"{records}-{hot_part:g}"
@@ -96,13 +96,15 @@ def print_table(
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure all engines and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.recovery", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--hot", type=float, default=0.0, help="part of the records of one share-partition")
-    parser.add_argument("--rounds", type=int, default=3, help="after one to warm up")
+    parser.add_argument(
+        "--hot", type=float, default=0.0, help="part (0-1) of all records that one share-partition gets"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one round to warm up")
     parser.add_argument("--engines", default="alone,local,spark", help="alone is one process")
-    parser.add_argument("--folder", type=Path, help="where the log is kept for the next time")
+    parser.add_argument("--folder", type=Path, help="directory that keeps the log for later runs")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     makers: dict[str, Callable[[], Engine]] = {

@@ -1,7 +1,7 @@
 """Replay recorded traffic: the requests of each connection in order, as fast as responses arrive.
 
-Each connection uses its own share-partitions, so the order between connections does not matter. Epochs and
-offsets grow from lap to lap, so that every request is accepted again.
+Each connection uses its own share-partitions, so the order between connections does not matter. Each
+repetition has greater epochs and offsets, so that the coordinator accepts every request again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ FIRST_EPOCH = 1
 
 
 class Replay:
-    """A recording as a row of the benchmark; `brokers` copies of it are sent at the same time."""
+    """A workload that replays a recording; `brokers` copies of the recording are sent at the same time."""
 
     def __init__(self, recording: Recording, brokers: int) -> None:
         self.recording = recording
@@ -57,7 +57,7 @@ class Replay:
 
     @cached_property
     def offset_step(self) -> int:
-        """A step that exceeds the offsets of a lap."""
+        """The increase of offsets between repetitions; greater than all offsets of the recording."""
         return 1 + max(
             (
                 entry.start_offset + first + length
@@ -70,7 +70,7 @@ class Replay:
 
     @cached_property
     def epoch_step(self) -> int:
-        """A step that exceeds the epochs of a lap; 0 if no epoch changes."""
+        """The increase of epochs between repetitions; 0 if no epoch changes in the recording."""
         greatest = max(
             (
                 max(entry.state_epoch, entry.leader_epoch)

@@ -1,4 +1,4 @@
-"""The tables of a comparison: ratios with their targets, and the underlying figures."""
+"""Format the tables of a benchmark: ratios with their targets, and the measured figures."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ def wide_console() -> Console:
 
 
 class Sheet(NamedTuple):
-    """A table of text, for a terminal or for a page."""
+    """A table of text, for a terminal or a Markdown page."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -51,7 +51,7 @@ class Sheet(NamedTuple):
 
 
 def sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[Sheet]:
-    """Return all tables for which the sides have figures."""
+    """Return all tables for which the systems have figures."""
     made = [
         ratio_sheet(sides, workloads),
         latency_sheet(sides),
@@ -67,11 +67,11 @@ def _kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
 
 
 def rate_aim(workload: Workload) -> Target:
-    """Return the target for the requests per second of a row."""
+    """Return the target for the requests per second of a workload."""
     for aim in (*TODAY, *SHAPES):
         if aim.workload == workload:
             return aim
-    # Recorded traffic.
+    # A workload that is no tuple is recorded traffic.
     if not isinstance(workload, tuple):
         return Target(workload, "requests_per_second", 3, 1.2)
     return Target(workload, "requests_per_second", None, None)
@@ -103,7 +103,7 @@ def _verdict_cells(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -
 
 
 def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
-    """Return the ratios to Kafka for the rows with a latency target."""
+    """Return the latency ratios to Kafka, for the workloads with a latency target."""
     kafka = _kafka(sides)
     mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
@@ -120,7 +120,7 @@ def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
 
 
 def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
-    """Return the rate at ten times the saturating load relative to the peak, for each side."""
+    """Return the request rate at ten times the saturating load, relative to the peak rate of each system."""
     rows = []
     for overload in OVERLOADS:
         row = [f"{overload.ten_times} / {overload.saturating}"]
@@ -165,7 +165,7 @@ def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
 
 
 def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet:
-    """Return the medians, with the ratio to the Kafka side of the same group."""
+    """Return the median figures, with the ratio to Kafka's coordinator on the same cluster."""
     theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
     header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
     for side in sides:
@@ -190,7 +190,7 @@ def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
 
 
 def failed_rows(sides: Sequence[SystemUnderTest]) -> list[str]:
-    """Return a line for each row and side with failed responses."""
+    """Return a line for each workload and system with failed responses."""
     return [
         f"{side.name}, {workload}: {side.median(workload).error_text}"
         for side in sides
@@ -200,7 +200,7 @@ def failed_rows(sides: Sequence[SystemUnderTest]) -> list[str]:
 
 
 def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
-    """Return all rounds of all sides, and the verdicts."""
+    """Return the figures of all rounds and systems, and whether each target is met."""
     kafka = _kafka(sides)
     found: dict[str, Any] = {
         "sides": {

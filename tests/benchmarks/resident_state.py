@@ -1,8 +1,8 @@
-"""`make bench-held`: measure a coordinator that holds many share-partitions.
+"""Measure a coordinator that stores many share-partitions: `make bench-held`.
 
-The figures are the memory of an idle process, the time until a compacted journal is served again, and the
-memory of a share-partition. The last figure is the latency of other requests while as many share-partitions
-again are added, which would show pauses of the garbage collector.
+The figures are the memory of an idle process, the restart time with a compacted journal, and the memory of a
+share-partition. The last figure is the latency of other requests while another thread adds as many
+share-partitions again; it would show pauses of the garbage collector.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 def others_while(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[Figures]:
-    """Drive the other requests in slices: while a thread runs, or for some seconds."""
+    """Measure other requests in slices of time, while a thread runs or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
@@ -102,7 +102,7 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure the coordinator and print a table."""
     parser = argparse.ArgumentParser(prog="make bench-held", description=__doc__)
     parser.add_argument("--share-partitions", type=int, default=1_000_000)
     parser.add_argument("--added", type=int, default=1_000_000)
@@ -130,20 +130,25 @@ def table_of(found: dict[str, Any], added: int) -> Table:
     rest, busy = found["at_rest"], found["while_added"]
     rows = (
         ("idle process, MB resident", found["idle_mb"], IDLE_MB_MAX, ".0f"),
-        ("seconds from process start until all is served", found["served_after_s"], SERVED_S_MAX, ".1f"),
+        (
+            "seconds from process start until all shards are served",
+            found["served_after_s"],
+            SERVED_S_MAX,
+            ".1f",
+        ),
         ("bytes resident for each share-partition", found["bytes_each"], SHARE_PARTITION_BYTES_MAX, ".0f"),
         (f"p99.9 of other requests while {added:,} are added, ms", busy["p999_ms"], P999_MS_MAX, ".2f"),
     )
     for what, measured, aim, form in rows:
         table.add_row(what, format(measured, form), f"≤ {aim}", "yes" if measured <= aim else "NO")
-    table.add_row("  the worst 2 s of it, ms", f"{busy['p999_worst_ms']:.2f}")
-    table.add_row("  the longest of all, ms", f"{busy['longest_ms']:.1f}")
+    table.add_row("  p99.9 of the worst 2 s, ms", f"{busy['p999_worst_ms']:.2f}")
+    table.add_row("  maximum latency, ms", f"{busy['longest_ms']:.1f}")
     table.add_row("  other requests/s meanwhile", f"{busy['requests_per_second']:,.0f}")
-    table.add_row("  added in, s", f"{found['added_in_s']:.1f}")
+    table.add_row("  seconds to add all", f"{found['added_in_s']:.1f}")
     table.add_row("p99.9 at rest, ms", f"{rest['p999_ms']:.2f}")
-    table.add_row("  the longest of all, ms", f"{rest['longest_ms']:.1f}")
+    table.add_row("  maximum latency, ms", f"{rest['longest_ms']:.1f}")
     table.add_row("  requests/s", f"{rest['requests_per_second']:,.0f}")
-    table.add_row("bytes each with those added", f"{found['bytes_each_with_added']:.0f}")
+    table.add_row("bytes resident for each, with the added", f"{found['bytes_each_with_added']:.0f}")
     return table
 
 

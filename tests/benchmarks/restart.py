@@ -1,10 +1,10 @@
-"""`make bench-restart`: measure how fast a process loads its state after a start.
+"""Measure how fast this coordinator and Kafka's load their state after a restart: `make bench-restart`.
 
-Both sides receive the same requests. Then they are restarted in turn, several times: Kafka after a controlled
-shutdown, this coordinator after a `kill -9` right after the last response, so that the whole log remains.
-Kafka's time is from its first log line about loading a state partition to the last, without the start of the
-broker.  This coordinator's time is from the start of the process until it serves all shards, minus the time
-of a start without state. So it includes the recovery of the journal.
+Both coordinators receive the same requests. Then they are restarted in turn, several times: Kafka after a
+controlled shutdown, this coordinator after a `kill -9` right after the last response, so that no record is
+compacted away.  Kafka's time is from its first log line about loading a state partition to the last, without
+the start of the broker.  This coordinator's time is from the start of the process until it serves all shards,
+minus the time of a start without state. So it includes the recovery of the journal.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from tests.kafka.toolchain import how_to_get, missing_programs
 
 AIM = 2.0
 _TOLD = Load(8, 50, 4)
-# No record may be pruned before it is loaded.
+# A prune interval longer than the benchmark, so that every record is loaded after a restart.
 _NEVER_MS = str(24 * 3_600_000)
 _BEGAN = re.compile(r"^\[([^\]]+)\] INFO .*Scheduling loading of metadata from __share_group_state-\d+ ")
 _ENDED = re.compile(
@@ -45,7 +45,7 @@ _ENDED = re.compile(
 
 
 class Loaded(NamedTuple):
-    """The records of one start, and the loading time."""
+    """The number of loaded records and the loading time of one start."""
 
     records: int
     seconds: float
@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 
 
 def kafkas_loading(log: str) -> Loaded | None:
-    """Parse a broker's log since its start; None until all state partitions are loaded."""
+    """Parse a broker's log since its start; return None until all state partitions are loaded."""
     began: list[datetime] = []
     ended: list[tuple[datetime, int]] = []
     for line in log.splitlines():
@@ -75,7 +75,7 @@ def _time(text: str) -> datetime:
 
 
 def start_kafka(rig: BuiltInRig) -> Loaded:
-    """Restart a broker with a controlled shutdown."""
+    """Restart a broker with a controlled shutdown, and return its loading time."""
     process = rig.broker.process
     rig.broker.stop()
     begins_at = process.log.stat().st_size
@@ -88,12 +88,19 @@ def start_kafka(rig: BuiltInRig) -> Loaded:
 
 
 def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
-    """Start the killed coordinator and kill it again; `empty_s` is its start time without state."""
+    """Start the killed coordinator, measure its loading time, and kill it again.
+
+    `empty_s` is the start time of a coordinator without state, in seconds.
+    """
     began_s = time.monotonic()
     process.start()
     took_s = time.monotonic() - began_s
-    # It becomes ready a moment before it logs the duration.
-    wait_until(lambda: process.process.logged("Loaded shards."), seconds=60, what="it says so")
+    # The coordinator becomes ready a moment before it logs the duration.
+    wait_until(
+        lambda: process.process.logged("Loaded shards."),
+        seconds=60,
+        what="the log line about the loaded shards",
+    )
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
     process.kill()
@@ -113,8 +120,8 @@ def empty_start_s(folder: Path) -> float:
 
 
 def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
-    """Send the same requests to both sides and restart them in turn."""
-    # journal.sync=os excludes the disk from the measurement, and writes finish before jobs shorten the log.
+    """Send the same requests to both coordinators and restart them in turn."""
+    # With journal.sync=os, the disk does not affect the figures, and all writes end before the log is pruned.
     settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS, "journal.sync": "os"}
     found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
     empty_s = empty_start_s(folder / "empty")
@@ -134,7 +141,7 @@ def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
 
 
 def main() -> int:
-    """Measure and print."""
+    """Measure both coordinators and print the ratio."""
     parser = argparse.ArgumentParser(prog="make bench-restart", description=__doc__)
     parser.add_argument("--records", type=int, default=2_100_000)
     parser.add_argument("--rounds", type=int, default=3)

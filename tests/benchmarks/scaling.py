@@ -1,9 +1,8 @@
-"""`make bench-plots`: measure how the cost grows with the work, as tables and plots over one size at a
-time.
+"""Measure how the cost of requests grows with their size, as tables and plots: `make bench-plots`.
 
-Connections, share-partitions per request and state batches in each are varied for all sides in turn. The
-number of stored share-partitions is varied for this coordinator alone, with a separate journal for each
-number.  The figures are stored with the plots, which can be drawn again from them (`--draw`).
+The benchmark varies one quantity at a time: connections, share-partitions per request, or state batches of
+each share-partition. It drives all systems in turn. The number of stored share-partitions is varied for this
+coordinator alone, with a separate journal for each number.  `--draw` plots the stored figures again.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
 
-# The varied quantity, which is also a field of the load, and its loads.
+# The varied field of `Load`, and the loads with its values.
 SWEEPS = {
     "connections": [Load(n, 1, 4) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)],
     "partitions": [Load(8, n, 4) for n in (1, 2, 5, 10, 20, 50, 100, 200)],
@@ -43,7 +42,7 @@ FOLDER = REPOSITORY / "docs" / "benchmarks"
 
 
 def sweep(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str, Any]:
-    """Drive all sides with the loads of all sweeps in turn; return medians by sweep, side and size."""
+    """Drive all systems with all loads in turn; return medians by varied quantity, system and size."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         count = sum(map(len, SWEEPS.values()))
         work = progress.add_task("warming up", total=rounds * count * len(sides))
@@ -88,12 +87,16 @@ def hold(folder: Path, share_partitions: int, rounds: int, seconds: float) -> di
 
 
 def main() -> int:
-    """Measure, print, and write plots."""
+    """Measure, print tables, and write plots."""
     parser = argparse.ArgumentParser(prog="make bench-plots", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each load in each round")
+    parser.add_argument("--seconds", type=float, default=1.0, help="duration of each load in each round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the plots and their figures")
-    parser.add_argument("--draw", action="store_true", help="draw again what was measured last")
+    parser.add_argument(
+        "--folder", type=Path, default=FOLDER, help="directory for the plots and their figures"
+    )
+    parser.add_argument(
+        "--draw", action="store_true", help="plot the stored figures again, without measuring"
+    )
     options = parser.parse_args()
     options.folder.mkdir(exist_ok=True)
     figures = options.folder / "scaling.json"
@@ -141,7 +144,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
             for name in ("held", "RPC/s  p50/p99 µs", "MB resident", "served after s")
         ),
         box=None,
-        title="\nshare-partitions held; 8 connections, 10 share-partitions, 4 batches",
+        title="\nstored share-partitions; 8 connections, 10 share-partitions a request, 4 batches each",
         title_justify="left",
     )
     for row in found["held"]:

@@ -1,10 +1,9 @@
-"""`python -m tests.benchmarks --check-shapes`: compare the cost of a share-partition entry between
-shapes.
+"""Compare the CPU cost of request shapes: `python -m tests.benchmarks --check-shapes`.
 
-The cost is the CPU time of the coordinator, from /proc.  Shapes of one size have the same numbers of
-share-partition entries and state batches in a request. They differ in repetitions, in the order of the
-batches, in the RPCs between the writes, and in the length of the queue.  No shape may cost more than three
-times the cheapest shape of its size. This detects slow paths.
+The cost is the coordinator's CPU time for one share-partition entry, from /proc.  Shapes of one size have the
+same numbers of share-partition entries and state batches in a request. They differ in repetitions, in the
+order of the batches, in the RPCs between the writes, and in the length of the queue.  No shape may cost more
+than three times the cheapest shape of its size. This detects slow paths.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +28,7 @@ _QUEUED = {1: Load(320, 1, 4, in_flight=64), 50: Load(400, 50, 4)}
 class ShapeCost(NamedTuple):
     """The CPU time of one share-partition entry, and its ratio to the cheapest shape of the size.
 
-    The cheapest is a shape with one request in flight, because several requests share system calls.
+    Only shapes with one request in flight can be the cheapest, because several requests share system calls.
     """
 
     load: Load
@@ -50,9 +49,9 @@ def shapes_of(partitions: int, batches: int) -> list[Load]:
 
 
 def costs(side: SystemUnderTest, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
-    """Measure shapes of one size in turn; the minimum of the rounds counts, as other processes only add
-    to it.
+    """Measure shapes of one size in turn, and return the minimum CPU time of the rounds.
 
+    Other processes can only increase the CPU time, so the minimum is the most precise figure.
     Raises RuntimeError if the coordinator refuses a request.
     """
     measured = {load: min(_us_per_entry(side, load, seconds) for _ in range(rounds)) for load in loads}

@@ -1,7 +1,7 @@
 """Summarize several rounds of a measurement: median, minimum and maximum.
 
-Sides are measured in turn, so each ratio compares the same round of two sides, and its spread is that of the
-rounds. A slowdown of the machine affects both sides.
+Systems are measured in turn, so each ratio compares two systems in the same round. A slowdown of the machine
+affects both of them.
 """
 
 import statistics
@@ -26,7 +26,7 @@ def spread(rounds: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Return the ratio of ours to theirs, round by round."""
+    """Return the spread of `ours / theirs`, computed round by round."""
     return spread([our / their for our, their in zip(ours, theirs, strict=True)])
 
 

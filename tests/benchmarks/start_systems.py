@@ -1,6 +1,6 @@
 """Start the measured coordinators with local state: this project's, and Kafka's in a broker.
 
-A further server stores no state and answers every frame at once: the upper bound on this machine.
+A third server answers every frame at once without logic; its rate is the upper bound on this machine.
 """
 
 import socket
@@ -92,7 +92,7 @@ def kafka(folder: Path) -> Iterator[SystemUnderTest]:
         ready = [
             ready_coordinator(rig, topic=f"bench-{number}", partitions=PARTITIONS) for number in range(TOPICS)
         ]
-        # The client would take memory and CPU time from the sides.
+        # The client would take memory and CPU time from the measured systems.
         rig.client.close()
         yield SystemUnderTest(
             f"Kafka {NEWEST}",

@@ -1,6 +1,7 @@
-"""Generate a realistic state log as a broker's segment files: many share-partitions of unequal activity.
+"""Generate a realistic state log as a broker's segment files, with share-partitions of unequal activity.
 
-The activity of share groups is simulated; records, batches and files have the product's and Kafka's format.
+The activity of share groups is simulated. The records have this project's format, and the batches and files
+have Kafka's format.
 """
 
 from pathlib import Path
@@ -71,9 +72,10 @@ def write_log(
     hot_part: float = 0.0,
     seed: int = 1,
 ) -> int:
-    """Write `TOPIC-N` directories below a directory; return the bytes.
+    """Write `TOPIC-N` directories below a directory; return their size in bytes.
 
-    Activity decreases like 1/rank; `hot_part` is the share of all records that one share-partition gets.
+    The share-partition of rank N gets records in proportion to 1/N. `hot_part` is the additional part of all
+    records that one share-partition gets.
     """
     random = Random(seed)
     consumed = [

@@ -16,9 +16,9 @@ PARTITIONS = 200
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
-    Sides with the same `beside` are compared with each other. `sync` is journal.sync if the side has a
-    journal. `commit` is the commit of its build, if that is not the working tree. `package` is the directory
-    of its Python package. `settings` describes how it was started.
+    Systems with the same `beside` are compared with each other. `sync` is journal.sync if the system has a
+    journal. `commit` is the built commit, if that is not the working tree. `package` is the directory of the
+    Python package. `settings` describes how the system was started.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class SystemUnderTest:
 
     @property
     def is_tree(self) -> bool:
-        """Whether the side is this tree with a journal."""
+        """Whether the system is the working tree with a journal."""
         return bool(self.sync) and not self.commit
 
     def drive(self, workload: Workload, seconds: float) -> Figures:
-        """Run a workload for some seconds."""
+        """Drive the system with a workload for some seconds, and return the figures."""
         return measure(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
 
     def add(self, workload: Workload, figures: Figures) -> None:

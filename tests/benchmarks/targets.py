@@ -1,7 +1,7 @@
-"""The rows of the benchmark, and the target ratio to Kafka's own coordinator for each.
+"""Define the workloads of the benchmark, and the target ratio to Kafka's own coordinator for each.
 
-A ratio is ours / Kafka's. A greater ratio is better for requests per second, a smaller one for latencies and
-CPU time.
+A ratio is this coordinator's figure divided by Kafka's. A greater ratio is better for requests per second, a
+smaller ratio for latencies and CPU time.
 """
 
 from typing import Literal, NamedTuple
@@ -17,9 +17,9 @@ _NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99
 
 
 class Target(NamedTuple):
-    """The target of a row for each journal.sync; None: the ratio is only reported.
+    """The target ratio of a workload for each journal.sync. If it is None, the ratio is only reported.
 
-    `always_us_max` is an absolute bound of the latency with journal.sync=always.
+    `always_us_max` is a maximum latency in µs, which replaces the ratio with journal.sync=always.
     """
 
     workload: Workload
@@ -63,7 +63,9 @@ SHAPES = (
 
 
 class Overload(NamedTuple):
-    """Ten times the load that saturates the coordinator, and the part of the peak that must remain."""
+    """A load that saturates the coordinator, ten times that load, and the part of the peak rate that must
+    remain.
+    """
 
     saturating: Load
     ten_times: Load
@@ -72,8 +74,7 @@ class Overload(NamedTuple):
 
 OVERLOADS = (
     Overload(Load(64, 1, 4), Load(640, 1, 4)),
-    # 20,000 queued operations: through connections with many share-partitions, and through requests in
-    # flight.
+    # About 20,000 queued operations, by requests with many share-partitions or by many requests in flight.
     Overload(Load(40, 50, 4), Load(400, 50, 4)),
     Overload(Load(32, 1, 4, in_flight=64), Load(320, 1, 4, in_flight=64)),
     Overload(Load(64, 10, 4, "mixed"), Load(640, 10, 4, "mixed")),
@@ -83,7 +84,9 @@ PART_OF_AGAINST = 0.9
 
 
 def cpu_aim(workload: Workload) -> Target:
-    """Return the target for the CPU time of a request; a single connection leaves nothing to batch."""
+    """Return the target for the CPU time of a request. It is lower for several connections, which share
+    batches.
+    """
     return (
         Target(workload, "cpu_us", 0.45, 0.65)
         if workload.connections == 1
@@ -92,7 +95,7 @@ def cpu_aim(workload: Workload) -> Target:
 
 
 class Verdict(NamedTuple):
-    """The ratio of a side to Kafka, the target, and whether it is met; None without a target."""
+    """The ratio of a system to Kafka, the target, and whether the ratio meets it (None without a target)."""
 
     ratio: Spread
     asked: str
@@ -100,7 +103,7 @@ class Verdict(NamedTuple):
 
 
 def is_met(aim: Target, sync: str, ratio: float, own: float) -> bool | None:
-    """Return whether a ratio, or the absolute latency, meets the target; None without a target."""
+    """Return whether a ratio or a latency in µs (`own`) meets the target; None without a target."""
     if sync == "always" and aim.always_us_max is not None:
         return own <= aim.always_us_max
     asked = aim.per_round(sync)
@@ -120,7 +123,7 @@ def asked_text(aim: Target, sync: str) -> str:
 
 
 def verdict(aim: Target, ours: SystemUnderTest, kafka: SystemUnderTest) -> Verdict:
-    """Compare the rounds of a side with those of Kafka."""
+    """Compare the rounds of a system with the rounds of Kafka."""
     own = ours.per_round(aim.workload, aim.figure)
     ratio = ratios(own, kafka.per_round(aim.workload, aim.figure))
     met = is_met(aim, ours.sync, ratio.median, spread(own).median)

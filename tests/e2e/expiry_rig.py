@@ -1,6 +1,6 @@
-"""An in-process coordinator with a clock that a test advances, in front of a real broker.
+"""Run a real broker with a coordinator in the test's process, whose expiry clock a test advances.
 
-It has the same components as a coordinator process, except for the clock of expiry.
+Except for this clock, the coordinator has the same components as a coordinator process.
 """
 
 import asyncio
@@ -34,10 +34,11 @@ from tests.kafka.broker import new_cluster
 
 RETENTION_MINUTES = 600
 GRACE_MINUTES = 60
-# The check interval of a coordinator process.
+# The default interval between two expiry checks of a coordinator process, in minutes.
 LOOK_MINUTES = 10
 
-# A round may wait for a consumer that joins during the round, also on a busy machine.
+# The maximum number of seconds of an expiry round. A round may wait for a consumer that joins during the
+# round.
 _DONE_WITHIN_S = 300
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class OffsetClock:
 
 
 class Coordinator:
-    """A coordinator on its own event loop; its methods are called from the test's thread."""
+    """A coordinator in a thread with its own event loop. Tests call its methods from their thread."""
 
     def __init__(self, port: int, bootstrap: str, directory: Path) -> None:
         self.port = port
@@ -83,7 +84,7 @@ class Coordinator:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
     def start(self, **settings: object) -> None:
-        """Start with the state in the journal; return when it is loaded."""
+        """Start a coordinator with the existing journal, and wait until it has loaded the state."""
         self.run(self._start(self.config.model_copy(update=settings)))
         wait_until(lambda: self.runtime.initial_load_done, seconds=120, what="the journal is loaded")
 
@@ -120,11 +121,11 @@ class Coordinator:
         self.start()
 
     def round(self) -> RoundResult:
-        """Run one expiry round, which a process runs periodically."""
+        """Run one expiry round. A coordinator process does that periodically."""
         return self.run(self.expiry.round())
 
     def pass_time(self, minutes: int) -> None:
-        """Advance the clock, with a round after each check interval."""
+        """Advance the clock, and run an expiry round after each check interval."""
         for _ in range(minutes // LOOK_MINUTES):
             self.clock.move(LOOK_MINUTES)
             self.round()
@@ -133,7 +134,7 @@ class Coordinator:
         return self.run(self.expiry.forecast(retention_minutes))
 
     def status(self, group: str) -> dict[str | None, tuple[str, str]]:
-        """Return reason and status of the abandoned state of a group, by topic."""
+        """Return (reason, expiry status) of the abandoned state of a group, by topic name."""
         items = self.forecast().items
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 

@@ -1,8 +1,8 @@
-"""Record the deliveries and acknowledgements of a share group, and detect broken promises of Kafka.
+"""Record the deliveries and acknowledgements of a share group, and detect violations of Kafka's guarantees.
 
-A commit counts when commitSync has reported success for the partition. Afterwards an accepted or rejected
-record must not be delivered again. A released record must come with a higher delivery count. A commit that
-was not reported as successful is in doubt: it may have been applied or not.
+If commitSync reports success for a partition, an accepted or rejected record must not be delivered again. A
+released record must be delivered again with a higher delivery count. Without a reported success, the commit
+is in doubt: the coordinator may have applied it or not.
 """
 
 import threading
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 from tests.kafka import ConditionTimeout, Delivery, KafkaClient, ShareConsumer, wait_until
 
-# Settings of a consumer with many small commits, so that a kill interrupts a commit.
+# Settings of a consumer with many small commits, so that a kill is likely to interrupt a commit.
 FEW_AT_A_TIME = {"max.poll.records": "10"}
 
-# Settings of a group whose records are delivered once unless they are released. The lock outlasts any commit,
-# also on a busy machine.
+# Settings of a group whose records are delivered once unless they are released. The record lock is longer
+# than any commit on a busy machine.
 FOR_LONG = {"share.record.lock.duration.ms": "60000"}
 
 # (partition, offset)
@@ -43,12 +43,15 @@ def at_first_second_or_third_delivery(delivery: Delivery) -> str:
 
 
 class Ledger:
-    """The records of one topic as one share group received them. One thread writes; any thread reads."""
+    """The deliveries and acknowledgements of one topic's records in one share group.
+
+    Only one thread may consume; any thread may read.
+    """
 
     def __init__(self) -> None:
         self.delivery_counts: dict[Record, list[int]] = defaultdict(list)
         self.settled: dict[Record, str] = {}
-        # Accepted or rejected by a commit that failed, and not acknowledged since.
+        # Records of failed commits (accepted or rejected) without a later successful acknowledgement.
         self.in_doubt: dict[Record, str] = {}
         self.broken_promises: list[str] = []
         self.failed_commits = 0
@@ -58,7 +61,7 @@ class Ledger:
         self._settled_when: dict[Record, str] = {}
 
     def consume(self, consumer: ShareConsumer, rule: Rule, *, timeout_ms: int = 500) -> list[Delivery]:
-        """Poll once, acknowledge the records by `rule`, and record both."""
+        """Poll once, acknowledge the records by `rule`, and record the deliveries and acknowledgements."""
         deliveries = consumer.poll(timeout_ms)
         for delivery in deliveries:
             self._note_delivery(delivery)
@@ -82,7 +85,7 @@ class Ledger:
         while len(self.settled) < count:
             if time.monotonic() > deadline:
                 raise ConditionTimeout(
-                    f"{len(self.settled)} of {count} records are settled after {seconds} s"
+                    f"{len(self.settled)} of {count} records are acknowledged after {seconds} s"
                 )
             self.consume(consumer, rule)
 
@@ -98,11 +101,12 @@ class Ledger:
         counts = self.delivery_counts[record]
         counts.append(delivery.delivery_count)
         if record in self.settled:
-            self._break(f"{self.settled[record]} {self._settled_when[record]} was forgotten: {delivery}")
+            acknowledged = f"{self.settled[record]} {self._settled_when[record]}"
+            self._break(f"acknowledgement {acknowledged} was lost: {delivery}")
         if delivery.delivery_count <= self._released_at.get(record, 0):
-            self._break(f"the delivery count went back, {counts}: {delivery}")
+            self._break(f"the delivery count did not increase, {counts}: {delivery}")
         if delivery.value != str(delivery.offset):
-            self._break(f"not the record that was produced: {delivery}")
+            self._break(f"the value is not the produced value: {delivery}")
 
     def _break(self, promise: str) -> None:
         self.broken_promises.append(f"{self._when()}: {promise}")
@@ -159,11 +163,11 @@ def produce(client: KafkaClient, topic: str, partitions: int, *, first: int, cou
 
 
 def what_is_left(client: KafkaClient, group: str, topic: str, partitions: int, *, end: int) -> list[Record]:
-    """Return the records that a new consumer of `group` gets, whose partitions end at offset `end`.
+    """Return the records that a new consumer of `group` receives before offset `end` of each partition.
 
-    First a last record is appended to each partition; it is not returned. Records come in order, so no
-    earlier record is left when the last one arrives. The group must be empty; the broker then reads its state
-    again.
+    The function appends a last record at `end` of each partition, and consumes until these records arrive.
+    Records arrive in order, so all earlier records have arrived then. The group must be empty, so that the
+    broker reads the state of the group again.
     """
     produce(client, topic, partitions, first=end, count=1)
     lasts = {(partition, end) for partition in range(partitions)}

@@ -1,9 +1,8 @@
-"""Migrate a cluster of three brokers that has used share groups, with a coordinator for each broker (mode
-B).
+"""Migrate three brokers that have used share groups to three coordinators (routing mode B).
 
-The topic `__share_group_state` still exists, so the brokers send requests to its leaders without
-FindCoordinator. Most requests reach a coordinator that does not own the share-partition.  The control is mode
-A: a cluster that never had the topic, whose brokers use FindCoordinator.  See docs/routing.md.
+The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
+FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
+As the control, a cluster that never had the topic uses FindCoordinator (mode A).  See docs/routing.md.
 """
 
 import json
@@ -39,11 +38,11 @@ from tests.kafka.wire import ask
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-# Their shards are consecutive, and more than one coordinator owns.
+# The shards of these partitions are consecutive, so that several coordinators own them.
 PARTITIONS = 24
 RECORDS = 10
 FEW_AT_A_TIME = {"max.poll.records": "20"}
-# A long session timeout, because no coordinator ends here and a slow one must stay a member.
+# A long session timeout: no coordinator fails in this test, and a slow coordinator must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 # After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. Kafka's
 # share coordinator then deletes the progress since the first one (docs/differences.md). The interval of other
@@ -78,7 +77,7 @@ def start_all(rig: ReplicatedRig) -> None:
     wait_until(
         lambda: set(in_all(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
         seconds=120,
-        what="all coordinators have a part of the shards",
+        what="every coordinator owns shards",
     )
 
 

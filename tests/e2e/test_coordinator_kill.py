@@ -1,7 +1,7 @@
-"""Kill the coordinator repeatedly under concurrent writers: no acknowledged write is lost.
+"""Kill the coordinator repeatedly under concurrent writers, and check that no acknowledged write is lost.
 
 Two coordinators run in parallel, one with each value of `journal.sync`. The page cache survives the death of
-a process, so both must keep the same guarantee.  Some kills happen during a start.
+a process, so both values must keep the same guarantee.  Some kills happen during a start.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ SEED = 4242
 ROUNDS = 12
 BOOKS = 24
 CLIENTS = 6
-# A round ends some milliseconds after this number of acknowledged writes.
+# The coordinator is killed some milliseconds after at most this number of acknowledged writes.
 WRITES_MAX = 1_500
 LEADER_EPOCH = 3
 # A busy disk slows the coordinator down. Timeouts are not the subject of this test.
@@ -40,7 +40,7 @@ PATIENT = {
     "share.coordinator.write.timeout.ms": str(1000 * PATIENCE_S),
     "request.max.age.ms": str(1000 * PATIENCE_S),
 }
-# So small that new segments are created all the time.
+# Small segments, so that the journal creates new segments all the time.
 SEGMENT_BYTES = 1 << 20
 
 # Delivery count and delivery state of an offset; the greatest value wins.
@@ -100,9 +100,7 @@ class ExpectedState:
         self._restart(self.next_offset)
 
     def check(self, state: ReadState) -> None:
-        """Compare the coordinator's state with the acknowledged writes; any excess must have been
-        requested.
-        """
+        """Check that the coordinator's state contains all acknowledged writes, and only requested writes."""
         if self.asked_state_epoch != self.state_epoch and state.state_epoch == self.asked_state_epoch:
             self._was_initialized()
         self.asked_state_epoch = self.state_epoch
@@ -115,9 +113,13 @@ class ExpectedState:
         }
         for offset, progress in self.kept.items():
             if offset >= state.start_offset:
-                assert there.get(offset, (0, 0)) >= progress, f"{self.key}: offset {offset} fell back"
+                assert there.get(offset, (0, 0)) >= progress, (
+                    f"{self.key}: an acknowledged write of offset {offset} was lost"
+                )
         for offset, progress in there.items():
-            assert self.asked.get(offset, (0, 0)) >= progress, f"{self.key}: nobody wrote that of {offset}"
+            assert self.asked.get(offset, (0, 0)) >= progress, (
+                f"{self.key}: no write requested this of {offset}"
+            )
         self.start_offset = self.asked_start_offset = state.start_offset
         self.kept = {offset: there[offset] for offset in there}
 

@@ -1,4 +1,4 @@
-"""Expiry of abandoned state of a real broker's share groups, with a clock that the test advances."""
+"""Test the expiry of abandoned state of a real broker's share groups, with a clock that the test advances."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def coordinator(rig: ExpiringRig) -> Coordinator:
 def expires(coordinator: Coordinator, group: str) -> None:
     """Wait until the state of a group has expired.
 
-    A restarted coordinator may not have reached a broker yet. It then deletes the state in a later round.
+    If a restarted coordinator has not reached a broker yet, it deletes the state in a later round.
     """
     wait_until(
         lambda: coordinator.states(group) == set() or not coordinator.round(), seconds=120, what="it expires"
@@ -57,8 +57,8 @@ def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig, coordi
     coordinator.pass_time(LOOK_MINUTES)
     assert coordinator.states("leaving") == set()
     assert coordinator.counted("group_empty") == before + 2
-    assert "leaving" not in rig.tool.list(), "nothing is left of the group, so it goes too"
-    # Kafka has deleted the group: a new one starts according to share.auto.offset.reset.
+    assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
+    # Kafka has deleted the group, so a new group starts according to share.auto.offset.reset.
     rig.visit("leaving", "empty")
     assert len(coordinator.states("leaving")) == 2
 
@@ -85,7 +85,9 @@ def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coord
     assert coordinator.status("staying") == {}
     member.close()
     coordinator.round()
-    assert coordinator.status("staying") == {"busy": EMPTY_LATER}, "and counts from when it became empty"
+    assert coordinator.status("staying") == {"busy": EMPTY_LATER}, (
+        "the retention time starts when the group becomes empty"
+    )
 
 
 def test_unsubscribed_topic_expires_by_its_own_retention_time(

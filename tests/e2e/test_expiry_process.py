@@ -1,4 +1,4 @@
-"""A coordinator process that removes abandoned state, and the commands of docs/expiry.md."""
+"""Test that a coordinator process deletes abandoned state, and the commands of docs/expiry.md."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 SETTINGS = {
     "share.coordinator.group.state.retention.minutes": "10080",
     "share.coordinator.group.state.missing.grace.minutes": "0",
-    # Checks count as interrupted after three intervals. A restart takes less time, also on a busy machine.
+    # Three intervals are longer than a restart on a busy machine, so checks do not count as interrupted.
     "share.coordinator.group.state.retention.check.interval.ms": "30000",
 }
 
@@ -88,7 +88,7 @@ def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
         rows = rig.rows()
         return rows if len(rows) == 4 else None
 
-    head, *rows = wait_until(shown, seconds=120, what="both groups are seen empty")
+    head, *rows = wait_until(shown, seconds=120, what="the coordinator reports both groups as empty")
     assert head == ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
     assert sorted(row[:4] for row in rows) == [
         ["mailers", "orders", "0-2", "group_empty"],
@@ -97,17 +97,17 @@ def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
     ]
     assert {row[6] for row in rows} == {"later"}
 
-    # A kill -9 between two checks does not change the time since which they are empty.
+    # A kill -9 between two checks does not change the time since which the groups are empty.
     rig.coordinator.kill()
     rig.coordinator.start()
-    assert sorted(wait_until(shown, seconds=120, what="they are seen again")[1:]) == sorted(rows)
+    assert sorted(wait_until(shown, seconds=120, what="both groups are reported again")[1:]) == sorted(rows)
 
     delete_topic(rig.broker, rig.client, "payments")
     name = "share_coordinator_expired_share_partitions_total"
     wait_until(
         lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
         seconds=120,
-        what="the state of the topic goes",
+        what="the state of the topic is deleted",
     )
     assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")
     assert sample(rig.coordinator, "share_coordinator_expiry_failures_total") == 0

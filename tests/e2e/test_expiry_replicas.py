@@ -1,4 +1,4 @@
-"""Expiry with three coordinators that share the shards: each state is removed exactly once."""
+"""Test that three coordinators delete each abandoned state exactly once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 PARTITIONS = 24
 EXPIRED = "share_coordinator_expired_share_partitions_total"
 SETTINGS = {
-    # No coordinator ends unexpectedly, and a slow one must stay a member. The retention time is longer than
-    # the restart of a coordinator, whose counters restart at 0.
+    # No coordinator fails in this test, and a slow coordinator must stay a member. The retention time is
+    # longer than the restart of a coordinator, because its counters restart at 0.
     "session.timeout.ms": "30000",
     "heartbeat.interval.ms": "500",
     "share.coordinator.group.state.retention.minutes": "2",
@@ -63,15 +63,21 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
         rig.client.create_topic(topic, partitions=PARTITIONS)
     rig.client.set_group_config("workers", {"share.auto.offset.reset": "earliest"})
     members = [join(rig, topic) for topic in ("kept", "deleted")]
-    wait_until(lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all is initialised")
-    assert min(held(coordinators)) > 0, "each coordinator has some of it"
+    wait_until(
+        lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all state is initialized"
+    )
+    assert min(held(coordinators)) > 0, "each coordinator owns state of the group"
     # The brokers may have been loading their groups at the first requests of the coordinators.
     failures = [sample(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
     delete_topic(rig.brokers[0], rig.client, "deleted")
-    wait_until(lambda: sum(held(coordinators)) == PARTITIONS, seconds=120, what="each owner deletes its part")
     wait_until(
-        lambda: expired(coordinators, "topic_deleted") == PARTITIONS, seconds=120, what="it is counted once"
+        lambda: sum(held(coordinators)) == PARTITIONS, seconds=120, what="the owners delete the topic's state"
+    )
+    wait_until(
+        lambda: expired(coordinators, "topic_deleted") == PARTITIONS,
+        seconds=120,
+        what="all deletions are counted",
     )
 
     # The group is empty from now on. Meanwhile shards move to other coordinators and back.
@@ -81,7 +87,9 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     start(coordinators[-1])
     wait_until(lambda: sum(held(coordinators)) == 0, seconds=400, what="the group expires")
     wait_until(
-        lambda: expired(coordinators, "group_empty") == PARTITIONS, seconds=120, what="it is counted once"
+        lambda: expired(coordinators, "group_empty") == PARTITIONS,
+        seconds=120,
+        what="all deletions are counted",
     )
     # No single coordinator owns all state of the group, so none of them deletes the empty group.
     tool = ShareGroupTool(rig.brokers[0].jars, rig.brokers[0].bootstrap)

@@ -1,6 +1,7 @@
-"""deploy/haproxy/haproxy.cfg: routing of connections to the share coordinator or to the broker.
+"""Test that deploy/haproxy/haproxy.cfg routes connections to the share coordinator or to the broker.
 
-Plain sockets imitate both. HAProxy decides by the first frame of a connection, so the tests send exact bytes.
+Plain sockets imitate the coordinator and the broker. HAProxy decides by the first frame of a connection, so
+the tests send exact bytes.
 """
 
 import re
@@ -45,7 +46,7 @@ def split(tmp_path: Path) -> Iterator[Split]:
 
 @pytest.fixture
 def split_with_another(tmp_path: Path) -> Iterator[Split]:
-    """The same with two further coordinators in the configuration, the first of which never runs."""
+    """An HAProxy whose configuration has two further coordinators, of which the first never runs."""
     with started(tmp_path, with_another=True) as split:
         yield split
 
@@ -74,7 +75,7 @@ def listening(port: int) -> socket.socket:
 
 
 def frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
-    """Return an ApiVersions request (or another API), as a broker sends first on a connection."""
+    """Return a request frame, by default ApiVersions, which a broker sends first on a connection."""
     header = request_header.RequestHeader(api_key, 4, 0, client_id)
     body = request_header.encode(header, 2) + b"\x0dapache-kafka\x064.4.0\x00"
     return struct.pack(">i", len(body)) + body
@@ -130,7 +131,7 @@ def test_fragmented_first_frame_is_routed_like_a_whole_one(split: Split) -> None
 
 
 def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: Split) -> None:
-    """If it were routed to the broker, a slow persister would write to Kafka's own share coordinator."""
+    """A slow persister's connection must not reach the broker, whose own coordinator would store writes."""
     with listening(split.coordinator_port), split.connect() as slow:
         slow.sendall(frame("Persister-client-1")[:30])
         with suppress(ConnectionResetError):
@@ -150,7 +151,7 @@ def test_persister_waits_for_restarting_coordinator(split: Split) -> None:
             assert received(coordinator, len(first_frame)) == first_frame
 
 
-# A connection that was routed to another coordinator, with its number of retries. Each retry takes a second;
+# The log line of a connection to another coordinator, with its number of retries. A retry takes a second, and
 # a connection to a single coordinator is retried 25 times.
 LED_ELSEWHERE = re.compile(r" any_coordinator/other-2 .* \d+/\d+/\d+/\d+/\+?(\d+) \d+/\d+$", re.M)
 TRIED_AGAIN_MAX = 2
@@ -194,7 +195,7 @@ def test_own_coordinator_is_preferred_after_its_restart(split_with_another: Spli
                     except TimeoutError:
                         return False
 
-            wait_until(is_led_to_our_own, seconds=120, what="HAProxy sees that it is back")
+            wait_until(is_led_to_our_own, seconds=120, what="HAProxy marks the own coordinator as UP")
 
 
 def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another: Split) -> None:
@@ -203,7 +204,7 @@ def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another
     def knows_that_nobody_is_there() -> bool:
         return "backend any_coordinator has no server available" in split.haproxy.process.log_tail()
 
-    wait_until(knows_that_nobody_is_there, seconds=120, what="HAProxy has looked at all of them")
+    wait_until(knows_that_nobody_is_there, seconds=120, what="HAProxy has checked all coordinators")
     with split.connect() as persister:
         persister.sendall(first_frame)
         with listening(split.coordinator_port) as coordinator:
@@ -218,14 +219,14 @@ def test_health_checks_cause_no_warnings_in_coordinator(split_with_another: Spli
     wait_until(
         lambda: "any_coordinator/other-2 is DOWN" in split.haproxy.process.log_tail(),
         seconds=120,
-        what="HAProxy sees that nobody is there",
+        what="HAProxy marks the other coordinator as DOWN",
     )
     other.start()
     try:
         wait_until(
             lambda: "any_coordinator/other-2 is UP" in split.haproxy.process.log_tail(),
             seconds=120,
-            what="HAProxy sees that somebody is there",
+            what="HAProxy marks the other coordinator as UP",
         )
         with split.connect() as persister:
             persister.sendall(frame("Persister-client-1"))

@@ -1,9 +1,8 @@
-"""Migrate the state of an idle share group to this coordinator, and back to Kafka's own.
+"""Migrate the state of an idle share group to this coordinator, and back to Kafka's own coordinator.
 
-Each release of Kafka begins with the share coordinator built into the broker.  Then the state is migrated,
-and the broker restarts with its inter-broker listener advertised at HAProxy. Later the test migrates back.
-The group continues without a difference: accepted or rejected records do not come again, and released records
-come with the next delivery count.
+The broker begins with its built-in share coordinator.  Then the state is migrated, and the broker restarts
+with its inter-broker listener advertised at HAProxy. Later the test migrates back. After each migration,
+accepted and rejected records must not be delivered again, and released records have the next delivery count.
 """
 
 import json
@@ -134,8 +133,9 @@ def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled
     consumer.close()
 
 
-# The oldest and the newest release, and both logs. Release and log are independent, so two combinations
-# suffice. tests/topic tests migration without consumers for every release.
+# Test the oldest and the newest release, and both kinds of log (journal and topic). The release and the log
+# are independent, so two combinations suffice. tests/topic tests migration without consumers for every
+# release.
 @pytest.mark.parametrize(("release", "place"), [(RELEASES[0], "journal"), (RELEASES[-1], OURS)])
 def test_share_group_continues_after_migration_and_migration_back(
     release: str, place: str, tmp_path: Path
@@ -155,7 +155,7 @@ def test_share_group_continues_after_migration_and_migration_back(
         moving.lead_to_ours()
         consume_some(moving, ledger, group, topic, 2 * RECORDS // 3)
         shown = [moving.coordinator.share_partition(group, topic_id, partition) for partition in range(2)]
-        assert all(shown), "our coordinator has been used"
+        assert all(shown), "the broker did not use this coordinator"
 
         moving.lead_to_kafkas_own()
         refused = moving.migrate(ours, KAFKAS_OWN, "--execute")

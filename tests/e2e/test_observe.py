@@ -1,4 +1,4 @@
-"""`share-coordinator observe` with unmodified brokers that use their own share coordinator."""
+"""Test `share-coordinator observe` with unmodified brokers that use their own share coordinator."""
 
 import json
 from collections.abc import Iterator
@@ -66,7 +66,9 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
 
             described = rig.share_groups.describe_offsets(GROUP)[0]
             partition = wait_until(
-                lambda: _with_released(shown(observer, topic_id)), seconds=10, what="the release is shown"
+                lambda: _with_released(shown(observer, topic_id)),
+                seconds=10,
+                what="the API shows the released record",
             )
             assert partition["topic"] == "orders"
             assert partition["start_offset"] == described.start_offset == RECORDS

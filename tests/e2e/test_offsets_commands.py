@@ -1,4 +1,4 @@
-"""`offsets reset` and `offsets delete` on real share groups, compared with the output of Kafka's own tool."""
+"""Test `offsets reset` and `offsets delete` on real share groups, by comparison with Kafka's own tool."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 from tests.kafka.share_group_tool import DescribedOffset
 
-# Brokers before 4.3 do not alter offsets of share groups.
+# Brokers before 4.3 cannot alter offsets of share groups.
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.parametrize("rig", [STANDALONE[-1], BUILT_IN], indirect=True),
@@ -42,7 +42,7 @@ def offsets(rig: BuiltInRig, *arguments: str) -> "subprocess.CompletedProcess[st
 
 
 def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
-    """Run a command that succeeds for one partition; return its figures."""
+    """Run a command that must succeed for one partition; return its JSON row for the partition."""
     done = offsets(rig, *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
@@ -51,7 +51,7 @@ def planned(rig: BuiltInRig, *arguments: str) -> dict[str, Any]:
 
 
 def figures(rig: BuiltInRig, *known: int | None) -> dict[str, Any]:
-    """Return the expected figures; without this coordinator, the in-flight records are unknown."""
+    """Return the expected JSON row. With Kafka's own coordinator, the in-flight records are unknown."""
     start, new, *effect = known
     shown = effect if isinstance(rig, StandaloneRig) else [None] * 3
     return dict(zip(FIGURES, (start, new, *shown), strict=True))
@@ -70,8 +70,8 @@ def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
 
 
 def is_empty(rig: BuiltInRig, group: str) -> bool:
-    """Return whether Kafka reports a group without members; after a missing leave, its session must
-    expire.
+    """Return whether Kafka reports a group without members. If a leave was lost, that needs a session
+    timeout.
     """
 
     async def ask() -> bool:

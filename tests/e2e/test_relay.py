@@ -1,4 +1,4 @@
-"""The relay between real brokers that authenticate to each other and store state in this coordinator."""
+"""Test the relay with real brokers that authenticate to each other and store state in this coordinator."""
 
 import socket
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
 FIND_COORDINATOR = 10
-# Version 4: an empty list of topics, and no topic creation.
+# The body of a Metadata request of version 4: an empty list of topics, and no topic creation.
 NO_TOPICS = b"\0\0\0\0\0"
 
 
@@ -67,7 +67,7 @@ def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
 
 
 class Stranger:
-    """An unknown client at the relay's port."""
+    """A client that connects to the relay's port and sends raw frames."""
 
     def __init__(self, rig: RelayedRig) -> None:
         self._socket = socket.create_connection(("127.0.0.1", rig.relay.port), timeout=120)
@@ -148,7 +148,7 @@ def test_persister_waits_for_killed_coordinator(plain: RelayedRig) -> None:
         produce(plain.client, topic, 1, first=0, count=100)
         ledger.wait_settled(20, seconds=120)
         plain.coordinator.kill()
-        # All earlier records may be acknowledged already.
+        # All earlier records may be acknowledged already, so produce further records.
         produce(plain.client, topic, 1, first=100, count=100)
         wait_until(
             lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,

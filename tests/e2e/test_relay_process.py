@@ -1,4 +1,4 @@
-"""The relay under socket activation, as with systemd: a restart refuses no connection."""
+"""Test that a restart of the relay refuses no connection under socket activation, as with systemd."""
 
 import os
 import signal

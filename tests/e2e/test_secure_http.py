@@ -1,4 +1,4 @@
-"""A coordinator process with TLS and tokens for HTTP: commands, replaced files, and its log."""
+"""Test a coordinator process with TLS and tokens for HTTP: commands, replaced files, and log lines."""
 
 import json
 import os
@@ -93,10 +93,10 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
     wait_until(
         lambda: "certificate has expired" in secured.run("shards").stderr,
         seconds=120,
-        what="the certificate that is over is shown",
+        what="the coordinator presents the expired certificate",
     )
     secured.issue("renewed")
-    wait_until(secured.answers, seconds=120, what="the renewed certificate is shown")
+    wait_until(secured.answers, seconds=120, what="the coordinator presents the renewed certificate")
 
     # An invalid token file is ignored; a valid one is used.
     file_of(secured.folder, "nonsense\n")
@@ -108,7 +108,7 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
     )
     assert secured.answers()
     file_of(secured.folder, f"reader read {WRITING}\n")
-    wait_until(lambda: not secured.answers(), seconds=120, what="the old token is not good any more")
+    wait_until(lambda: not secured.answers(), seconds=120, what="the old token is refused")
     assert secured.run("shards", token="writing").returncode == 0
 
     secured.process.stop(seconds=120)

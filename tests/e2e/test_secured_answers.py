@@ -42,7 +42,7 @@ class ListenerPorts(NamedTuple):
 
 
 class WireExchange(NamedTuple):
-    """The responses without their sizes, and whether the server closed the connection afterwards."""
+    """The responses without size prefix, and whether the server closed the connection afterwards."""
 
     answers: list[bytes]
     closed: bool
@@ -82,7 +82,7 @@ def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> I
         broker.kill()
 
 
-# A server closes within the delay of failed logins, or later if the machine is busy.
+# A server closes a connection within the delay of failed logins, or later if the machine is busy.
 CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 
@@ -96,7 +96,7 @@ def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[W
 
 
 def exchange(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> WireExchange:
-    """Send each frame after the response to the previous one; note whether the server closes."""
+    """Send each frame after the response to the previous frame, and detect whether the server closes."""
     answers: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), timeout=120) as peer, peer.makefile("rb") as stream:
         try:
@@ -169,7 +169,7 @@ def test_login_is_answered_like_kafka(sides: ListenerPorts, name: str) -> None:
 
 
 def states() -> Iterator[tuple[str, bytes]]:
-    """Yield a request of each API, and of each version that 4.4.0 has, about two partitions."""
+    """Yield a state request for two partitions, for each API and each version that Kafka 4.4.0 supports."""
     parts = {
         "Initialize": (
             initialize_api,

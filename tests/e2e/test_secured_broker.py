@@ -1,4 +1,4 @@
-"""Real brokers with a secured inter-broker listener, whose persister authenticates to the coordinator."""
+"""Test brokers with a secured inter-broker listener, whose persister authenticates to the coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -154,7 +154,7 @@ def test_certificates_are_reloaded_while_group_consumes(
             if renewal < 2:
                 certificates.authority.issue("coordinator")
             else:
-                # An invalid file: the previous certificate stays in use.
+                # An invalid certificate file must leave the previous certificate in use.
                 certificates.coordinator.certificate.write_text("no certificate")
             told = "Reloaded the TLS files." if renewal < 2 else "the previous ones stay in use"
             wait_until(
@@ -163,7 +163,7 @@ def test_certificates_are_reloaded_while_group_consumes(
                     > (loaded if "again" in told else 0)
                 ),
                 seconds=120,
-                what="the files are looked at",
+                what="the coordinator checks the certificate files",
             )
             ledger.wait_settled((renewal + 1) * 40, seconds=120)
             assert figure(mutual_tls, "connections_opened_total") == opened
@@ -206,7 +206,7 @@ def test_share_group_works_across_reauthentication(scram: SecuredRig) -> None:
         produce(scram.client, topic, 1, first=0, count=20)
         ledger.wait_settled(20, seconds=120)
         opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)
-        # SCRAM takes two tokens: at least three reauthentications on existing connections.
+        # SCRAM needs two SaslAuthenticate requests, so this count includes at least three reauthentications.
         count = 20
         while figure(scram, logins) < before + 6:
             produce(scram.client, topic, 1, first=count, count=10)
@@ -231,7 +231,7 @@ def test_changed_password_is_used_for_next_login(
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
     wait_until(lambda: "Reloaded the users." in log_of(scram), seconds=120, what="the file is read")
-    # The login succeeds, but the user is still not on the list.
+    # The login succeeds, but the user is not on the list of allowed principals.
     assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 

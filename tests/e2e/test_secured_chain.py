@@ -1,4 +1,4 @@
-"""All connections secured: a broker with SASL, the relay, and mutual TLS to the coordinator."""
+"""Test a broker with SASL and the relay, with mutual TLS between the relay and the coordinator."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +21,7 @@ BROKERS = Login("kafka", "between-brokers")
 
 
 def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[str, str]:
-    """Return the settings of a listener that only the relay may use."""
+    """Return the settings of a coordinator's listener that only the relay may use."""
     return {
         "listen.security.protocol": "SSL",
         "listen.ssl.certificate.location": str(ours.certificate),

@@ -1,4 +1,4 @@
-"""Kafka's Java client at a secured listener of the coordinator: each mechanism and each refusal."""
+"""Test logins and refusals of Kafka's Java client at a secured listener of the coordinator."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[Coordinato
 def outcomes(
     jars: KafkaJars, directory: Path, coordinator: CoordinatorProcess, *clients: Mapping[str, str]
 ) -> list[str]:
-    """Connect one client for each of `clients`; return the outcome of each."""
+    """Connect one Java client for each item of `clients` (settings); return the printed outcomes."""
     files = []
     for number, settings in enumerate(clients):
         file = directory / f"client-{number}.properties"

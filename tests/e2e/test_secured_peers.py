@@ -1,4 +1,4 @@
-"""Coordinators that forward to each other, and client tools, with authentication on all connections."""
+"""Test forwarding between coordinators, and client tools, with authentication on all connections."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ PATIENT = RetryPolicy(attempts_max=480, first_s=0.25, multiplier=1.0)
 
 
 class Side:
-    """The files of all processes: an authority, and users."""
+    """The security files of all processes: certificates of one authority, and users."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder / "tls")
@@ -122,7 +122,7 @@ def forwarded(coordinator: CoordinatorProcess) -> float:
 @pytest.mark.broker
 def test_authenticated_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side: Side) -> None:
     async def ask(port: int, leader_epoch: int) -> list[int]:
-        # A coordinator that is used directly forwards about half of the requests.
+        # The client sends all requests to one coordinator, which forwards about half of them.
         async with ShareCoordinatorClient(
             ("localhost", port), direct=True, retry=PATIENT, security=side.tool
         ) as client:

@@ -1,4 +1,4 @@
-"""The command line as a user sees it: a process that starts, serves, reports errors, and stops."""
+"""Test the `serve` command as a process: start, readiness, error messages, and stop."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
 
 @pytest.fixture
 def addresses() -> list[str]:
-    """The flags for two free addresses."""
+    """Command-line flags for two free addresses: the listener and HTTP."""
     port, http_port = free_ports(2)
     return ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
 

@@ -1,4 +1,4 @@
-"""The cost of each shape of a write relative to other shapes of the same size, as in `--check-shapes`."""
+"""Compare the CPU cost of write requests of equal size but different shape, as with `--check-shapes`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Kafka's share consumer and tools with an unmodified broker whose share-group state is stored here.
+"""Test Kafka's share consumer and tools with a broker that stores share-group state in this coordinator.
 
 Each test runs with every supported release. Tests that do not kill the coordinator also run with a broker's
 built-in coordinator, which shows that Kafka has the expected behaviour.
@@ -52,7 +52,7 @@ def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
     produce(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
-    # All records but the released one, which is delivered again.
+    # Consume until all records but the released record are acknowledged.
     Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
@@ -89,7 +89,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
             ledger.wait_settled(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
-        # The group is empty for a moment, so the broker reads its state again.
+        # The group is empty for a moment, so that the broker reads the state again.
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
@@ -98,7 +98,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
         known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
         return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
 
-    wait_until(nothing_is_open, seconds=120, what="every record is settled, or stored as done")
+    wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
     assert what_is_left(client, group, topic, partitions, end=kills * per_round) == []
@@ -108,7 +108,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
 def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
     """Deliver records once, twice or three times, with a `disaster` after the first and second delivery.
 
-    They are released one commit before the failure, so their next delivery counts on from the stored count.
+    Records are released one commit before the failure. The next delivery must have the stored count plus one.
     """
     topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
     produce(rig.client, topic, 1, first=0, count=30)
@@ -137,7 +137,7 @@ def test_delivery_counts_continue_after_kill_of_broker(rig: BuiltInRig) -> None:
 
 @only_ours
 def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalone: StandaloneRig) -> None:
-    """No process keeps state in memory: the broker reads all state from the journal."""
+    """Both processes lose their memory, so the broker must get all state from the journal."""
 
     def disaster() -> None:
         standalone.broker.kill()

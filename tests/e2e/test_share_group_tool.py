@@ -1,4 +1,4 @@
-"""Kafka's `kafka-share-groups.sh`, unmodified, with state in this coordinator.
+"""Test Kafka's unmodified `kafka-share-groups.sh` with state in this coordinator.
 
 The tool uses the group coordinator of the broker. The group coordinator reads summaries from the share
 coordinator, and initializes and deletes state there.
@@ -12,7 +12,7 @@ from tests.kafka.share_group_tool import DescribedOffset
 
 pytestmark = pytest.mark.broker
 
-# The tool of 4.1 does not implement the reset of offsets and shows no lag.
+# In release 4.1, the tool cannot reset offsets and shows no lag.
 FIRST_RELEASE = "4.1.1"
 
 

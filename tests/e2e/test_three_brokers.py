@@ -1,4 +1,4 @@
-"""Three brokers, each behind its own HAProxy, and one coordinator, with deploy/kafka/three unchanged."""
+"""Test three brokers, each behind its own HAProxy, and one coordinator, with deploy/kafka/three unchanged."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PARTITIONS = 6
 
 
 def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) -> None:
-    """Each record has three copies, so brokers also reach each other through HAProxy."""
+    """Each record has three replicas, so the brokers must also reach each other through HAProxy."""
     client = three_brokers.client
     topic, group, _ = new_topic(client, "replicated", partitions=PARTITIONS)
     produce(client, topic, PARTITIONS, first=0, count=50)

@@ -1,4 +1,4 @@
-"""Topic names and lag, requested from a real broker by the coordinator and by the command line."""
+"""Test topic names and lag, which the coordinator or the command line requests from a real broker."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ RECORDS = 10
 
 @pytest.fixture(scope="module")
 def topic(built_in: BuiltInRig) -> tuple[str, str]:
-    """A topic of two partitions, with ten records in the second: its name and its id."""
+    """The name and the id of a topic with two partitions, of which the second has ten records."""
     name = "watched"
     topic_id = built_in.client.create_topic(name, partitions=2)
     built_in.client.produce(name, RECORDS, partition=1)
@@ -86,7 +86,7 @@ def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
     flags = ("--bootstrap-servers", built_in.broker.bootstrap)
 
     def shown() -> list[dict[str, Any]]:
-        """Return both states when the broker has answered; the command waits only briefly for a broker."""
+        """Return both states with the lag, or [] if the broker did not answer the command in time."""
         items = sorted(described(coordinator, *flags), key=lambda item: item["topic"] is None)
         return items if items[0]["lag"] is not None else []
 
@@ -160,7 +160,7 @@ def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
             lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=120, what="trouble"
         )
         assert "can be reached" in trouble
-        # HTTP shows less information; requests of brokers are served as before.
+        # HTTP responses have no topic names and lag, but requests of brokers are served.
         assert process.get("/readyz")[0] == 200
     finally:
         process.stop()

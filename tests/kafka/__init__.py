@@ -1,7 +1,7 @@
-"""Real Kafka for tests: brokers from Maven jars, HAProxy, and Kafka's own Java client and tools.
+"""Run a real Kafka for tests: brokers from Maven jars, HAProxy, and Kafka's own Java client and tools.
 
-Nothing here imitates Kafka. A test requests a broker through a fixture of `tests.kafka.fixtures`. Every
-process started here ends with the test run, even if the run is killed.
+No module here imitates Kafka. A test requests a broker through a fixture of `tests.kafka.fixtures`. Every
+process started here ends with the test process, even if that is killed.
 """
 
 from tests.kafka.broker import Broker

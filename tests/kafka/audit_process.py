@@ -1,4 +1,4 @@
-"""A process that audits a coordinator's journal periodically and serves the results as metrics."""
+"""Run a process that audits a coordinator's journal periodically and serves the results as metrics."""
 
 from pathlib import Path
 

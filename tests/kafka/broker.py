@@ -1,4 +1,4 @@
-"""A Kafka broker in combined mode (broker and controller), configured by the files in deploy/kafka.
+"""Run a Kafka broker in combined mode (broker and controller) with the files in deploy/kafka.
 
 The shipped configuration file is used unchanged. Settings that a test must change (ports, directories,
 timeouts) are passed with Kafka's own `--override`.
@@ -20,10 +20,10 @@ ONE_OF_THREE = REPOSITORY / "deploy" / "kafka" / "three" / "broker-K.properties"
 
 _HERE = "127.0.0.1"
 
-# Shorter timeouts, and a delivery count limit that a record does not reach when a test kills processes.
-# A killed broker can register again when its old session has expired; a slow broker keeps its session. Short
-# heartbeats assign partitions soon. A short record lock returns unacknowledged records soon. A short retry
-# interval initializes share-partitions soon after a failure.
+# Shorter timeouts than the defaults, and a delivery count limit that records do not reach when tests kill
+# processes. The session is short enough that a killed broker can register again soon, and long enough for a
+# slow broker. Short heartbeat intervals assign partitions soon. A short record lock returns unacknowledged
+# records soon. A short retry interval initializes share-partitions soon after a failure.
 _TEST_SETTINGS = {
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
@@ -58,7 +58,7 @@ class Member(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """The cluster id and all members; every broker of the cluster gets the same value."""
+    """The cluster id and all members of a cluster. All brokers of a cluster get the same Membership."""
 
     cluster_id: str
     members: Sequence[Member]
@@ -93,12 +93,12 @@ class Broker:
         overrides: Mapping[str, str] | None = None,
         format_flags: Sequence[str] = (),
     ) -> None:
-        """Format a data directory below `directory`; nothing is started yet.
+        """Format a data directory below `directory`, without starting the broker.
 
-        `interbroker_port` is the port that the broker advertises to brokers: an HAProxy in front of a share
-        coordinator. None: the broker's own port, so that the broker uses its built-in share coordinator.
-        `cluster` is None for a single broker. `overrides` are additional broker settings, and `format_flags`
-        are additional arguments of Kafka's storage tool.
+        The broker advertises `interbroker_port` to brokers: the port of an HAProxy in front of a share
+        coordinator. If it is None, the broker advertises its own port and uses its built-in share
+        coordinator. `cluster` is None for a single broker. `overrides` are additional broker settings, and
+        `format_flags` are additional arguments of Kafka's storage tool.
         """
         self.jars = jars
         self.directory = directory
@@ -179,7 +179,9 @@ class Broker:
         }
 
     def _format(self) -> None:
-        """Format the data directory like `kafka-storage.sh`, which has no `--override` option."""
+        """Format the data directory as `kafka-storage.sh` does, because the script has no `--override`
+        option.
+        """
         settings = self.directory / "formatted-with.properties"
         overrides = "".join(f"{name}={value}\n" for name, value in self._overrides.items())
         settings.write_text(f"{self._settings.read_text()}\n{overrides}")

@@ -1,4 +1,4 @@
-"""Kafka's own share coordinator, with all state partitions loaded, for differential tests and benchmarks."""
+"""Prepare Kafka's own share coordinator, with all state partitions loaded, for tests and benchmarks."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ _SHARE = 2
 
 @dataclass(frozen=True)
 class BuiltInCoordinator:
-    """Kafka's own share coordinator. It answers the five RPCs on the client listener."""
+    """Kafka's own share coordinator, which answers the five share-state RPCs on the client listener."""
 
     host: str
     port: int
@@ -30,14 +30,16 @@ class BuiltInCoordinator:
 
 
 def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltInCoordinator:
-    """Create a topic, and wait until every state partition accepts state for it."""
+    """Create a topic, and wait until every state partition accepts state of the topic."""
     topic_id = parse_topic_id(rig.client.create_topic(topic, partitions=partitions))
     port = rig.broker.client_port
     # The first FindCoordinator fails, because the broker creates __share_group_state only then.
     key = SharePartitionKey("nobody", topic_id, 0)
-    wait_until(partial(_has_coordinator, port, key), seconds=120, what=f"Kafka names a coordinator for {key}")
+    wait_until(
+        partial(_has_coordinator, port, key), seconds=120, what=f"Kafka returns a coordinator for {key}"
+    )
     for key in _one_for_each_state_partition(topic_id, partitions - 1):
-        wait_until(partial(_keeps_state, port, key), seconds=120, what=f"Kafka can keep state of {key}")
+        wait_until(partial(_keeps_state, port, key), seconds=120, what=f"Kafka can store state of {key}")
     return BuiltInCoordinator(HOST, port, topic, topic_id, partitions)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's own Java clients, driven from Python: a JVM that reads commands from stdin (java/Driver.java)."""
+"""Drive Kafka's own Java clients from Python, by a JVM that reads commands from stdin (java/Driver.java)."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ _ANSWER_TIMEOUT_S = 180
 
 
 class KafkaClientError(Exception):
-    """A Kafka client threw an exception. Contains the name of its Java class and its message."""
+    """A Kafka client threw an exception. The error has the name of the Java class and the Java message."""
 
     def __init__(self, java_class: str, message: str | None) -> None:
         super().__init__(f"{java_class}: {message}")
@@ -82,7 +82,7 @@ class KafkaClient:
     def share_consumer(
         self, group: str, topic: str, settings: Mapping[str, str] | None = None
     ) -> "ShareConsumer":
-        """Open a share consumer of `topic` with explicit acknowledgement of each record."""
+        """Open a share consumer of `topic` that acknowledges each record explicitly."""
         name = f"consumer-{next(self._ids)}"
         self.call("open", consumer=name, group=group, topic=topic, settings=dict(settings or {}))
         return ShareConsumer(self, name)
@@ -136,10 +136,9 @@ class ShareConsumer:
         }
 
     def close(self) -> None:
-        """Leave the group, and wait until the broker has removed the member.
+        """Close the consumer, and wait until the broker has removed the member from the group.
 
-        A consumer's own close does not wait.
-
-        The broker then drops the in-memory state of the empty group.
+        The close of the Java consumer does not wait for that. The broker drops the in-memory state of a group
+        when its last member has left.
         """
         self._client.call("close", consumer=self._name)

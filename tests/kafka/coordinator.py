@@ -1,4 +1,4 @@
-"""The share coordinator as a process, started with the installed command."""
+"""Run the share coordinator as a process, with the installed command."""
 
 import json
 from collections.abc import Mapping
@@ -23,10 +23,9 @@ class CoordinatorProcess(ServedProcess):
         log: str = "journal",
         build: Build = INSTALLED,
     ) -> None:
-        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`; nothing is
-        started.
+        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 
-        It advertises `advertised_port` to brokers, if that differs from `port`.
+        The coordinator advertises `advertised_port` to brokers, by default `port`.
         """
         self.port = port
         self.data = directory / "journal"

@@ -25,7 +25,8 @@ GROUP = "workers"
 TOPIC = "orders"
 RECORDS = 12
 
-# The acknowledgement types by index in the first delivery; all other records are accepted.
+# The consumer releases and rejects the records with these indexes at their first delivery, and accepts the
+# others.
 RELEASED = (4, 5)
 REJECTED = (7,)
 
@@ -69,7 +70,7 @@ class StepPrinter:
         if runs:
             self._console.print(table)
         else:
-            self.say("nothing in flight: everything below the start offset is settled")
+            self.say("no record is in flight: all records below the start offset are acknowledged")
 
 
 def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
@@ -95,7 +96,7 @@ def play(rig: StandaloneRig, show: StepPrinter) -> None:
     offsets = rig.client.produce(TOPIC, RECORDS)
     show.say(f"offsets {offsets[0]} to {offsets[-1]}, topic id {topic_id}")
 
-    show.step(f"A share consumer of group {GROUP} works on them")
+    show.step(f"A share consumer of group {GROUP} receives and acknowledges the records")
     consumer = rig.client.share_consumer(GROUP, TOPIC)
     got = deliver(consumer, RECORDS)
     types = [
@@ -106,16 +107,16 @@ def play(rig: StandaloneRig, show: StepPrinter) -> None:
     show.deliveries(got, types)
     show.say("commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values()))
 
-    show.step("What the coordinator remembers of it (GET " + path + ")")
+    show.step("The coordinator stores the state of the share-partition (GET " + path + ")")
     show.state(state())
 
-    show.step("The coordinator is killed (kill -9) and started again")
+    show.step("The coordinator is killed (kill -9) and restarted")
     rig.coordinator.kill()
     rig.coordinator.start()
-    show.say("it replayed its journal:")
+    show.say("the state after the coordinator replayed its journal:")
     show.state(state())
 
-    show.step("The released records come again, and nothing else does")
+    show.step("Only the released records are delivered again")
     got = deliver(consumer, len(RELEASED))
     types = ["ACCEPT"] * len(got)
     consumer.settle(types)
@@ -123,7 +124,7 @@ def play(rig: StandaloneRig, show: StepPrinter) -> None:
     assert [delivery.offset for delivery in got] == [offsets[place] for place in RELEASED]
     show.state(state())
 
-    show.step("Kafka's own tool sees it: kafka-share-groups.sh --describe --offsets")
+    show.step("Kafka's own tool shows the start offset: kafka-share-groups.sh --describe --offsets")
     consumer.close()
     for line in rig.share_groups.run("--describe", "--offsets", "--group", GROUP).strip().splitlines():
         show.say(line)

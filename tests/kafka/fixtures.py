@@ -36,13 +36,13 @@ _left_out = pytest.StashKey[int]()
 _LEFT_OUT = "broker_tests_left_out"
 
 
-# Kafka's coordinator is slow on a busy machine. Its write timeouts must not appear in the comparison.
+# Kafka's coordinator is slow on a busy machine. A long timeout prevents timeout errors in the comparison.
 _PATIENT = {"share.coordinator.write.timeout.ms": "30000"}
 
 
 @pytest.fixture(scope="session")
 def newest_jars() -> KafkaJars:
-    """The jars of the newest release, whose behaviour the coordinator reproduces."""
+    """The jars of the newest Kafka release, whose behaviour this coordinator reproduces."""
     return fetch_jars(NEWEST)
 
 
@@ -55,11 +55,11 @@ def built_in(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="session", params=[*STANDALONE, BUILT_IN])
 def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltInRig]:
-    """A broker of each release in front of this coordinator; the last parameter is the built-in
+    """A broker of each release that uses this coordinator, and as the last parameter its built-in
     coordinator.
 
-    The built-in coordinator is the control: a test that fails with it expects behaviour that Kafka does not
-    have.
+    The built-in coordinator is the control: if a test fails with it, the test expects behaviour that Kafka
+    does not have.
     """
     if request.param == BUILT_IN:
         yield request.getfixturevalue("built_in")
@@ -71,7 +71,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def standalone(rig: BuiltInRig) -> StandaloneRig:
-    """The rig for tests marked `only_ours`, which kill this coordinator and have no control run."""
+    """The rig for tests marked `only_ours`. They kill this coordinator, so they have no control."""
     assert isinstance(rig, StandaloneRig)
     return rig
 
@@ -110,7 +110,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the end of every process's log to the report of a failed test."""
+    """Add the end of the log of every process to the report of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         rigs = [value for value in item.funcargs.values() if isinstance(value, BuiltInRig | ThreeBrokerRig)]
@@ -127,7 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take the count of deselected tests from a pytest-xdist worker; each worker has collected all tests."""
+    """Read the count of deselected tests from one pytest-xdist worker; all workers have the same count."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
 
 

@@ -1,4 +1,4 @@
-"""HAProxy with deploy/haproxy/haproxy.cfg unchanged, on ports chosen by a test."""
+"""Run HAProxy with deploy/haproxy/haproxy.cfg unchanged, on ports chosen by a test."""
 
 import socket
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class HAProxy:
         coordinator_port: int,
         other_coordinator_ports: Sequence[int] = (),
     ) -> None:
-        """Prepare to listen at `port`; nothing is started."""
+        """Prepare an HAProxy that listens at `port`, without starting it."""
         self.port = port
         program = program_path("haproxy")
         assert program is not None, "haproxy is not installed"

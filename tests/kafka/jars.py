@@ -1,4 +1,4 @@
-"""Kafka's jars, fetched with Maven once per release and cached in a directory of this repository.
+"""Fetch Kafka's jars with Maven, once per release, into a cache directory of this repository.
 
 One process at a time fills a release directory. The directory gets its final name when it is complete, so an
 existing directory is always usable.
@@ -26,7 +26,7 @@ _CLASSES, _ARCHIVE = "driver.jar", "kafka.jsa"
 _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
-# Dependencies of the command-line tools for Kafka Connect: half of the download, not needed by any test.
+# Dependencies of the tools for Kafka Connect. No test needs them, and they are half of the download.
 _UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms")
 
 
@@ -54,7 +54,7 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# By default, a JVM writes its warnings to standard output, mixed with the output of the program.
+# Write warnings of the JVM to standard error. By default, they are mixed with the output of the program.
 _WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)
@@ -100,7 +100,7 @@ class KafkaJars:
         return os.pathsep.join(map(str, [self._classes(), *sorted(self.directory.glob("*.jar"))]))
 
     def _classes(self) -> Path:
-        """Return the jar of `tests/kafka/java`; it is rebuilt when a source changes."""
+        """Return the jar of `tests/kafka/java`, which is rebuilt when a source changes."""
         sources = sorted(_JAVA_SOURCES.glob("*.java"))
         made = self.directory.parent / f"driver-{_digest(*(source.read_bytes() for source in sources))}"
         if not made.exists():
@@ -131,8 +131,8 @@ class KafkaJars:
 
 
 def _leave_archive(jars: KafkaJars, archive: Path) -> None:
-    """Start and stop a broker, which writes the archive of classes at exit."""
-    # Imported here, because that module imports this one.
+    """Start and stop a broker, so that its JVM writes the class data sharing archive at exit."""
+    # Imported in the function, because that module imports this module.
     from tests.kafka.broker import Broker
 
     options = (*QUICK_BROKER_JVM.options, f"-XX:ArchiveClassesAtExit={archive}")
@@ -210,7 +210,7 @@ def _filled_once(directory: Path) -> Iterator[Path | None]:
             yield None
             return
         unfinished = directory.with_name(directory.name + ".unfinished")
-        # Remains of an earlier run that was killed.
+        # An earlier process may have been killed while it filled the directory.
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         yield unfinished

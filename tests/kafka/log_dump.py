@@ -1,4 +1,4 @@
-"""Kafka's `kafka-dump-log.sh --share-group-state-decoder`, unmodified."""
+"""Run Kafka's unmodified `kafka-dump-log.sh --share-group-state-decoder`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`share-coordinator observe` as a process."""
+"""Run `share-coordinator observe` as a process."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ class ObserverProcess(ServedProcess):
     """An observer of the state topic of a cluster. Its log file is in `directory`."""
 
     def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
-        """Prepare to observe the cluster's own share coordinator; nothing is started."""
+        """Prepare an observer of the cluster's own share coordinator, without starting it."""
         (http_port,) = free_ports(1)
         arguments = ["observe", "--bootstrap-servers", bootstrap, "--http", f"127.0.0.1:{http_port}"]
         super().__init__("observer", arguments, settings or {}, directory / "observer.log", http_port)

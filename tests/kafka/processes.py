@@ -1,7 +1,7 @@
-"""Child processes with a log file, and waiting for conditions with a deadline.
+"""Run child processes with a log file, and wait for conditions with a deadline.
 
-Every child leads its own process group and is registered with the reaper (reaper.py) while it runs. No child
-survives the test run, however the run ends.
+Every child leads its own process group and is registered with the reaper (reaper.py) while it runs. So no
+child survives the test process, even if that is killed.
 """
 
 import atexit
@@ -30,7 +30,7 @@ class ConditionTimeout(AssertionError):
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) -> T:
-    """Return the first true value of `condition`, which is polled for `seconds`.
+    """Poll `condition` for at most `seconds`, and return its first true value.
 
     Raises `ConditionTimeout` with `what` after that time. Exceptions of `condition` propagate.
     """
@@ -86,7 +86,7 @@ class ChildProcess:
         environment: Mapping[str, str] | None = None,
         piped: bool = False,
     ) -> None:
-        """Prepare a process; nothing is started.
+        """Prepare a process without starting it.
 
         With `piped`, standard input and output are pipes (`stdin`, `stdout`), and only standard error is
         written to the log.

@@ -1,8 +1,8 @@
-"""Kill the remaining child processes of a test run after the run has ended.
+"""Kill the remaining child processes of a test process after that has ended.
 
-The reaper reads "+PID" and "-PID" lines and stores the process groups. Its standard input closes when the
-test run ends, even by SIGKILL. Then it kills the groups that are left. It runs as a script and imports no
-project modules.
+The reaper reads "+PID" and "-PID" lines, which add and remove process groups. Its standard input closes when
+the test process ends, even by SIGKILL. Then the reaper kills the remaining groups. It runs as a script and
+imports no project modules.
 """
 
 import contextlib

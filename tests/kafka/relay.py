@@ -1,4 +1,4 @@
-"""The relay as a process, started with the installed command."""
+"""Run the relay as a process, with the installed command."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ class RelayProcess(ServedProcess):
         coordinator_port: int,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare to listen at `port`; nothing is started."""
+        """Prepare a relay that listens at `port`, without starting it."""
         self.port = port
         arguments = [
             "relay",
@@ -32,9 +32,9 @@ class RelayProcess(ServedProcess):
         super().__init__("share-coordinator relay", arguments, settings or {}, log, http_port)
 
     def figure(self, name: str) -> float:
-        """Return the value of a relay metric: `name` without prefix, labels as exposed.
+        """Return the value of a relay metric, or 0 if the metric is missing.
 
-        0 if it is missing.
+        `name` has no prefix `share_coordinator_relay_`, and has labels as in the exposition format.
         """
         for line in self.get("/metrics")[1].decode().splitlines():
             metric, _, value = line.rpartition(" ")

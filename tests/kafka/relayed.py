@@ -1,4 +1,4 @@
-"""Brokers that authenticate to each other, a relay in front of each, and one coordinator for all of them.
+"""Run brokers that authenticate to each other, a relay in front of each, and one coordinator for all brokers.
 
 The coordinator advertises the address of the first relay, so all requests of brokers to it pass that relay.
 """
@@ -41,7 +41,7 @@ def relayed_rig(
     *,
     brokers: int = 1,
 ) -> Iterator[RelayedRig]:
-    """Start all processes, and kill them at the end. `settings` are those of the relays."""
+    """Start all processes, and kill them at the end. `settings` are settings of the relays."""
     with ExitStack() as stack:
         ports = free_ports(brokers)
         coordinator_port, coordinator_http_port = free_ports(2)

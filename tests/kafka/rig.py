@@ -1,13 +1,13 @@
-"""A broker, its clients and a coordinator, started and stopped together.
+"""Start and stop a broker, its clients and a coordinator together.
 
-`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker: the control that shows
-Kafka's own behaviour. `StandaloneRig` is the same broker in front of this coordinator:
+`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker. As the control of a
+test, it shows Kafka's own behaviour. In `StandaloneRig`, the same broker uses this coordinator:
 
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 
 `ThreeBrokerRig` is three brokers, each behind its own HAProxy, and one coordinator for all of them.
-`ReplicatedRig` has three coordinators, one for each broker. They store state in a topic of that cluster and
-share the shards in a group.
+`ReplicatedRig` has three coordinators, one for each broker. The coordinators store state in a topic of that
+cluster, and a consumer group assigns the shards to them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Broker settings for an inter-broker listener with SASL, TLS, or both."""
+"""Build broker settings for an inter-broker listener with SASL, TLS, or both."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Login(NamedTuple):
 
 
 class BrokerSecurity(NamedTuple):
-    """Broker settings, and arguments of the storage tool."""
+    """Broker settings for security, and the arguments of the storage tool that create SCRAM users."""
 
     overrides: Mapping[str, str]
     format_flags: Sequence[str] = ()
@@ -34,8 +34,8 @@ def sasl_between_brokers(
 ) -> BrokerSecurity:
     """Return settings for SASL between brokers; `others` are additional users.
 
-    `tls` are further settings of the listener, for SASL_SSL. `session_ms` is the time after which a
-    connection must authenticate again (0: never).
+    `tls` are the TLS settings of the listener, for SASL_SSL. A connection must authenticate again after
+    `session_ms` (0: never).
     """
     module = _LOGIN_MODULES[mechanism]
     login = f'{module} required username="{brokers.user}" password="{brokers.password}"'
@@ -62,7 +62,10 @@ def sasl_between_brokers(
 def tls_between_brokers(
     keystore: str, trusted: str, *, client_auth: str = "none", prefix: str = "listener.name.internal."
 ) -> dict[str, str]:
-    """Return a listener's TLS settings: PEM files of the certificate with its key, and of the authorities."""
+    """Return a listener's TLS settings.
+
+    `keystore` is a PEM file of the certificate with its key, and `trusted` a PEM file of the authorities.
+    """
     return {
         f"{prefix}ssl.keystore.type": "PEM",
         f"{prefix}ssl.keystore.location": keystore,

@@ -1,8 +1,8 @@
-"""A broker with a secured inter-broker listener, connected directly to the coordinator's secured port.
+"""Run a broker with a secured inter-broker listener that is advertised at the coordinator's secured port.
 
-A single broker uses its inter-broker listener only for requests to the share coordinator. So the listener is
-advertised at the coordinator's port, without a proxy. The coordinator's peer is Kafka's own client, with the
-broker's certificate or login.
+A single broker connects to its inter-broker listener only for requests to the share coordinator. So the
+broker can advertise the coordinator's port directly, without a proxy. Kafka's own client connects to the
+coordinator with the broker's certificate or login.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class SecuredRig:
 def secured_rig(
     jars: KafkaJars, directory: Path, security: BrokerSecurity, settings: Mapping[str, str]
 ) -> Iterator[SecuredRig]:
-    """Start all processes, and kill them at the end. `settings` are those of the coordinator."""
+    """Start all processes, and kill them at the end. `settings` are settings of the coordinator."""
     with ExitStack() as stack:
         port, http_port = free_ports(2)
         coordinator = CoordinatorProcess(directory, port=port, http_port=http_port, settings=settings)

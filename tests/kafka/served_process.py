@@ -1,4 +1,4 @@
-"""A process of the project with an HTTP endpoint, started with the installed command."""
+"""Run a process of the project that has an HTTP endpoint, with the installed command."""
 
 import http.client
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tests.kafka.processes import PROGRAM, ChildProcess
 
-# Not the usual duration, but the upper bound on a busy machine.
+# The maximum number of seconds until /readyz succeeds, on a busy machine.
 _READY_S = 120
 _STOP_S = 90
 _ANSWER_S = 60
@@ -35,7 +35,7 @@ class ServedProcess:
         http_port: int,
         build: Build = INSTALLED,
     ) -> None:
-        """Prepare to serve HTTP at `http_port`; nothing is started."""
+        """Prepare a process that serves HTTP at `http_port`, without starting it."""
         self.http_port = http_port
         given = (f"--set={setting}={value}" for setting, value in settings.items())
         command = [*build.command, *arguments, *given]
@@ -55,7 +55,7 @@ class ServedProcess:
         self.process.stop(seconds=_STOP_S)
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Return status and body of a GET request; (0, b"") if the process does not answer."""
+        """Return the status code and the body of a GET request, or (0, b"") without a response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=_ANSWER_S)
         try:
             connection.request("GET", path)

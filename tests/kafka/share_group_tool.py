@@ -1,4 +1,4 @@
-"""Kafka's `kafka-share-groups.sh`, unmodified."""
+"""Run Kafka's unmodified `kafka-share-groups.sh`."""
 
 import subprocess
 from typing import NamedTuple
@@ -9,7 +9,7 @@ _TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 
 
 class DescribedOffset(NamedTuple):
-    """A line of `--describe --offsets`; None for a dash or a missing column."""
+    """A line of `--describe --offsets`. A field is None if the tool prints a dash or has no such column."""
 
     group: str
     topic: str

@@ -1,4 +1,4 @@
-"""The programs that tests with a real broker need, and the command that installs them."""
+"""Find the programs that tests with a real broker need, and the command that installs them."""
 
 import os
 import shutil

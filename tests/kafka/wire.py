@@ -1,4 +1,4 @@
-"""Send requests to a broker that only brokers send each other."""
+"""Send inter-broker requests to a broker, such as requests to its share coordinator."""
 
 import socket
 import struct
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 def ask(port: int, api: Any, version: int, request: Any) -> Any:
     """Send one request over a new connection to `port` of the loopback address; return the response.
 
-    `api` is a module of `protocol.messages`, and `version` a flexible version of it.
+    `api` is a module of `protocol.messages`, and `version` a flexible version of that API.
     """
     header = request_header.RequestHeader(api.API_KEY, version, 0, "test")
     frame = request_header.encode(header, 2) + api.encode_request(request, version)

@@ -1,7 +1,7 @@
-"""The simulator: the real coordinator on virtual time, with faulty disks, networks and clients.
+"""Simulate the real coordinator on virtual time, with faulty disks, networks and clients.
 
 One seed determines the load, the limits, the faults and their rates, so a seed reproduces a defect.  `plan`
-draws them, and `loop` implements virtual time. `net`, `log` and `disk` inject faults, which their docstrings
-list. `process` is one run of the coordinator's process, `clients` and `workloads` send requests, and
-`checkers` check the history.
+draws these parameters from the seed, and `loop` implements virtual time. `net`, `log` and `disk` inject
+faults, which their docstrings list. `process` runs the coordinator's process from start to crash or stop,
+`clients` and `workloads` send requests, and `checkers` check the history of all requests and responses.
 """

@@ -1,6 +1,6 @@
-"""Run seeds on all cores, from a random seed on: `python -m tests.simulation [--kind K] [--seeds N]`.
+"""Simulate with many seeds on all cores: `python -m tests.simulation [--kind K] [--seeds N]`.
 
-`--seed N` runs one seed, and `--verbose` prints all operations.
+The first seed is random. `--seed N` simulates with one seed, and `--verbose` prints all operations.
 """
 
 import argparse
@@ -15,12 +15,12 @@ SEEDS = 1_000
 
 
 def main() -> int:
-    """Run one seed or a range of seeds; return 1 if one violates a promise."""
+    """Simulate with one seed or a range of seeds; return 1 if a checker reports a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--kind", choices=KINDS, help="what is simulated (each kind in turn)")
-    parser.add_argument("--seed", type=int, help="the first seed (a random one)")
-    parser.add_argument("--seeds", type=int, help=f"so many seeds, from the first one up (1, or {SEEDS})")
-    parser.add_argument("--minutes", type=float, help="virtual minutes of the faulty phase")
+    parser.add_argument("--kind", choices=KINDS, help="kind of simulation (default: each kind in turn)")
+    parser.add_argument("--seed", type=int, help="the first seed (default: random)")
+    parser.add_argument("--seeds", type=int, help=f"number of seeds (default: 1 with --seed, else {SEEDS})")
+    parser.add_argument("--minutes", type=float, help="virtual minutes of the phase with faults")
     parser.add_argument("--verbose", action="store_true", help="print the plan and every operation")
     arguments = parser.parse_args()
     first = SystemRandom().randrange(1 << 40) if arguments.seed is None else arguments.seed

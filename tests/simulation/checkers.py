@@ -1,7 +1,7 @@
-"""Check a history for violated promises, without knowledge of the coordinator's implementation.
+"""Check a history for violated guarantees, without knowledge of the coordinator's implementation.
 
-`linearize` has the strict checker, which implies most of these.  The checkers here test single promises
-directly. Their errors are easier to read, and they are independent of mistakes in the model.
+`linearize` has the strict checker, which implies most of these checks.  The checkers here test single
+guarantees. Their errors are easier to read, and they do not depend on `model`, which could be wrong.
 """
 
 from itertools import pairwise
@@ -24,16 +24,16 @@ from tests.simulation.model import Progress, progress_of
 
 
 def no_older_than(history: History, age_s: float) -> None:
-    """Permit answers without an effect to show a state that was current `age_s` before the request.
+    """Permit reads to return a state that was current up to `age_s` seconds before the request.
 
-    The other checkers then permit reads up to that age.
+    The function changes the start times of reads in the history, so all other checkers accept such reads.
     """
     if not age_s:
         return
     for op in history.ops:
         if op.kind in (READ, SUMMARY) or (op.known and not op.accepted):
             op.invoked = (op.invoked[0] - age_s, op.invoked[1])
-            # Operations of one connection take effect in order, but this one may now come earlier.
+            # Operations of one client take effect in order. An own client name lets this read come earlier.
             op.client = f"{op.client}, {op.number}"
 
 
@@ -45,7 +45,7 @@ def answers_well_formed(history: History) -> None:
             for before, after in pairwise(batches):
                 touching = after.first_offset == before.last_offset + 1
                 if after.first_offset <= before.last_offset or (touching and after[2:] == before[2:]):
-                    raise Violation(f"batches overlap, or should be one: {before} {after} in {op}")
+                    raise Violation(f"batches overlap or are not merged: {before} {after} in {op}")
             if any(not _in_place(batch, op.answer.start_offset) for batch in batches):
                 raise Violation(f"a batch is inverted or below the start offset in {op}")
 
@@ -57,7 +57,7 @@ def _in_place(batch: StateBatch, start_offset: int) -> bool:
 def acknowledged_is_durable(history: History) -> None:
     """Check that a read that begins after the acknowledgement of a write shows at least that write.
 
-    Pairs with a possible reset (initialize, delete) in between are skipped.
+    A write and a read are not compared if an initialize or delete may have reset the state in between.
     """
     for key, ops in history.by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
@@ -87,7 +87,7 @@ def _must_show(
     shown: dict[int, tuple[int, ...]],
 ) -> None:
     if read.answer.start_offset < start_offset:
-        raise Violation(f"the start offset of {key} is below an acknowledged one:\n  {write}\n  {read}")
+        raise Violation(f"the start offset of {key} is below an acknowledged write's:\n  {write}\n  {read}")
     for user_offset, *count_and_state in progress:
         if user_offset >= read.answer.start_offset and list(shown.get(user_offset, ())) < count_and_state:
             raise Violation(f"offset {user_offset} of {key} lost an acknowledged write:\n  {write}\n  {read}")
@@ -107,7 +107,9 @@ def _between(reset: Operation, earlier: Operation, later: Operation) -> bool:
 
 
 def refused_is_invisible(history: History, start_state: StartState = nothing) -> None:
-    """Check that no read shows a refused write, which is recognised by its unique delivery count."""
+    """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
+    write.
+    """
     for key, ops in history.by_key():
         refused: dict[int, Operation] = {}
         for op in ops:
@@ -131,7 +133,7 @@ def refused_is_invisible(history: History, start_state: StartState = nothing) ->
 
 
 def epochs_never_fall(history: History) -> None:
-    """Check that no lower epoch is accepted or shown after a higher one, except after a deletion.
+    """Check that no lower epoch is accepted or returned after a higher epoch, except after a deletion.
 
     Reads, summaries, writes and initializations have state epochs; reads and writes have leader epochs.
     """
@@ -149,12 +151,12 @@ def epochs_never_fall(history: History) -> None:
 
 
 def _state_epochs(op: Operation) -> tuple[int, int] | None:
-    """Return the minimum state epoch after an operation, and the maximum when it was accepted."""
+    """Return the minimum state epoch after an operation, and the maximum state epoch at its acceptance."""
     if op.kind == INITIALIZE:
         epochs = [part.state_epoch for part in op.parts]
         return max(epochs), min(epochs)
     if op.kind == WRITE:
-        # A write may carry a higher epoch than the state has.
+        # A write may have a higher state epoch than the stored state.
         return 0, min(part.state_epoch for part in op.parts)
     if op.kind == READ:
         return op.answer.state_epoch, op.answer.state_epoch

@@ -1,6 +1,6 @@
-"""Clients on the wire: a connection that checks responses, and a broker's persister that uses it.
+"""Clients of the coordinator: a connection that checks responses, and a broker's persister that uses it.
 
-A `Peer` is one connection. It checks the promises of the protocol: responses come in request order, exactly
+A `Peer` is one connection. It checks the rules of the protocol: responses come in request order, exactly
 once, and with the correct correlation id. Each response has exactly one result for each requested
 share-partition, in the order of the request.
 
@@ -80,7 +80,7 @@ class Peer:
     ) -> None:
         # Connections have unique names, because operations of one connection take effect in order.
         self.name = f"{name} #{end.number}"
-        # The node of this connection, if that matters.
+        # The node id of the coordinator at the other end, or None if clients need not know it.
         self.node: int | None = None
         self.end = end
         self._loop = loop
@@ -95,7 +95,7 @@ class Peer:
 
     @property
     def lost(self) -> bool:
-        """True when no request can be sent any more."""
+        """Whether the connection is lost, so that no request can be sent any more."""
         return self.end.closed
 
     @property
@@ -129,7 +129,7 @@ class Peer:
     async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Operation]:
         """Send one request about share-partitions of one group; return an operation for each of them.
 
-        An operation without a response has an unknown outcome. In this case the connection is lost, too.
+        If the connection is lost, the operations without a response have an unknown outcome.
         """
         rpc = RPCS[kind]
         version = rpc.api.MAX_VERSION if version is None else version
@@ -147,9 +147,7 @@ class Peer:
         except (ConnectionLost, TimeoutError) as error:
             waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
             if waited_in_vain and self._answers_in_time and self.outstanding == 1:
-                self._report(
-                    Violation(f"nothing is in the way of an answer, but none came: {[*ops.values()]}")
-                )
+                self._report(Violation(f"no fault delays the response, but none arrived: {[*ops.values()]}"))
             self.close()
             return list(ops.values())
         self._note_results(kind, ops, response)
@@ -167,7 +165,7 @@ class Peer:
         topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
         expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
         if answered != expected:
-            self._report(Violation(f"{self.name} asked about {expected} ({kind}), was answered {response}"))
+            self._report(Violation(f"{self.name} sent {kind} for {expected}, but received {response}"))
             return
         for topic in response.results:
             for result in topic.partitions:
@@ -193,12 +191,12 @@ class Peer:
     def _on_response(self, response: bytes) -> None:
         correlation_id = _SIZE.unpack_from(response)[0]
         if not self._outstanding:
-            self._report(Violation(f"{self.name} got an answer {correlation_id} that it did not ask for"))
+            self._report(Violation(f"{self.name} received a response to no request: {correlation_id}"))
             return
         first = self._outstanding.popleft()
         if first.correlation_id != correlation_id:
             self._report(
-                Violation(f"{self.name} waits for answer {first.correlation_id} and got {correlation_id}")
+                Violation(f"{self.name} expected response {first.correlation_id}, received {correlation_id}")
             )
             return
         if not first.answered.done():
@@ -241,7 +239,7 @@ class Clients:
         self._node_id_first = node_id_first
 
     def address(self, node: int | None) -> HostPort:
-        """Return the address of a node; None: of any node."""
+        """Return the address of a node, or of any node if `node` is None."""
         return self._address
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
@@ -261,18 +259,18 @@ class Clients:
         )
 
     def node_of(self, key: SharePartitionKey, who: str = "") -> int:
-        """Return the index of the node id that coordinates a share-partition, as known to `who`."""
+        """Return the index of the node id that client `who` believes to coordinate a share-partition."""
         return state_partition(key, self._state_partitions) % self.node_ids
 
     def missed(self, key: SharePartitionKey, who: str) -> None:
-        """Record that `who` did not learn the outcome of an operation from a node."""
+        """Record that client `who` did not learn the outcome of an operation."""
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return the share-partitions that may be requested on a connection (never empty)."""
         return keys
 
     def home_of(self, key: SharePartitionKey) -> int | None:
-        """Return the node that must answer for a share-partition; None if any node does."""
+        """Return the node that coordinates a share-partition, or None if any node does."""
         return None
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
@@ -284,7 +282,7 @@ class Clients:
             str(key), self._node_id_first + self.node_of(key), *self._address, error_message=""
         )
         if response.coordinators != [expected]:
-            self.report(Violation(f"expected {expected}, was answered {response}"))
+            self.report(Violation(f"FindCoordinator returned {response}, expected {expected}"))
 
     async def send_api_versions(self, peer: Peer) -> None:
         """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
@@ -293,7 +291,7 @@ class Clients:
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
             )
         if response.error_code or len(response.api_keys) != 7:
-            self.report(Violation(f"{peer.name} was answered {response}"))
+            self.report(Violation(f"{peer.name} received an unexpected ApiVersions response: {response}"))
 
 
 class close_on_timeout:
@@ -382,5 +380,5 @@ class Broker:
 
     @staticmethod
     def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Operation:
-        """Return an operation that was not sent; it is not part of the history."""
+        """Return an operation for a call that was never sent. The history does not contain it."""
         return Operation(-1, "", kind, key, (part,), (0.0, 0))

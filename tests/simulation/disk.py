@@ -1,11 +1,10 @@
-"""A simulated disk on virtual time that loses, tears and fails writes, determined by a seed.
+"""Simulate a disk on virtual time that loses, tears and fails writes, as a seed determines.
 
-Possible faults: a write stops in the middle (no space, or an I/O error). A sync fails: then any of its
-sectors are durable, and the system never writes the others, though it still shows them. A file cannot be
-created, read or removed. Writes and syncs take time.  The process may die at any instant: a prefix of the
-write in progress remains. The power may fail at any instant: any subset of the unsynced sectors remains.
-`flip` and `wipe` damage durable data.  Impossible: synced bytes change without `flip` or `wipe`, or a durable
-name disappears.
+Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
+are durable, and the operating system never writes the others, though reads still return them. A file cannot
+be created, read or removed. Writes and syncs take time.  If the process dies, a prefix of the write in
+progress remains. If the power fails, any subset of the unsynced sectors remains. `flip` and `wipe` damage
+durable data.  Impossible: synced bytes change without `flip` or `wipe`, or a durable file disappears.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ class DiskFaults:
 
 
 class SimFile:
-    """One file: the content that the system shows, the durable content, and the dirty sectors."""
+    """One file: the content that reads return, the durable content, and the dirty sectors."""
 
     def __init__(self, size: int) -> None:
         self.shown = bytearray(size)
@@ -46,7 +45,7 @@ class SimFile:
         self.dirty: set[int] = set()
 
     def write(self, position: int, data: bytes) -> None:
-        """Show new bytes, which are not durable yet."""
+        """Write bytes that reads return at once, and that are not durable before a sync."""
         end = position + len(data)
         if end > len(self.shown):
             self.durable.extend(bytes(end - len(self.shown)))
@@ -60,7 +59,7 @@ class SimFile:
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
     def sync(self, kept: Callable[[int], bool]) -> None:
-        """Make the dirty sectors durable for which `kept` is true, and mark all sectors as clean."""
+        """Mark all sectors as clean; the dirty sectors for which `kept` returns True become durable."""
         for sector in sorted(self.dirty):
             if kept(sector):
                 self.keep(sector)
@@ -83,7 +82,7 @@ class SimStorage:
         self.rng = rng
         self.faults = faults if faults is not None else DiskFaults()
         self.files: dict[str, SimFile] = {}
-        # Operations that fail once each, in this order, regardless of the rates: "write", "sync", ...
+        # Names of operations ("write", "sync", ...). Each fails once, in this order, regardless of the rates.
         self.next_faults: list[str] = []
         self._holder: SimDisk | None = None
 
@@ -92,25 +91,25 @@ class SimStorage:
         return SimDisk(self)
 
     def kill(self) -> None:
-        """End the process that holds the directory; data that it passed to the system remain."""
+        """Kill the process that has locked the directory; its completed writes remain."""
         if self._holder is not None:
             self._holder.die()
 
     def cut_power(self) -> None:
-        """End the process and discard non-durable data, except for a random subset of the sectors."""
+        """Kill the process and discard non-durable data, except for a random subset of the sectors."""
         self.kill()
         for file in self.files.values():
             file.sync(lambda sector: self.rng.random() < 0.5)
             file.shown[:] = file.durable
 
     def flip(self, name: str, position: int) -> None:
-        """Flip one bit of a file, in the durable and in the shown content."""
+        """Flip one bit of a file, in the durable content and in the content that reads return."""
         file = self.files[name]
         file.durable[position] ^= 1 << self.rng.randrange(8)
         file.shown[position] = file.durable[position]
 
     def wipe(self, name: str, position: int, size: int) -> None:
-        """Write zeros to a range of a file, like a disk that lost a write."""
+        """Write zeros to a byte range of a file, as if the disk had lost a write."""
         file = self.files[name]
         file.durable[position : position + size] = bytes(size)
         file.shown[position : position + size] = bytes(size)
@@ -124,7 +123,7 @@ class SimStorage:
         return rate > 0 and self.rng.random() < rate
 
     def delay_s(self, mean_s: float) -> float:
-        """Draw the duration of an operation."""
+        """Draw the duration of an operation, in seconds."""
         faults = self.faults
         if faults.stall_rate and self.rng.random() < faults.stall_rate:
             mean_s += faults.stall_s
@@ -187,7 +186,7 @@ class SimDisk:
         return f"simulated/{name}"
 
     async def read(self, name: str, position: int, size: int) -> bytes:
-        """Return up to `size` bytes of the shown content."""
+        """Return up to `size` bytes of a file, including bytes that are not durable."""
         await self._pass(self._storage.faults.write_s)
         self._may_fail("read")
         return bytes(self._file(name).shown[position : position + size])
@@ -208,14 +207,14 @@ class SimDisk:
         self._storage.files.pop(name, None)
 
     async def sync(self, name: str) -> None:
-        """Make all of a file durable."""
+        """Make the whole content of a file durable."""
         await self._pass(self._storage.faults.sync_s)
         error = self._sync(name)
         if error is not None:
             raise error
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Show the new sector at once; make it durable after a delay."""
+        """Replace the content of a one-sector file at once; make it durable after a delay."""
         assert len(data) == SECTOR_BYTES
         await self._pass(self._storage.faults.write_s)
         self._may_fail("replace")
@@ -247,7 +246,7 @@ class SimDisk:
         if broke_off:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._file(write.name).write(write.position, data)
-        # The system has the data now: if the process dies, the whole write remains.
+        # The write is complete: if the process dies from now on, all its bytes remain.
         write.data = b""
         if broke_off:
             self._tell(OSError(errno.EIO, "Input/output error"))

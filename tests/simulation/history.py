@@ -1,9 +1,9 @@
-"""The history of a run: requests and responses of clients, in their order.
+"""Record the requests and responses of all clients of a simulation, in their order.
 
-An `Operation` is the part of one request for one share-partition, which is decided as a unit and has one
-result.  Its outcome is *known* if the response contains it. It is *unknown* after a lost connection, a
-timeout, or a retriable error of the coordinator.  An unknown operation may take effect until its deadline:
-the death of the target process, or the longest time that a write may wait there.
+An `Operation` is the part of one request for one share-partition. The coordinator applies it as a unit and
+returns one result.  Its outcome is *known* if the response contains it. It is *unknown* after a lost
+connection, a timeout, or a retriable error of the coordinator.  An operation with an unknown outcome may take
+effect until its deadline: the death of the target process, or the longest time that a write may wait there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,12 +34,12 @@ DEFERRED = frozenset(
 )
 # The message of a coordinator that did not process an operation.
 NOT_OURS = "This coordinator does not own the share-partition."
-# With these additional codes, the client library reports that it received no response.
+# The client library reports a missing response with the additional codes.
 UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
-    """A violated promise, with the operations that prove it."""
+    """A violated guarantee, with the operations that prove it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,22 +63,24 @@ class Operation:
 
     @property
     def known(self) -> bool:
-        """Return whether the response contains the outcome."""
+        """Whether the response contains the outcome."""
         return self.answer is not None and self.answer.error_code not in UNSURE
 
     @property
     def reached_wrong_coordinator(self) -> bool:
-        """Return whether the receiving coordinator did not own the share-partition and did nothing."""
+        """Whether the receiving coordinator did not own the share-partition, and so did not apply the
+        operation.
+        """
         return self.error_code == int(ErrorCode.NOT_COORDINATOR) and self.answer.error_message == NOT_OURS
 
     @property
     def accepted(self) -> bool:
-        """Return whether the operation succeeded."""
+        """Whether the operation succeeded."""
         return self.answer is not None and not self.answer.error_code
 
     @property
     def signature(self) -> object:
-        """Return a value that is equal for operations with equal requests."""
+        """A value that is equal for operations with equal requests."""
         return self.kind, tuple(astuple(part) for part in self.parts)
 
     def __str__(self) -> str:
@@ -98,11 +100,12 @@ class History:
     """All operations of a run."""
 
     ops: list[Operation] = field(default_factory=list)
-    # The number of operations that do not count as work.
+    # The number of operations that the limit on operations ignores: polls, and requests to a wrong
+    # coordinator.
     idle_ops: int = 0
     _order: int = 0
     _open: dict[int, Operation] = field(default_factory=dict)
-    # The open operations that a client may not even have sent yet.
+    # The numbers of pending operations that a client may not have sent yet.
     _held: set[int] = field(default_factory=set)
 
     def stamp(self, now_s: float) -> tuple[float, int]:
@@ -142,8 +145,8 @@ class History:
     def close_unknown(self, now_s: float, older_than_s: float | None = None) -> None:
         """Set the deadline of operations with an unknown outcome to now.
 
-        Applies to all operations (their process is dead, or has nothing in progress), or to those sent before
-        a time.
+        With `older_than_s`, only for operations that were sent before that time. The caller knows that the
+        process of these operations is dead, or has no operation in progress.
         """
         point = self.stamp(now_s)
         for op in list(self._open.values()):

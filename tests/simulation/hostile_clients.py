@@ -74,7 +74,7 @@ class HostileClient:
         return peer.ask(kind, asked, version=0 if kind == WRITE and self._old(asked) else None)
 
     def _old(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
-        """Return whether a write can be sent in version 0, which has no complete count."""
+        """Return whether all parts can be sent in version 0, which has no delivery complete count."""
         return all(part.delivery_complete_count == -1 for _, part in asked)
 
     def _epoch(self, current: int) -> int:
@@ -126,7 +126,7 @@ FOR_EVER_S = 1e9
 
 
 class PollingReader:
-    """Reads random share-partitions, and usually changes nothing."""
+    """Reads random share-partitions. A read changes state only if its leader epoch is new."""
 
     def __init__(self, name: str, cluster: Cluster, rng: Random, every_s: float) -> None:
         self.name = name
@@ -196,7 +196,7 @@ class GarbageSender:
             case 1:
                 return _SIZE.pack(rng.choice((-1, -(2**31), 2**31 - 1, 0, 3)))
             case 2:
-                # The beginning of a frame that is never completed.
+                # The first bytes of a frame that the client never completes.
                 return _SIZE.pack(rng.randrange(100, 2_000)) + rng.randbytes(50)
             case _:
                 # A request of an unsupported API or version, or with an invalid body.

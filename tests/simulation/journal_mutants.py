@@ -58,7 +58,7 @@ def takes_a_failed_commit_for_done(patch: Patch) -> None:
 
 @_mutant
 def checks_no_sums(patch: Patch) -> None:
-    # The checksums of the journal, and those of Kafka's record batches in it.
+    # Disable the checksums of the journal and of Kafka's record batches in it.
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
@@ -88,7 +88,7 @@ def never_writes_anything_anew(patch: Patch) -> None:
 
 @_mutant
 def gives_nothing_up_that_failed(patch: Patch) -> None:
-    # The next commit is written after a commit with an unknown result.
+    # After a commit with an unknown outcome, the journal writes the next commit behind it.
     def _failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
         segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
@@ -100,7 +100,7 @@ def gives_nothing_up_that_failed(patch: Patch) -> None:
 
 @_mutant
 def shows_what_is_in_doubt(patch: Patch) -> None:
-    # Continues to read after the end, as far as valid frames exist.
+    # Return the valid frames after the end offset too, although their commit failed.
     read = Journal.read
 
     async def read_on(self: Any, state_partitions: Any) -> Any:
@@ -121,7 +121,7 @@ def shows_what_is_in_doubt(patch: Patch) -> None:
 
 @_mutant
 def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
-    # Reports that nothing was written, though the write may have succeeded.
+    # Report success for appends whose outcome is unknown.
     refuse = Journal._refuse
 
     def _refuse(self: Any, what: str, error: Any) -> None:

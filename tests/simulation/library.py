@@ -1,8 +1,8 @@
-"""Callers of the project's client library, which must keep the same promises.
+"""Call the project's client library, which must preserve the guarantees of the coordinator.
 
 Each call is one attempt, so that one operation of the history is one request; other tests cover the library's
-retries.  The library shares connections between calls, looks coordinators up, and has its own error codes for
-missing responses.
+retries.  The library shares connections between calls, looks up coordinators, and reports a missing response
+with its own error codes.
 """
 
 import asyncio
@@ -59,10 +59,10 @@ class LibraryUser:
             units.setdefault(key, []).append(part)
             topics.setdefault(key.topic_id, []).append(part)
         self._calls += 1
-        # Calls may overtake each other, so each has its own client name.
+        # Calls may overtake each other, so each has its own client name in the history.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
-        # The library connects first, so a later process than the current one may receive the request.
+        # The library connects before it sends, so a later process may receive the request.
         ops = [history.invoke(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         rpc = RPCS[kind]
         request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])
@@ -73,7 +73,7 @@ class LibraryUser:
             for result in topic.partitions
         }
         if results.keys() != units.keys():
-            raise Violation(f"the library was asked {request} and answered {response}")
+            raise Violation(f"the library returned {response} for {request}")
         for op in ops:
             history.answer(cluster.clients.loop.time(), op, results[op.key])
             cluster.note(self.name, op)

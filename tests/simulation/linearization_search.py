@@ -1,16 +1,18 @@
 """Search for an order of operations of one share-partition that explains all responses.
 
-The search follows all orders at once, as *configurations*: possible current states.  An answered operation is
-placed when its response requires it.  These rules limit the number of configurations:
+The search follows all orders at once, as *configurations*: possible current states.  To *place* an operation
+means to let it take effect at this point of the order.  An answered operation is placed at the latest when
+its response arrives.  These rules limit the number of configurations:
 
 * Operations of one connection take effect in the order in which they were sent (if at all).
-* An answered operation without an effect (a refusal, most summaries) is placed as soon as it fits.
+* An answered operation without an effect (a refusal, most summaries) is placed when the state first explains
+  its response.
 * Of equal unanswered operations, the one with the nearest deadline is placed first.
-* Of two otherwise equal configurations, the one with more unanswered operations still to place includes the
-  other.
-* Writes are a maximum: they commute and may be repeated.  A write is placed only when a response shows it, or
-  when its own response is due. A read shows exactly the pending writes that fit below its result.  (A write
-  that takes effect twice, with a reset in between, is therefore not always detected.)
+* Of two otherwise equal configurations, the configuration with fewer unanswered operations left is dropped.
+* A write takes the maximum for each offset, so writes commute and may be repeated.  A write is placed only
+  when a response shows it, or when its own response arrives. A read shows all pending writes whose values
+  do not exceed its result.  (So a write that takes effect twice, with a reset in between, is not always
+  detected.)
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,8 +21,8 @@ from typing import NamedTuple
 from tests.simulation.history import INITIALIZE, NEVER, READ, SUMMARY, WRITE, Operation
 from tests.simulation.model import AnswerFields, Progress, State, answer_fields, apply, progress_of
 
-# The maximum number of configurations. Beyond it, the checker gives up on a share-partition and reports that.
-# Only hundreds of concurrent unanswered initializations and deletions reach the limit.
+# With more configurations, the checker gives up on a share-partition and reports that. Only hundreds of
+# concurrent unanswered initializations and deletions reach this limit.
 CONFIGURATIONS_MAX = 1_000
 
 
@@ -32,8 +34,8 @@ class Configuration(NamedTuple):
     """A possible current state.
 
     `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
-    are pending writes that would be fenced now, but may have taken effect before. `wiped` are those that may
-    have taken effect before a reset of the state.
+    are pending writes that would be fenced now, but may have taken effect before. `wiped` are pending writes
+    that may have taken effect before a reset of the state.
     """
 
     state: State | None
@@ -55,8 +57,8 @@ class Search:
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
         self.configurations: set[Configuration] = {Configuration(state)}
         self._topic_known = topic_known
-        # Pending operations in order of sending. Writes are separate, unless refused: answered writes must
-        # take effect, unanswered ones may.
+        # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
+        # take effect, and unanswered writes, which may take effect.
         self._answered: dict[int, Operation] = {}
         self._unanswered: dict[int, Operation] = {}
         self._writes: dict[int, Operation] = {}
@@ -74,7 +76,7 @@ class Search:
             self._unanswered[op.number] = op
 
     def ended(self, op: Operation) -> bool:
-        """Place an operation, or drop it if it was not answered; False if no configuration is left."""
+        """Place an answered operation, or drop an unanswered one. Return whether a configuration is left."""
         number = op.number
         if op.kind == WRITE and not op.known:
             settled = {now.without(number) for now in self.configurations}
@@ -149,8 +151,8 @@ class Search:
             yield done
 
     def _placed_with(self, op: Operation, now: Configuration) -> frozenset[int]:
-        """Return the placed operations including this one; earlier unanswered ones of its client are
-        dropped.
+        """Return the placed operations including this operation. Drop earlier unanswered operations of its
+        client.
         """
         dropped = (
             number
@@ -171,11 +173,11 @@ class Search:
                 yield self._wipe(now, moved, placed)
 
     def _wipe(self, now: Configuration, moved: State | None, placed: frozenset[int]) -> Configuration:
-        """Reset the state: writes that were possible until now may have taken effect before, and are lost."""
+        """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
         return Configuration(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
 
     def _answer(self, op: Operation, told: AnswerFields, now: Configuration) -> Iterator[Configuration]:
-        """Yield the configurations after an answered operation, if its response fits."""
+        """Yield the configurations after an answered operation, if the state explains its response."""
         placed = self._placed_with(op, now)
         if op.accepted and op.kind == READ:
             shown = self._show(now, told)
@@ -197,9 +199,9 @@ class Search:
     def _apply(self, op: Operation, now: Configuration) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
-        An Initialize resets the state if anything was written since the last one; else it is a repetition
-        without an effect. Pending writes decide that, too. A write before the reset is lost, even if the
-        state is then the same as without it.
+        An Initialize resets the state if there was a write since the last Initialize; otherwise it is a
+        repetition without an effect. Pending writes may count as such a write. A write before the reset is
+        lost, even if the state is the same without the write.
         """
         moved, told = apply(now.state, op.kind, op.parts, self._topic_known)
         yield moved, told, moved != now.state and op.kind != READ
@@ -217,7 +219,7 @@ class Search:
                 yield state, told, False
 
     def _possible_writes(self, now: Configuration) -> Iterator[int]:
-        """Yield the pending writes that may have taken effect by now, sorted by their end."""
+        """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
         for number in sorted(self._writes, key=lambda number: _over(self._writes[number])):
             if number in now.placed:
                 continue
@@ -232,9 +234,9 @@ class Search:
         return moved._replace(leader_epoch_max=state.leader_epoch_max)
 
     def _show(self, now: Configuration, told: AnswerFields) -> Configuration:
-        """Return the configuration with all pending writes that fit below the result of a read.
+        """Return the configuration with all pending writes that do not exceed the result of a read.
 
-        Answered writes that the read does not show go to the pool: they may have come before, or come later.
+        Other answered writes may take effect before or after the read, so they are added to `pool`.
         """
         state = now.state
         if state is None or not self._writes:
@@ -256,16 +258,15 @@ class Search:
             if shows:
                 state = moved
         if not count_known:
-            # A read does not show the count. So the count is unknown, even for writes whose batches existed
-            # before and which end with this read.
+            # A read does not return the complete count, so the count is unknown after such writes.
             state = state._replace(complete_count=None)
         return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
 
     def _shown_in_summary(self, now: Configuration, told: AnswerFields) -> Iterator[State | None]:
-        """Yield the states that a summary may have shown, with at most one of the pending writes.
+        """Yield the states that a summary may have returned, with at most one of the pending writes.
 
-        The write that produced the start offset and the count suffices, because the others may come later.
-        (An answered write is applied again when its response is due, which has no effect.)
+        The write that set the start offset and the complete count suffices, because other writes may take
+        effect later. (An answered write is applied again when its response arrives, which has no effect.)
         """
         states = [now.state]
         if now.state is not None:

@@ -1,4 +1,4 @@
-"""The strict checker: search for an order of operations that explains every response.
+"""Check strictly that some order of the operations explains every response (linearizability).
 
 For each share-partition, some order of its operations, each between its request and its response, must make
 `model` produce exactly the observed responses.  An operation of unknown outcome may have taken effect before
@@ -47,9 +47,9 @@ def linearizable(
 
 
 def _is_telling(op: Operation) -> bool:
-    """Return whether an operation can have had an effect, or shows one."""
+    """Return whether an operation may have changed the state, or its response describes the state."""
     if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
-        # Refused before it was processed: if its effect is visible, no order explains that.
+        # The coordinator refused the operation before processing it, so it cannot have had an effect.
         return False
     return op.known or op.kind != SUMMARY
 
@@ -57,7 +57,7 @@ def _is_telling(op: Operation) -> bool:
 def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end(op, ops), True, op) for op in ops]
-    # A read may be the end of the unanswered writes that it could show, so these come after the read.
+    # A read may end the unanswered writes that it could show. At equal times, the read comes first.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
     for _, is_end, op in events:
         before = search.configurations
@@ -68,15 +68,15 @@ def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search)
             nearby = "\n  ".join(str(other) for other in ops if _is_of_interest(op, other))
             raise Violation(
                 f"no order of operations explains an answer about {key}:\n  {op}\n"
-                f"possible states when it came:\n  {states}\nwhat was going on:\n  {nearby}"
+                f"possible states at its arrival:\n  {states}\noperations before it:\n  {nearby}"
             )
 
 
 def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
     """Return the end of an operation.
 
-    An unanswered write stays pending after its deadline until a later read shows, or a later delete discards,
-    its effect.
+    An unanswered write stays pending after its deadline, until a later read could show its effect or a later
+    delete discards it.
     """
     if op.known:
         assert op.answered is not None
@@ -95,6 +95,8 @@ def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
 
 
 def _is_of_interest(op: Operation, other: Operation) -> bool:
-    """Return whether an error message shows another operation: those shortly before the response."""
+    """Return whether the error message about `op` lists `other`, which was pending shortly before its
+    response.
+    """
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

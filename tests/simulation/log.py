@@ -1,9 +1,10 @@
-"""A simulated state log that outlives processes and injects the faults that the log interface permits.
+"""Simulate a state log that outlives processes, with the faults that the log interface permits.
 
-Possible faults: an append takes long. An append fails and nothing was written. Its outcome is unknown, and it
-was written or not. The process dies before the result of an append, and it was written or not. For a while
-the log accepts no writes and reports that. Reading fails for a while. The log requests that old records are
-rewritten. Pruned records reappear after a restart.  Impossible: a successful append is lost.
+Possible faults: an append takes long. An append fails without writing. The outcome of an append is unknown,
+and its records were written or not. The process dies before the result of an append, and its records were
+written or not. The log accepts no writes for a while, and reports that. Reads fail for a while. The log
+requests that old records are rewritten. Pruned records reappear after a restart.  Impossible: a successful
+append is lost.
 """
 
 import asyncio
@@ -79,7 +80,7 @@ class FaultyLog:
         self._pins_until_s = 0.0
 
     def lease_left_s(self, state_partition: int) -> float:
-        """Return infinity if reads are answered from memory, else 0."""
+        """Return infinite seconds if reads may be answered from memory, else 0."""
         return inf if self.faults.has_lease else 0.0
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
@@ -104,7 +105,7 @@ class FaultyLog:
         ]
         while waiting := [batches for batches in waiting if batches]:
             if rng.random() < self.faults.read_fails_rate:
-                raise LogUnavailable("the storage cannot be read")
+                raise LogUnavailable("the simulated storage cannot be read")
             await asyncio.sleep(rng.expovariate(1 / 0.001))
             batches = rng.choice(waiting)
             count = rng.randrange(1, len(batches) + 1)
@@ -129,9 +130,9 @@ class FaultyLog:
         written = True
         chance = rng.random()
         if self.health() is not None or chance < faults.unavailable_rate:
-            error, written = LogUnavailable("the storage takes no bytes"), False
+            error, written = LogUnavailable("the simulated storage accepts no writes"), False
         elif chance < faults.unavailable_rate + faults.unknown_rate:
-            error, written = LogOutcomeUnknown("the storage did not confirm"), rng.random() < 0.5
+            error, written = LogOutcomeUnknown("the simulated storage did not respond"), rng.random() < 0.5
         if rng.random() < faults.refuses_rate:
             self._refuses_until_s = loop.time() + rng.expovariate(1 / faults.refuses_s)
         write_s = rng.expovariate(1 / faults.append_s)
@@ -160,7 +161,7 @@ class FaultyLog:
                 self._storage.free(self._rng)
 
     def start_offset(self, state_partition: int) -> int:
-        """Return the offset from which records are still promised."""
+        """Return the offset of the first record that is not pruned."""
         return self._start_offsets[state_partition]
 
     def end_offset(self, state_partition: int) -> int:
@@ -186,7 +187,7 @@ class FaultyLog:
     def health(self) -> str | None:
         """Return an error message while the log accepts no writes."""
         if asyncio.get_running_loop().time() < self._refuses_until_s:
-            return "the storage takes no bytes"
+            return "the simulated storage accepts no writes"
         return None
 
     def size_bytes(self) -> int:

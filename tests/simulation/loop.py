@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 
 class Process:
-    """The tasks and callbacks of one simulated process, which are those created in its context."""
+    """A simulated process: all tasks and callbacks that are created in its context."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -64,8 +64,8 @@ class LoopStuck(Exception):
     """All tasks wait, and no callback or timer is pending."""
 
 
-# Callbacks take no virtual time. So that a busy loop makes progress, each iteration after so many without
-# time takes a moment.
+# Callbacks take no virtual time. After this number of iterations at the same time, each iteration advances
+# the clock a little, so that timers also run while callbacks are always ready.
 TURNS_AT_ONCE = 20
 TURN_S = 5e-6
 
@@ -120,7 +120,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run the function at once on the loop, because there are no threads."""
+        """Run the function at once in the loop's thread, because the simulation has no other threads."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
@@ -163,7 +163,7 @@ class SimLoop(asyncio.BaseEventLoop):
     async def kill(self, process: Process) -> None:
         """Kill a process: unwind its tasks and drop its callbacks, in no virtual time.
 
-        The surroundings of the process (disk, network) must be dead before this call.
+        The caller must disconnect the disk and the network of the process before this call.
         """
         process.alive = False
         self.resume(process)
@@ -176,7 +176,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle.cancel()
 
     def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # asyncio often reports a failed task while another process runs.
+        # asyncio may report a failed task in the context of another process, so use the task's own context.
         task = context.get("future") or context.get("task")
         process = PROCESS.get() if task is None else _PROCESS_OF.get(task, PROCESS.get())
         if process is None or process.alive:

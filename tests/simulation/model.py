@@ -1,9 +1,8 @@
-"""The sequential specification: the state of a share-partition after each operation.
+"""Specify the state of a share-partition after each operation, as a sequential model for the checkers.
 
-The checkers compare the coordinator with this model.  It shares no code with `coordinator.shard`: progress is
-a value for each offset instead of packed batches. Records and snapshots do not exist here, because they must
-not be visible to clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that
-`coordinator.shard` lists.
+The model shares no code with `coordinator.shard`: it stores a delivery count and state for each offset
+instead of packed batches. Log records and snapshots do not exist here, because they must not be visible to
+clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,9 +29,9 @@ class AnswerFields(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of one share-partition; None means "not initialized".
+    """The state of one initialized share-partition.
 
-    A complete count of None is unknown: see `linearization_search`.
+    A complete count of None means that the count is unknown: see `linearization_search`.
     """
 
     state_epoch: int
@@ -52,7 +51,7 @@ _UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 @lru_cache(maxsize=4_096)
 def progress_of(state_batches: bytes) -> Progress:
-    """Unpack batches to one entry for each offset; the greatest entry of an offset wins."""
+    """Unpack batches to one entry for each offset: the greatest entry, if batches overlap."""
     best: dict[int, tuple[int, int]] = {}
     for first, last, state, count in unpack(state_batches):
         for user_offset in range(first, last + 1):
@@ -89,7 +88,7 @@ def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | No
             and not state.progress
             and state.complete_count == complete_count
         )
-        # A reset names an offset; without an offset, the same epoch means a repetition.
+        # At the same epoch, a request without a start offset is a repetition, and otherwise a reset.
         if part.start_offset == -1 or repeated:
             return state, _OK
     leader_epoch_max = 0 if state is None else state.leader_epoch_max
@@ -165,7 +164,7 @@ _APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, Answer
 def apply(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
-    """Apply one unit: all its parts in order, or none of them if one is refused."""
+    """Apply the parts of one operation in order, or none of them if one part is refused."""
     moved, told = state, _OK
     for part in parts:
         moved, told = _APPLY[kind](moved, part, topic_known)

@@ -1,7 +1,7 @@
-"""Mutants of the coordinator, each with one defect: the simulator must detect every one of them.
+"""Mutants of the coordinator, each with one realistic programming mistake that the simulator must detect.
 
-Each function patches the product with pytest's monkeypatch.  The patched names are private, so a change of
-the product may require a change here. Each defect is a realistic programming mistake.
+Each function patches the coordinator with pytest's monkeypatch.  The patched names are private, so a change
+of the coordinator may require a change here.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ def writes_nothing(patch: Patch) -> None:
     write = LogStorage.write
 
     def forget(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
-        # The first record of a share-partition is kept, because otherwise every operation would fail.
+        # Write only the first batch of a state partition; without it, every operation would fail.
         if self.batches[state_partition]:
             records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
         return write(self, state_partition, records, timestamp_ms)

@@ -61,7 +61,7 @@ def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
         (plan.clock_jump_s, _jump),
         (plan.fill_s, _fill),
     )
-    # Each kind has its own random generator, so that a new kind does not change the others.
+    # Each kind of fault has its own random generator, so that a new kind does not change the other kinds.
     return [
         _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
         for mean_s, strike in kinds

@@ -1,9 +1,10 @@
-"""A simulated network between clients and the real listener: delayed, split and lost byte streams.
+"""Simulate a network between clients and the real listener: delayed, split and lost byte streams.
 
-Possible faults: bytes arrive in pieces of any size and after any delay, and connections overtake each other.
-A connection is cut between any two bytes. Both sides detect that at different times, or one of them never
-does (half open). A client stops reading, and the whole network is blocked for a while.  Impossible, because
-TCP prevents it: bytes of one direction change, get lost or overtake each other while both ends are connected.
+Possible faults: bytes arrive in chunks of any size and after any delay, and connections overtake each other.
+A connection is cut between any two bytes. Client and server detect that at different times, or one of them
+never does (half open). A client stops reading, and the whole network is blocked for a while.  Impossible,
+because TCP prevents it: bytes of one direction change, get lost or overtake each other while both ends are
+connected.
 """
 
 import asyncio
@@ -145,7 +146,7 @@ class Link:
         self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
 
     def break_off(self) -> None:
-        """Cut the connection; if it is half open, one of the ends never detects that."""
+        """Cut the connection. If the plan makes it half open, one of the ends never detects the cut."""
         client_unaware = self._half_open and self.rng.random() < 0.5
         server_unaware = self._half_open and not client_unaware
         if not client_unaware:
@@ -200,7 +201,7 @@ class Network:
         return ClientTransport(await self.connect(host, port), protocol)
 
     def cut_all(self, address: tuple[str, int]) -> None:
-        """Drop the connections of a dead process: clients detect that soon, or never."""
+        """Drop the connections of a dead process; their clients detect that soon, or never."""
         rng = self._rng
         self._listening.pop(address, None)
         links = {link for link in self.links if link.address == address}
@@ -213,7 +214,7 @@ class Network:
                 link.to_client.vanished = True
 
     def clog(self, seconds: float) -> None:
-        """Block all traffic for a while; data sent in between arrive afterwards."""
+        """Block all traffic for a while; data that is sent meanwhile arrives afterwards."""
         self.clogged_until_s = max(self.clogged_until_s, self.loop.time() + seconds)
 
 

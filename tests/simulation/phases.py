@@ -1,6 +1,6 @@
-"""The common part of all kinds of runs: workloads, phases, and checks.
+"""The common part of all kinds of simulation: workloads, phases, and checks.
 
-A kind of run defines its world and the order of the phases (`_run`).
+A subclass defines the simulated environment and the order of the phases (`_run`).
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
 from tests.simulation.world import PATIENCE_S, until
 
-# The number of answers for each client after healing. The deadline includes a complete retry of earlier
-# calls: 5 attempts of up to 30 s, and the pauses between them.
+# After the end of faults, each client must get this number of answers before a deadline. The deadline
+# includes all retries of earlier calls: 5 attempts of up to 30 s, and the pauses between them.
 ANSWERS_MIN = 3
 
-# More operations than clients have in progress. With such a queue, no operation is deferred for lack of
-# space.
+# Clients have fewer operations in progress. If the queue has this size, no operation is deferred because the
+# queue is full.
 OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass
 class Outcome:
-    """The figures of a run, and its violation; None if there is none."""
+    """The figures of a simulation, and its violation or None."""
 
-    # A plan of that kind of run.
+    # The plan of the simulation, whose class depends on the kind of simulation.
     plan: Any
     violation: BaseException | None = None
     ops: int = 0
@@ -61,7 +61,7 @@ class Outcome:
 
 
 class Simulation:
-    """One run of one plan."""
+    """One simulation of one plan."""
 
     def __init__(self, plan: Any) -> None:
         self.plan = plan
@@ -120,7 +120,7 @@ class Simulation:
             try:
                 self.loop.run_until_complete(self._run())
             except Exception as violation:
-                # A defect of the simulator itself is reported with its seed, too.
+                # Report any exception with the seed, including a defect of the simulator itself.
                 outcome.violation = violation
             finally:
                 self._end()
@@ -158,7 +158,7 @@ class Simulation:
 
     def _stop_if_wrong(self) -> None:
         if self._violations or self.loop.failures:
-            raise Violation("see the first of the violations")
+            raise Violation("see the first reported violation")
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
@@ -201,40 +201,40 @@ class Simulation:
         until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
         while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
             if self.loop.time() > until_s:
-                raise Violation(f"healed, but {lagging} got too few answers; not ready: {self._health()}")
+                raise Violation(f"without faults, {lagging} got too few answers; not ready: {self._health()}")
             await asyncio.sleep(0.5)
             self._stop_if_wrong()
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
                 if op.invoked > healed_at and op.error_code in DEFERRED and not op.reached_wrong_coordinator:
-                    raise Violation(f"nothing is wrong, but an operation was put off: {op}")
+                    raise Violation(f"no fault is active, but an operation was deferred: {op}")
 
     async def _until_nobody_asks(self) -> None:
         cluster = self._cluster
-        await until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are under way")
+        await until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
 
     async def _read_everything(self) -> None:
-        """Read the state of all share-partitions, so that the checkers see it."""
+        """Read all share-partitions, so that the history contains their final state for the checkers."""
         clients, peers = self._cluster.clients, {}
         try:
             for node in dict.fromkeys(map(clients.home_of, self._keys)):
                 peers[node] = await clients.connect("observer", node)
         except ConnectionLost:
-            raise Violation("nothing is wrong, but no connection is to be had") from None
+            raise Violation("no fault is active, but no connection can be opened") from None
         for key in self._keys:
             peer = peers[clients.home_of(key)]
             leader_epoch = self._cluster.leader_epochs[key] + 1
             (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, leader_epoch))])
             (summary,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
             if not (op.known and summary.known):
-                raise Violation(f"nothing is wrong, but a read fails: {op}")
+                raise Violation(f"no fault is active, but a read failed: {op}")
         for peer in peers.values():
             peer.close()
 
 
 @contextmanager
 def _errors_logged() -> Iterator[list[BaseException]]:
-    """Collect exceptions that the product logs as errors: it continued, but has a defect."""
+    """Collect exceptions that the coordinator logs as errors, because each of them is a defect."""
     errors: list[BaseException] = []
 
     class Collector(logging.Handler):

@@ -1,4 +1,4 @@
-"""The two directions of a simulated connection, and its server end as an asyncio transport."""
+"""Simulate the two directions of a connection, and its server end as an asyncio transport."""
 
 import asyncio
 import contextvars
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.simulation.net import Link
 
-# The time for which TCP retransmits without an acknowledgement before it closes a connection.
+# TCP retransmits for this number of seconds without an acknowledgement before it closes a connection.
 TCP_GIVES_UP_S = 900.0
 
 FIN = object()
@@ -29,20 +29,20 @@ class NetFaults:
     cut_after_bytes: int = 4_000
     stall_rate: float = 0.0
     stall_s: float = 1.0
-    # The size of the system's send buffer, and of the transport's own buffer before it pauses its protocol.
+    # The size of the system's send buffer, and of the transport's buffer above which it pauses the protocol.
     send_buffer_bytes: int = 65_536
     high_water_bytes: int = 65_536
 
 
 class Pipe:
-    """One direction of a connection: chunks in order, each delivered at its time to `sink`."""
+    """One direction of a connection: passes chunks to `sink` in order, each after its delay."""
 
     def __init__(
         self, link: "Link", context: contextvars.Context, sink: Callable[[Any], None], cut_after: int | None
     ) -> None:
         self.link = link
         self.in_flight = 0
-        # No data arrives any more, and the sender does not detect that.
+        # The connection is lost without notice: no data arrives, and the sender does not detect that.
         self.vanished = False
         # The reader has closed: sent data no longer uses buffer space.
         self.discarding = False
@@ -56,7 +56,7 @@ class Pipe:
         self._last_s = 0.0
 
     def send(self, data: bytes) -> None:
-        """Accept bytes; pieces of them arrive later."""
+        """Accept bytes; they arrive later, in chunks."""
         if self.discarding:
             return
         self.in_flight += len(data)
@@ -80,8 +80,8 @@ class Pipe:
     def _schedule(self, item: Any) -> None:
         network = self.link.network
         loop, rng, faults = network.loop, self.link.rng, network.faults
-        # Random, so that events of several connections never coincide. Coinciding events would run in the
-        # order of a set, which differs in each process.
+        # A random factor prevents events of several connections at the same time. Such events would run in
+        # the order of a set, which differs between Python processes.
         delay_s = faults.latency_s * rng.uniform(0.9, 1.1) + (
             rng.expovariate(1 / faults.jitter_s) if faults.jitter_s else 0.0
         )
@@ -148,7 +148,7 @@ class ServerTransport(asyncio.Transport):
         if self._closing or self._lost:
             return
         if self._peer_gone:
-            self._lose_soon(BrokenPipeError("the client has gone"))
+            self._lose_soon(BrokenPipeError("the client has closed the connection"))
             return
         self._link.to_client.send(data)
         if not self._writing_paused and self.get_write_buffer_size() > self._faults.high_water_bytes:
@@ -222,9 +222,11 @@ class ServerTransport(asyncio.Transport):
         self._link.to_client.discard()
 
     def give_up(self) -> None:
-        """Close a half-open connection if TCP retransmits in vain; repeats periodically."""
+        """Close a half-open connection after TCP's retransmission timeout; until then, check again
+        periodically.
+        """
         if self._link.to_client.in_flight or self._closing:
-            self._lose(TimeoutError("the client confirms nothing"))
+            self._lose(TimeoutError("the client acknowledges no data"))
         elif not self._lost:
             self._link.at_server(TCP_GIVES_UP_S, self.give_up)
 

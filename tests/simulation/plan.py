@@ -1,7 +1,7 @@
-"""Draw the plan of a run from its seed: sizes, limits, load, and the rates of faults.
+"""Draw the plan of a simulation from its seed: sizes, limits, load, and the rates of faults.
 
-Each kind of fault is disabled in about half of the runs, and the rates of the others span orders of
-magnitude. If all faults were always enabled, defects that need a single fault or a quiet shard would not
+Each kind of fault is disabled for about half of the seeds. The rates of the enabled faults span orders of
+magnitude. If all faults were always enabled, defects that need a single fault or an idle shard would not
 appear.
 """
 
@@ -17,7 +17,7 @@ from tests.simulation.disk import DiskFaults
 from tests.simulation.log import LogFaults
 from tests.simulation.pipes import NetFaults
 
-# The default bound for the virtual time of the faulty phase.
+# The default maximum of the virtual seconds of the phase with faults.
 FAULTY_S = 120.0
 OPS_MAX = 350
 
@@ -35,13 +35,14 @@ class Load:
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
     reset_s: float = 20.0
-    # The time for which deleted state stays deleted.
+    # The mean number of seconds between a deletion and the next initialization.
     gone_s: float = 1.0
     look_s: float = 5.0
-    # The interval of clients that read all state and change nothing. None: no such clients.
+    # The mean interval of polling readers, in seconds. None: no polling readers.
     watch_s: float | None = None
     watchers: int = 1
-    # The rate of summaries among their requests. A read with a new leader epoch writes.
+    # The part of summaries among the requests of polling readers. The others are reads, which write if the
+    # leader epoch is new.
     summary_rate: float = 0.5
     # Callers of the client library, and the number of concurrent calls of each.
     library_users: int = 0
@@ -57,12 +58,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Nemesis:
-    """The faults of the process and the machine, and their mean intervals in seconds. None: never."""
+    """The faults of the process and the machine: their mean intervals in seconds, or None for never."""
 
     crash_s: float | None = None
-    # The share of crashes that are followed by another crash within moments.
+    # The part of crashes that are soon followed by another crash.
     crash_again_rate: float = 0.0
-    # The share of starts and stops that are interrupted by another crash.
+    # The part of starts and stops that are interrupted by a crash.
     interrupt_rate: float = 0.0
     stop_s: float | None = None
     down_s: float = 0.5
@@ -78,7 +79,7 @@ class Nemesis:
 
 @dataclass(frozen=True)
 class Plan:
-    """All parameters of a run."""
+    """All parameters of a simulation."""
 
     seed: int
     log: str = "port"
@@ -93,7 +94,7 @@ class Plan:
     log_faults: LogFaults = field(default_factory=LogFaults)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
-    # The share of crashes that leave a flipped bit on the disk.
+    # The part of crashes that leave a flipped bit on the disk.
     damage_rate: float = 0.0
     policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
     runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
@@ -104,15 +105,15 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """The kind of the run for messages: the kind of its log."""
+        """The kind of the simulated log, for messages."""
         return self.log
 
     @property
     def late_s(self) -> float:
         """The seconds after which a request can have no effect any more.
 
-        The coordinator starts no operation that is older than `request_age_max_s`. The sum adds the delivery
-        of the request before that, and the append after it.
+        The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
+        request and the append add to this age.
         """
         net, logs, nemesis = self.net, self.log_faults, self.nemesis
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
@@ -128,12 +129,12 @@ class Plan:
             self.nemesis.clog_s is None
             and self.nemesis.suspend_s is None
             and not self.net.stall_rate
-            # With little request memory, incomplete frames of hostile clients delay other clients.
+            # If the request memory is small, incomplete frames of hostile clients delay other clients.
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
     def for_another_life(self, rng: Random) -> "Plan":
-        """Return the plan for the next process, sometimes with another configuration."""
+        """Return the plan for the next process of the coordinator, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
         return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
@@ -170,7 +171,7 @@ def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> 
 
 
 def draw(seed: int, *, minutes: float | None = None) -> Plan:
-    """Draw a plan. `minutes` sets the length of the faulty phase and removes the bound of operations."""
+    """Draw a plan. `minutes` sets the length of the phase with faults and removes the limit on operations."""
     rng = Random(seed)
     plan = Plan(
         seed,
@@ -313,8 +314,9 @@ def draw_runtime_limits(rng: Random) -> RuntimeLimits:
 
 def _draw_server_limits(rng: Random) -> ServerLimits:
     frame_bytes_max = rng.choice((4_096, 16 << 20))
-    # With few permitted connections, vanished clients must be detected before the faults end. `late_s`, which
-    # is above request_age_max_s, bounds that time. Otherwise no connection would be free.
+    # If few connections are permitted, connections of vanished clients must be closed before the faults end.
+    # Otherwise no connection would be free. The time for that is at most `late_s`, which is above
+    # request_age_max_s.
     connections_max = rng.choice((30, 2_000))
     idle_max_s = 12.0 if connections_max == 30 else 600.0
     return ServerLimits(

@@ -1,7 +1,7 @@
-"""One run of the coordinator's process: the product's own parts on simulated surroundings.
+"""Run the real components of the coordinator with a simulated network, storage and clock.
 
-The memory of a process is lost with it; its log remains in a `Storage`.  A crash may happen between any two
-callbacks.
+The memory of a process is lost when the process ends; its log remains in a `Storage`.  A crash may happen
+between any two callbacks.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Interrupted(Exception):
 
 
 class SimClock:
-    """The wall clock: it follows virtual time, and tests can shift it."""
+    """The wall clock, which follows virtual time. Faults can shift it."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -45,11 +45,11 @@ class Storage(Protocol):
     """The data that outlives the process: a disk or a simulated log."""
 
     def attach(self, plan: Plan) -> StateLog:
-        """Create the log for a new process."""
+        """Create the log object of a new process."""
         ...
 
     def crash(self) -> None:
-        """Lose the data that a death of the process (or machine) loses, and release its lock."""
+        """Discard the data that a crash of the process or the machine loses, and release the lock."""
         ...
 
     def change(self, plan: Plan) -> None:
@@ -61,11 +61,11 @@ class Storage(Protocol):
         ...
 
     def opened(self) -> None:
-        """Handle a successful open of the log."""
+        """Process the notification that the log was opened without an error."""
         ...
 
     def restore(self, error: LogDamaged) -> None:
-        """Undo damage that the log detected; raise Violation if there was none."""
+        """Undo damage that the log detected. Raise Violation if the log was not damaged."""
         ...
 
 
@@ -94,7 +94,7 @@ class CoordinatorProcess:
         self._process = Process(f"coordinator {number}")
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all parts in the product's order within `limit_s`; else raise Interrupted.
+        """Start all components in the coordinator's order. Raise Interrupted after `limit_s`.
 
         Raises LogError if the log cannot be opened.
         """
@@ -127,7 +127,7 @@ class CoordinatorProcess:
         await self.listener.start(ADDRESS)
 
     async def stop(self, limit_s: float | None = None) -> None:
-        """Stop like after SIGTERM within `limit_s`; else raise Interrupted."""
+        """Stop as on SIGTERM. Raise Interrupted after `limit_s`."""
         await self.run_in_process(self._stop, limit_s)
         await self._loop.kill(self._process)
 

@@ -1,4 +1,4 @@
-"""Run seeds in sequence or on all cores, and format the violations."""
+"""Simulate with several seeds, in sequence or on all cores, and format the violations."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,21 +14,21 @@ from tests.simulation.simulator import Simulator
 
 
 def run_alone(seed: int, minutes: float | None = None) -> Outcome:
-    """Run a single coordinator with its own log."""
+    """Simulate a single coordinator with its own log."""
     return Simulator(draw(seed, minutes=minutes)).run()
 
 
 def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
-    """Run several coordinators on a Kafka cluster."""
+    """Simulate several coordinators on a Kafka cluster."""
     return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
 
 
-# The kinds of simulation. A seed determines a different run for each kind.
+# The kinds of simulation. The same seed has a different plan for each kind.
 KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
 
 
 def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
-    """Run one seed; return its violation and the command for a replay, or None."""
+    """Simulate with one seed; return its violation and the command for a replay, or None."""
     outcome = KINDS[kind](seed, minutes)
     if outcome.violation is None:
         return None
@@ -40,7 +40,7 @@ def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
 
 
 def verdicts(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
-    """Run seeds on all cores; yield the violations in the order of the seeds."""
+    """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:

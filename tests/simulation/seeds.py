@@ -1,7 +1,7 @@
-"""The seeds of the regular test runs. The effect of a seed changes when the plan draws other values."""
+"""The seeds of the tests. If the plan draws its values in another way, a seed means another simulation."""
 
-# A few seeds for each kind; the larger ones once found a defect. For several coordinators, the last row has
-# two seeds for each situation.
+# A few seeds for each kind of simulation; the large seeds once found a defect. The last line of "kafka" has
+# two seeds for each scenario.
 FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
@@ -12,14 +12,14 @@ FIXED = {
     ),
 }
 
-# The seeds of the complete test run; `python -m tests.simulation` tries thousands of others.
+# The seeds of the complete test suite; `python -m tests.simulation` tries thousands of other seeds.
 RANGES = {
     "alone": range(10_000, 10_080),
     "kafka": range(20_000, 20_080),
 }
 
-# The first seed to try for each mutant; without an entry, all seeds are tried from 1 on. A run that needs
-# another seed prints it.
+# The first seed to try for each mutant. If a mutant has no entry, or its seed does not detect it, the test
+# tries all seeds from 1 on and prints the seed that detects the mutant.
 NOTICED_BY = {
     "writes_nothing": 2,
     "deletes_in_memory_only": 2,
@@ -65,5 +65,5 @@ NOTICED_BY = {
     "takes_the_metadata_of_the_last_broker_that_answered": 98,
 }
 
-# The virtual minutes for mutants that need more than the usual time.
+# The virtual minutes of the simulation for mutants that need more than the default.
 NOTICED_AFTER = {"never_writes_anything_anew": 4.0}

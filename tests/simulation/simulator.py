@@ -1,9 +1,8 @@
-"""Run a plan: build a world, inject faults for a while, remove them, and check the history.
+"""Simulate one coordinator: inject faults for a while, remove them, and check the history.
 
 The first phase checks *safety*. Clients work while connections break, the log fails, clocks jump and
-processes die. At a few quiet points in between, no operation is in progress, so memory must equal the log.
-The second phase checks *liveness*: all faults end, and every client must get answers within a bound of
-virtual time.
+processes die. When no operation is in progress, the states in memory must equal the log. The second phase
+checks *liveness*: all faults end, and every client must get answers within a bound of virtual time.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ MakeStorage = Callable[[Plan, Random], Storage]
 
 
 class Simulator(Simulation):
-    """A run of one coordinator and its clients."""
+    """A simulation of one coordinator and its clients."""
 
     def __init__(self, plan: Plan, make: MakeStorage = make_storage) -> None:
         super().__init__(plan)
@@ -77,10 +76,10 @@ class Simulator(Simulation):
         world.journal_is_not_too_big()
 
     async def _close_what_is_late(self) -> None:
-        """Close old unknown operations periodically: the coordinator must not start anything late.
+        """Periodically set the deadline of old operations with an unknown outcome.
 
-        While the log accepts no writes, earlier appends may be on the disk or not. That is decided when it
-        accepts writes again; until then no other write can succeed.
+        The coordinator must not start such operations any more. While the log accepts no writes, earlier
+        appends may be on the disk or not, so no deadline is set until the log accepts writes again.
         """
         while True:
             await asyncio.sleep(1.0)
@@ -98,7 +97,7 @@ class Simulator(Simulation):
         process = world.process
         assert process is not None
         await until(lambda: not process.runtime.health(), process.runtime.health, READY_BY_S)
-        # Time to detect connections whose client has vanished.
+        # Wait until the coordinator has detected connections whose client has vanished.
         await asyncio.sleep(self.plan.late_s)
 
     async def _quiet_point(self) -> None:
@@ -117,7 +116,7 @@ class Simulator(Simulation):
                 await world.start()
                 after = await world.compare_memory_with_log()
                 if _seen(before) != _seen(after):
-                    raise Violation(f"nothing was under way, but a crash made {after} of {before}")
+                    raise Violation(f"no operation was in progress, but a crash changed {before} to {after}")
             await self._read_everything()
         if was_faulty:
             world.resume_faults()
@@ -125,7 +124,7 @@ class Simulator(Simulation):
 
 
 def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:
-    """Return the part of the states that clients see; maintenance jobs may write snapshots at any time."""
+    """Return the part of the states that clients can read. Snapshots may change the rest at any time."""
     return {
         key: (state.state_epoch, state.leader_epoch_max, state.start_offset, state.batches)
         for key, state in states.items()

@@ -1,9 +1,9 @@
-"""The storage of each kind of log, and the data that a crash loses.
+"""Simulate the storage of each kind of log, and the data that a crash loses.
 
-Half of the runs inject faults at the log interface (`tests.simulation.log`), the others use the real journal
-on a faulty disk (`tests.simulation.disk`).  A crash ends the process or the whole machine, which loses
-unsynced data; the second only if the journal promises to survive it.  Some crashes damage the disk. The
-journal must detect that when it is opened, and the test then repairs the directory.
+Half of the seeds inject faults at the log interface (`tests.simulation.log`), the others use the real journal
+on a faulty disk (`tests.simulation.disk`).  A crash ends the process. With journal.sync=always, it may also
+end the whole machine, which loses unsynced data.  Some crashes damage the disk. The journal must detect the
+damage when it is opened, and the simulation then undoes the damage.
 """
 
 from dataclasses import replace
@@ -51,7 +51,7 @@ class PortStorage:
 
     def restore(self, error: LogDamaged) -> None:
         """Raise Violation: this log is never damaged."""
-        raise Violation(f"a log that was not damaged is called so: {error}") from error
+        raise Violation(f"the log reports damage, but it was not damaged: {error}") from error
 
 
 class JournalStorage:
@@ -80,12 +80,13 @@ class JournalStorage:
             self.disk.cut_power()
         else:
             self.disk.kill()
-        # Without syncs, damage at the end of the log is equal to data that was never written.
+        # Without syncs, damage at the end of the log cannot be distinguished from data that was never
+        # written.
         if self._plan.journal_sync == "always" and self._rng.random() < self._plan.damage_rate:
             self._damage()
 
     def _damage(self) -> None:
-        """Flip a bit of a nonzero byte, because a bit in unused space has no effect."""
+        """Flip a bit of a nonzero byte, because a bit in the zeros after the data has no effect."""
         files = [name for name in sorted(self.disk.files) if any(self.disk.files[name].durable)]
         if files and self._flipped is None:
             name = self._rng.choice(files)
@@ -96,7 +97,7 @@ class JournalStorage:
             self._flipped = (file, position, before, file.durable[position])
 
     def _mend(self) -> None:
-        """Flip the bit back, unless the byte was overwritten in between."""
+        """Flip the bit back, unless the byte was overwritten meanwhile."""
         if self._flipped is not None:
             file, position, before, after = self._flipped
             for content in (file.durable, file.shown):
@@ -105,13 +106,13 @@ class JournalStorage:
             self._flipped = None
 
     def opened(self) -> None:
-        """Undo damage that the journal did not detect; the checkers detect it if it matters."""
+        """Undo damage that the journal did not detect. The checkers report damage that had an effect."""
         self._mend()
 
     def restore(self, error: LogDamaged) -> None:
         """Undo the damage; raise Violation if there was none."""
         if self._flipped is None:
-            raise Violation(f"a journal that was not damaged is called so: {error}") from error
+            raise Violation(f"the journal reports damage, but it was not damaged: {error}") from error
         self._mend()
 
     def change(self, plan: Plan) -> None:

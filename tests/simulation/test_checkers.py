@@ -1,4 +1,4 @@
-"""Each checker refuses a history that breaks its promise, and accepts a similar valid history."""
+"""Test that each checker refuses a history that violates its guarantee, and accepts a similar history."""
 
 from collections.abc import Callable
 from typing import Any
@@ -269,7 +269,7 @@ def test_old_leader_may_have_written_before_it_was_fenced() -> None:
     script = Script()
     script.initialize()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
-    # An unanswered read of a newer leader fences the write; the write may have come before.
+    # An unanswered read of a newer leader fences later writes, but the write may have taken effect before.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     accepts(linearizable, script)
@@ -307,7 +307,7 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script.initialize()
     script.read(leader_epoch=3)
     script.begin_write((0, 0, 2, 1), leader_epoch=3)
-    # No write is known, so this may be a repetition; the summary shows that it is a reset.
+    # No write was acknowledged, so this initialize may be a repetition. The summary shows a reset.
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
@@ -321,7 +321,7 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
 
 
 def test_write_before_reset_leaves_no_trace() -> None:
-    # Seed 9001467: the second initialize is not a repetition, because the write came before it.
+    # Seed 9001467: the second initialize is no repetition, because the write took effect before it.
     for begins_anew in (True, False):
         script = Script()
         script.initialize()
@@ -334,7 +334,7 @@ def test_write_before_reset_leaves_no_trace() -> None:
 
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
-    # Seed 379637292585: its batches existed before, so a read shows none of them, and ends the write.
+    # Seed 379637292585: the write repeats existing batches, so a read cannot show whether it took effect.
     script = Script()
     script.initialize()
     script.write((0, 0, 2, 1), delivery_complete_count=1)

@@ -1,4 +1,4 @@
-"""A seed has the same trace with the compiled fast path and with the Python implementation."""
+"""Test that a seed has the same trace with the compiled fast path and with the Python implementation."""
 
 import pytest
 

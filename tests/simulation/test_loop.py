@@ -1,4 +1,4 @@
-"""Virtual time: no real waiting, a fixed order, and no callbacks of killed processes."""
+"""Test the event loop on virtual time: no real waiting, a fixed order, no callbacks of killed processes."""
 
 import asyncio
 from collections.abc import Iterator

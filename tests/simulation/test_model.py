@@ -1,4 +1,4 @@
-"""The model against a session derived by hand from Kafka's rules, with the intended differences."""
+"""Test the model with a session derived by hand from Kafka's rules and the intended differences."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def run(first: int, last: int, delivery_state: int, count: int) -> Progress:
 
 
 class Session:
-    """One share-partition; every step returns the content of the response."""
+    """The model of one share-partition; each method returns the content of the response."""
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -59,20 +59,20 @@ def test_model_follows_session_of_kafka_rules() -> None:
     assert session.write(StateBatch(110, 119, 0, 1), start_offset=100, delivery_complete_count=10) == 0
     assert session.summary() == AnswerFields(0, 1, 2, 100, 10)
     assert session.write(StateBatch(120, 129, 4, 1), delivery_complete_count=0) == 0
-    # A start offset never goes back, and the complete count belongs to the greater one.
+    # The start offset never decreases, and the complete count of the greater start offset is kept.
     assert session.write(StateBatch(100, 112, 2, 2), start_offset=105, delivery_complete_count=7) == 0
     progress = run(110, 112, 2, 2) + run(113, 119, 0, 1) + run(120, 129, 4, 1)
     assert session.state == State(1, 2, 2, 110, 0, progress)
     assert session.write(leader_epoch=1) == FENCED_LEADER
     assert session.write(state_epoch=0) == FENCED_STATE
-    # Higher epochs are accepted and change nothing.
+    # A write with higher epochs is accepted, but does not change the stored epochs.
     written = StateBatch(130, 131, 2, 1)
     assert (
         session.write(written, state_epoch=9, leader_epoch=9, start_offset=-1, delivery_complete_count=3) == 0
     )
     assert session.summary() == AnswerFields(0, 1, 2, 110, 0)
     assert session.initialize(0, 5) == FENCED_STATE
-    # Intended difference: "no start offset" at the same state epoch is a repetition and resets nothing.
+    # Intended difference: Initialize without a start offset at the same state epoch does not reset the state.
     assert session.initialize(1, -1) == 0
     assert session.read(2).start_offset == 110
     assert session.initialize(2, 50) == 0

@@ -1,4 +1,4 @@
-"""The simulator detects every mutant of the coordinator within a bounded number of seeds."""
+"""Test that the simulator detects every mutant of the coordinator within a bounded number of seeds."""
 
 import sys
 
@@ -29,7 +29,7 @@ def test_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     noticed_by = next((seed for seed in seeds if KINDS[kind](seed, minutes).violation is not None), None)
     assert noticed_by is not None
     if noticed_by != seeds[0]:
-        sys.stdout.write(f"noticed by seed {noticed_by}: say so in NOTICED_BY\n")
+        sys.stdout.write(f"detected by seed {noticed_by}: set this seed in NOTICED_BY\n")
 
 
 def test_seed_hints_name_existing_mutants() -> None:

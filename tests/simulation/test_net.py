@@ -1,4 +1,4 @@
-"""The simulated network behaves like TCP, with and without faults."""
+"""Test that the simulated network behaves like TCP, with and without faults."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -16,7 +16,7 @@ ROUGH = NetFaults(jitter_s=0.05, split_rate=0.5, stall_rate=0.1)
 
 
 class Server(asyncio.Protocol):
-    """Records the events of its transport; echoes data if requested."""
+    """A protocol that records the events of its transport, and echoes data if `echoes` is set."""
 
     def __init__(self) -> None:
         self.received = b""

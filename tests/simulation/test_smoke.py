@@ -1,7 +1,7 @@
-"""Run the simulator with fixed seeds, so that a failure shows a regression.
+"""Simulate with fixed seeds, so that a failure means a regression.
 
 A failure prints the command that replays it.  SIMULATION_SEED_FIRST and SIMULATION_SEEDS select other seeds;
-`python -m tests.simulation` tries random ones.
+`python -m tests.simulation` tries random seeds.
 """
 
 import os

@@ -1,9 +1,8 @@
-"""Well-behaved clients: share-partition leaders and group coordinators.
+"""Simulate clients that follow Kafka's rules: share-partition leaders and group coordinators.
 
-Leaders and group coordinators follow Kafka's rules. A leader epoch belongs to one leader. A leader reads
-before it writes and stops when it is fenced. A group coordinator increments its group epoch.  Several leaders
-of a share-partition run at the same time, and the older ones have not detected their replacement. A hostile
-client follows no rules. The checkers test their guarantees afterwards, from the history.
+A leader epoch belongs to one leader. A leader reads before it writes and stops when it is fenced. A group
+coordinator increments its group epoch.  Several leaders of a share-partition run at the same time, because
+older leaders have not detected their replacement.  `hostile_clients` has clients that follow no rules.
 """
 
 import asyncio
@@ -25,16 +24,16 @@ from tests.simulation.plan import Load
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 DELIVERIES_MAX = 5
-# The maximum distance of a leader from its start offset.
+# A leader delivers records up to this number of offsets after its start offset.
 WINDOW = 24
-# Hostile clients use delivery counts from here on, each for one write only.
+# Hostile clients use delivery counts from this number on, each for one write only, to identify the write.
 STRANGE_COUNT_MIN = 1_000
 
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
 class Cluster:
-    """The shared state of the workloads. `gate` permits new calls; `busy` counts calls in progress."""
+    """The shared state of all clients. `gate` permits new calls; `busy` counts calls in progress."""
 
     def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
@@ -53,7 +52,7 @@ class Cluster:
         self.is_noisy = True
         self.strange_count = STRANGE_COUNT_MIN
         self.answers: dict[str, int] = {}
-        # A client with this number of answers pauses. None: no client pauses.
+        # A client pauses when it has this number of answers. None: no client pauses.
         self.answers_wanted: int | None = None
 
     async def think(self, rng: Random, mean_s: float) -> None:
@@ -71,13 +70,13 @@ class Cluster:
         return op
 
     async def begin(self, who: str) -> None:
-        """Wait until a call is permitted; a waiting client is not busy."""
+        """Wait until a call is permitted. A waiting client does not count in `busy`."""
         while not self.gate.is_set() or self._has_enough(who):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.busy += 1
 
     def note(self, who: str, op: Operation) -> None:
-        """Count a final answer; a refusal is an answer, too."""
+        """Count an operation if its response is final, which includes a refusal."""
         if op.known:
             self.answers[who] = self.answers.get(who, 0) + 1
 
@@ -104,7 +103,7 @@ class Leader:
         self._fenced = False
 
     async def run(self) -> None:
-        """Lead until cancelled."""
+        """Lead the share-partition until cancelled."""
         cluster, rng = self._cluster, self._rng
         while True:
             cluster.leader_epochs[self._key] += rng.choice((0, 1, 1, 1, 2))
@@ -116,7 +115,7 @@ class Leader:
             await cluster.think(rng, cluster.load.think_s + 0.01)
 
     async def _lead(self) -> None:
-        """Deliver and write until fenced, or until a random time has passed."""
+        """Deliver records and write their states until fenced, or until a random time has passed."""
         cluster, rng = self._cluster, self._rng
         until_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.lead_s)
         writes: set[asyncio.Task[None]] = set()
@@ -243,10 +242,10 @@ class GroupCoordinator:
         rng = self._rng
         match rng.randrange(5):
             case 0:
-                # The same request twice, as after a lost response.
+                # Send the same request twice, as a broker does after a lost response.
                 await self._initialise(key, -1, epoch_up=0)
             case 1:
-                # An offset reset as brokers 4.1 to 4.4 send it: at the same state epoch.
+                # Reset the offset at the same state epoch, as brokers 4.1 to 4.4 do.
                 await self._initialise(key, rng.randrange(40), epoch_up=0)
             case 2:
                 await self._initialise(key, rng.randrange(40), epoch_up=1)
@@ -255,7 +254,7 @@ class GroupCoordinator:
                 await self._cluster.think(rng, self._cluster.load.gone_s)
                 await self._initialise(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
-                # A request that was delayed for too long.
+                # Use an old state epoch, as in a request that was delayed for too long.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
                 await self._call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 

@@ -1,4 +1,4 @@
-"""The world of a run: its clock, network and storage, and the coordinator's process."""
+"""The environment of a simulation: its clock, network and storage, and the coordinator's process."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,25 +15,25 @@ from tests.simulation.net import Network
 from tests.simulation.plan import Plan
 from tests.simulation.process import CoordinatorProcess, Interrupted, SimClock, Storage
 
-# The deadline for every step that no fault delays.
+# Every step that no fault delays must end within this number of virtual seconds.
 PATIENCE_S = 400.0
 
-# The deadline for readiness without faults: the longest pause between two attempts to load, or to write to a
-# failed disk, and a reserve.
+# Without faults, the coordinator must become ready within this number of seconds: the longest pause between
+# two attempts to load, or to write to a failed disk, and a reserve.
 READY_BY_S = 60.0
 
-# The deadline for closing a connection, even if its client reads nothing.
+# The coordinator must close a connection within this number of seconds, even if its client reads nothing.
 CLOSED_BY_S = 60.0
 
 
-# The bound for a journal, in segments and as a factor of the live state. It is loose: files count as a whole,
-# some are just created or removed, and small commits have much overhead.
+# The maximum size of a journal: a number of segments plus a multiple of the live state. The limit is loose,
+# because whole files are counted, some files are just created or removed, and small commits have overhead.
 SEGMENTS_MAX = 8
 LIVE_BYTES_FACTOR_MAX = 8
 
 
 class World:
-    """All parts of a run except the clients. Faults happen while `faulty` is true."""
+    """All parts of a simulation except the clients. Faults happen while `faulty` is True."""
 
     def __init__(
         self, plan: Plan, loop: SimLoop, rng: Random, storage: Storage, topics: TopicDirectory
@@ -46,7 +46,7 @@ class World:
         self.clock = SimClock(loop)
         self.storage = storage
         self.process: CoordinatorProcess | None = None
-        # Held during each start and end of the process.
+        # This lock is held during each start and end of the process.
         self.life = asyncio.Lock()
         self.faulty = True
         self.crashes = 0
@@ -82,7 +82,9 @@ class World:
                 self.damages += 1
             except LogError as error:
                 if not self.faulty:
-                    raise Violation(f"healed, but the log cannot be opened: {error}") from error
+                    raise Violation(
+                        f"all faults have ended, but the log cannot be opened: {error}"
+                    ) from error
                 await process.crash()
                 await asyncio.sleep(0.1)
             else:
@@ -163,7 +165,8 @@ class World:
         return {key: state for shard in shards for key, state in shard.items()}
 
     async def forget_all_connections(self) -> None:
-        """Wait until all connections must have been closed as idle; raise Violation if one is left.
+        """Wait until the coordinator must have closed all connections as idle. Raise Violation if one is
+        open.
 
         Request memory must be free, too. No client may send requests in the meantime.
         """
@@ -172,8 +175,8 @@ class World:
         await asyncio.sleep(limits.connection_idle_s + limits.frame_s + CLOSED_BY_S)
         if listener.connection_count or listener.held_bytes:
             raise Violation(
-                f"nobody asks anything, but {listener.connection_count} connections are open, "
-                f"and clients hold {listener.held_bytes} bytes"
+                f"no client sends requests, but {listener.connection_count} connections are open, "
+                f"and requests occupy {listener.held_bytes} bytes"
             )
 
     def journal_is_not_too_big(self) -> None:
@@ -192,10 +195,10 @@ async def until(
 ) -> None:
     """Poll a condition; raise Violation after `patience_s`.
 
-    On virtual time, polling is as good as an event.
+    On virtual time, polling costs no real time.
     """
     until_s = asyncio.get_running_loop().time() + patience_s
     while not condition():
         if asyncio.get_running_loop().time() > until_s:
-            raise Violation(f"nothing stands in the way, but nothing comes of it: {what()}")
+            raise Violation(f"a condition was not met within {patience_s:g} virtual s: {what()}")
         await asyncio.sleep(0.1)

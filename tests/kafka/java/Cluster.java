@@ -25,9 +25,9 @@ import java.util.Optional;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 
-/** Topics, groups and produced records of one cluster. Used by one thread, but for what says otherwise. */
+/** Admin client and producer of one cluster. All methods except awaitLeft must be called by one thread. */
 final class Cluster {
-    /** Longer than the session of a member whose last word got lost. */
+    /** Longer than a session, after which the broker removes a member whose leave request was lost. */
     private static final long LEAVE_WITHIN_NS = 90_000_000_000L;
 
     private final Admin admin;
@@ -38,7 +38,7 @@ final class Cluster {
         producer = new KafkaProducer<>(
             Map.of(
                 ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap,
-                // A share consumer gets whole batches, however few records it asks for: each record is one.
+                // One record in each batch, because a share consumer receives whole batches.
                 ProducerConfig.BATCH_SIZE_CONFIG, 0
             ),
             new StringSerializer(),
@@ -47,9 +47,9 @@ final class Cluster {
     }
 
     /**
-     * Wait until a client is no member of a share group any more. Used by any thread.
+     * Wait until a client is not a member of a share group any more. Thread-safe.
      *
-     * <p>A consumer that closes only says that it leaves, and does not wait until the group has heard of it.
+     * <p>KafkaShareConsumer.close() sends a leave request, but does not wait until the broker has processed it.
      */
     void awaitLeft(String group, String client) throws Exception {
         long deadline = System.nanoTime() + LEAVE_WITHIN_NS;
@@ -74,11 +74,11 @@ final class Cluster {
         }
     }
 
-    /** Create a topic with as many replicas as the brokers are set to; answers its id as Kafka writes it. */
+    /** Create a topic with the brokers' default replication factor; return its id in Kafka's format. */
     JsonNode createTopic(String topic, int partitions) throws Exception {
         NewTopic wanted = new NewTopic(topic, Optional.of(partitions), Optional.empty());
         String id = admin.createTopics(List.of(wanted)).topicId(topic).get().toString();
-        // Brokers hear of it later than their controller.
+        // A broker learns of the change later than the controller.
         while (!isThere(topic)) {
             Thread.sleep(20);
         }
@@ -97,7 +97,7 @@ final class Cluster {
         }
     }
 
-    /** The names of all topics, internal ones too. */
+    /** Return the names of all topics, including internal topics. */
     JsonNode topics() throws Exception {
         ArrayNode names = Driver.array();
         admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get().forEach(names::add);
@@ -110,7 +110,7 @@ final class Cluster {
             new ConfigEntry(setting.getKey(), setting.getValue().asText()), AlterConfigOp.OpType.SET)));
         ConfigResource resource = new ConfigResource(ConfigResource.Type.GROUP, group);
         admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
-        // Brokers hear of it later than their controller.
+        // A broker learns of the change later than the controller.
         while (!isSet(resource, changes)) {
             Thread.sleep(20);
         }
@@ -125,7 +125,7 @@ final class Cluster {
         });
     }
 
-    /** Produce records with the values first, first + 1, ... and wait for all; answers the offset of each. */
+    /** Produce records with the values first, first + 1, ... and wait for all of them; return their offsets. */
     JsonNode produce(JsonNode command) throws Exception {
         long first = command.get("first").asLong();
         List<Future<RecordMetadata>> sent = new ArrayList<>();

@@ -16,13 +16,13 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
-/** A share consumer that acknowledges each record by itself. Used by one thread. */
+/** A share consumer with explicit acknowledgement of each record. Not thread-safe. */
 final class Consumer {
     private final KafkaShareConsumer<String, String> consumer;
-    /** What the last poll returned and nobody has acknowledged yet. */
+    /** The records of the last poll that are not acknowledged yet. */
     private List<ConsumerRecord<String, String>> polled = List.of();
     final String group;
-    /** Its client id, by which the group tells who is a member. */
+    /** The client id, which identifies the member in the group's description. */
     final String name;
 
     Consumer(String bootstrap, JsonNode command) {
@@ -39,7 +39,7 @@ final class Consumer {
         consumer.subscribe(List.of(command.get("topic").asText()));
     }
 
-    /** Answers [topic, partition, offset, value, delivery count] of each record. */
+    /** Return [topic, partition, offset, value, delivery count] for each record. */
     JsonNode poll(long timeoutMs) {
         List<ConsumerRecord<String, String>> records = new ArrayList<>();
         consumer.poll(Duration.ofMillis(timeoutMs)).forEach(records::add);
@@ -53,8 +53,8 @@ final class Consumer {
     }
 
     /**
-     * Acknowledge the records of the last poll, each with the type at its place, and commit.
-     * Answers [topic, partition, null or what went wrong] of each partition.
+     * Acknowledge the records of the last poll, each with the type of the same index, and commit.
+     * Return [topic, partition, null or failure] for each partition.
      */
     JsonNode settle(JsonNode types) {
         if (types.size() != polled.size()) {

@@ -13,17 +13,18 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Share consumers, each with a thread of its own, that consume until they have enough records or time is up.
+ * Run share consumers, each in its own thread, until they have received enough records or the time is over.
  *
  * <p>BOOTSTRAP TOPICS GROUPS CONSUMERS RECORDS SECONDS COMMIT TYPES MAX_POLL_RECORDS: topics and groups separated by
- * commas; consumers in each group; the records that all of them take together; seconds after the first record. COMMIT is
+ * commas; consumers of each group; records of all consumers together; seconds after the first record. COMMIT is
  * "auto" (the client acknowledges what a poll returned with the next poll), "poll" (each record is acknowledged, with a
  * commit for each poll) or "record" (with a commit for each record). TYPES are the letters of the acknowledgements in
- * turn: A accept, R release, J reject. Prints the records, and the seconds from the first record to the last commit.
+ * turn: A accept, R release, J reject. Prints the number of records, and the seconds from the first record to the last
+ * commit.
  */
 public final class Consumers {
     private static final Duration POLL = Duration.ofMillis(200);
-    /** Without a record for so long, a consumer ends. */
+    /** A consumer ends after this time without a record, in nanoseconds. */
     private static final long IDLE_NS = 60_000_000_000L;
     private static final Map<Character, AcknowledgeType> TYPES = Map.of(
         'A', AcknowledgeType.ACCEPT, 'R', AcknowledgeType.RELEASE, 'J', AcknowledgeType.REJECT);
@@ -54,7 +55,7 @@ public final class Consumers {
             thread.join();
         }
         System.out.println(all.came + " " + (all.ended.get() - all.began.get()) / 1e9);
-        // Records that were polled and not acknowledged would delay the end of the consumers.
+        // Halt without closing the consumers, because unacknowledged records would delay the close.
         Runtime.getRuntime().halt(0);
     }
 

@@ -13,15 +13,15 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * Kafka's own clients for tests that are not written in Java.
+ * Run commands of a test with Kafka's own clients.
  *
- * <p>A command is one line of JSON on standard input, its answer one line on standard output with the same "id".
- * Each consumer has a thread of its own, as Kafka demands, so that one that waits holds up no other; everything
- * else runs on one more thread, in order. The program ends when its input does.
+ * <p>A command is one line of JSON on standard input. Its answer is one line on standard output with the same "id".
+ * Each consumer has its own thread, because Kafka's consumers are not thread-safe and a poll blocks. All other
+ * commands run in order on one further thread. The program ends at the end of its standard input.
  */
 public final class Driver {
     private static final ObjectMapper JSON = new ObjectMapper();
-    /** Commands that name no consumer. */
+    /** The name of the thread for commands without a consumer. */
     private static final String CLUSTER = "";
 
     private final PrintStream answers;
@@ -37,7 +37,7 @@ public final class Driver {
     }
 
     public static void main(String[] arguments) throws Exception {
-        // Standard output carries answers and nothing else; what Kafka logs goes to standard error.
+        // Only answers are written to standard output. Kafka's log is written to standard error.
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         System.setOut(System.err);
         Driver driver = new Driver(answers, arguments[0]);
@@ -45,7 +45,7 @@ public final class Driver {
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             driver.submit(JSON.readTree(line));
         }
-        // Whoever closed the input is gone: nothing is left to say goodbye for.
+        // The test has ended, so halt without closing the clients.
         Runtime.getRuntime().halt(0);
     }
 
@@ -68,7 +68,7 @@ public final class Driver {
         }
     }
 
-    /** Describe an exception: an ExecutionException is only a wrapper of the one that says something. */
+    /** Describe an exception, or the cause of an ExecutionException. */
     static ObjectNode failure(Throwable failure) {
         Throwable said = failure instanceof java.util.concurrent.ExecutionException ? failure.getCause() : failure;
         return JSON.createObjectNode().put("class", said.getClass().getSimpleName()).put("message", said.getMessage());

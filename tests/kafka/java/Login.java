@@ -5,9 +5,10 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 
 /**
- * Connects as each of some clients, whose settings are in files, and prints a line for each: the class of the
- * exception that comes of it, and its text. A share coordinator that lets a client in does not know the request
- * for metadata that comes next, so success is an UnsupportedVersionException.
+ * Connect once with each settings file of the arguments, and print the class and message of the exception.
+ *
+ * <p>After a successful login, the admin client requests metadata. A share coordinator does not support this request,
+ * so an UnsupportedVersionException means that the login succeeded.
  */
 public final class Login {
     private Login() {

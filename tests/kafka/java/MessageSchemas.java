@@ -12,8 +12,9 @@ import java.lang.reflect.Modifier;
 import java.util.Map;
 
 /**
- * Prints what Kafka's generated message classes know of themselves, one line of JSON for all that are named as
- * arguments: per version the fields with their wire types, in order, and the defaults of a new object.
+ * Print the schemas of Kafka's generated message classes, whose names are the arguments, as one line of JSON.
+ *
+ * <p>The JSON has the fields of each version in order, with their wire types, and the defaults of a new object.
  */
 public final class MessageSchemas {
     public static void main(String[] classNames) throws Exception {
@@ -28,7 +29,7 @@ public final class MessageSchemas {
         ObjectNode versions = Driver.object();
         Schema[] schemas = (Schema[]) message.getField("SCHEMAS").get(null);
         for (int version = 0; version < schemas.length; version++) {
-            // Versions below the lowest that is still supported have no schema.
+            // Versions below the lowest supported version have no schema.
             if (schemas[version] != null) {
                 versions.set(Integer.toString(version), struct(schemas[version]));
             }
@@ -44,7 +45,8 @@ public final class MessageSchemas {
         return described;
     }
 
-    /** The fields of a struct, tagged ones last; it is flexible if it ends in a section for tagged fields. */
+    /** Return the fields of a struct, tagged fields last. A struct with a section for tagged fields is
+    flexible. */
     private static ObjectNode struct(Schema schema) {
         boolean flexible = false;
         ArrayNode fields = Driver.array();
@@ -67,7 +69,7 @@ public final class MessageSchemas {
         ObjectNode described = Driver.object().put("name", field.name);
         Type type = field.type;
         if (type.isArray()) {
-            // The simple name of the class tells a compact array from the old one.
+            // The simple class name distinguishes a compact array from a non-compact array.
             described.put("array", type.getClass().getSimpleName()).put("nullable", type.isNullable());
             type = type.arrayElementType().get();
         }

@@ -1,18 +1,18 @@
 """Simulate the brokers of a Kafka cluster and their faults on virtual time.
 
-Requests: a request or its response is lost, or a request arrives after its sender has retried on another
-connection. All appends of a process are delayed for some time. A process cannot reach a broker.
+Faults of requests: a request or its response is lost, or a request arrives after its sender has retried on
+another connection. All appends of a process are delayed for some time. A process cannot reach a broker.
 
-Brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state. A broker
-without a connection to the others keeps an old view while other brokers lead. It returns the old end of the
-log, and acknowledges no write. Brokers learn of a new leader with a delay, each at another time.
+Faults of brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state.
+A broker is disconnected from the others and does not notice that other brokers lead its partitions. It
+returns the old end offsets, and acknowledges no write. Brokers learn of a new leader with different delays.
 
-Partitions: a new leader does not return the end offset at first. Producers that were idle for long expire. An
-unclean election loses the newest records of a partition.
+Faults of partitions: a new leader does not return the end offset at first. The state of idle producers
+expires. An unclean election loses the newest records of a partition.
 
-A clean election loses no acknowledged record. A late request never arrives after a restart of its broker, or
-after the loss of its producer state. By then its connection is closed, or the expiration time of one day has
-not passed.
+A clean election loses no acknowledged record. A delayed request never arrives after its broker has restarted
+or has lost the producer state. In Kafka, a restart closes the connection, and producer state expires only
+after a day.
 
 Appends are committed at once. Readers cannot detect this, because brokers return committed records only.
 """
@@ -65,8 +65,8 @@ class SimPartition(FakePartition):
         # The number of times that the producer state was lost.
         self.forgotten = 0
         self.appended_s: dict[int, float] = {}
-        # All batches that an election did not lose, including pruned ones, with the name of the sending
-        # process.
+        # (name of the writing process, batch) for all batches, including pruned batches. An unclean election
+        # removes the batches that it loses.
         self.archive: list[tuple[str, bytes]] = []
         self.on_write: Callable[[], None] = lambda: None
         self.lost_records = False
@@ -218,7 +218,7 @@ class SimBrokers:
             self._metadata[node][reported.partition] = reported
 
     def expire_producers(self, older_than_s: float) -> None:
-        """Remove the state of producers whose last append is older than a time."""
+        """Remove the state of producers whose last append is more than `older_than_s` seconds ago."""
         for partition in self.partitions:
             for producer_id in list(partition.producers):
                 if partition.appended_s.get(producer_id, 0.0) < older_than_s:

@@ -11,12 +11,12 @@ from tests.simulation.clients import Clients, Peer, close_on_timeout
 from tests.simulation.history import History, Violation
 from tests.simulation.net import Network
 
-# Returns the place of the owner of a state partition in the current assignment, or None.
+# Returns the place (index) of the coordinator that owns a state partition in the current assignment, or None.
 Owner = Callable[[int], int | None]
 
 
 class ManyClients(Clients):
-    """Clients that know the addresses of all coordinators. A node id is the place of a coordinator."""
+    """Clients that know the addresses of all coordinators. A node id is the index of a coordinator."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ManyClients(Clients):
         self.bootstrap = ",".join(map(str, addresses))
         # The rate of requests that are sent to a random coordinator.
         self.astray_rate = 0.0
-        # Places that brokers do not connect to, because a partition of the network separates them.
+        # Places of coordinators that brokers cannot connect to, because the network is partitioned.
         self.apart: set[int] = set()
         self._addresses = addresses
         self._owner = owner
@@ -102,4 +102,4 @@ class ManyClients(Clients):
         if found.key != str(key) or not (
             found.error_code or HostPort(found.host, found.port) in self._addresses
         ):
-            self.report(Violation(f"who coordinates {key} was answered {response}"))
+            self.report(Violation(f"FindCoordinator for {key} returned {response}"))

@@ -1,4 +1,4 @@
-"""A simulated `Cluster`: the brokers as one process sees them, over a network with losses and delays.
+"""Simulate a process's `Cluster` client, over a network that loses and delays requests.
 
 Requests in flight are independent of their process: they arrive even if the process is paused or dead.
 """
@@ -27,7 +27,7 @@ from tests.simulation.kafka.brokers import SimBrokers
 
 _Answer = TypeVar("_Answer")
 
-# How a broker serves a request. Returns the delay of the response in seconds, and the response.
+# A function that serves a request at the broker and returns (seconds of delay, response).
 _Serve = Callable[[], tuple[float, _Answer]]
 
 _REFRESH_PAUSE_S = 0.1
@@ -126,7 +126,7 @@ class SimCluster:
         return self._unreachable_reason if self._cache is None else self._cache.unreachable_reason
 
     def pin_topic_id(self) -> bytes:
-        """Return the topic id that means unknown."""
+        """Return the topic id for an unknown topic id."""
         return NO_TOPIC_ID
 
     def recreated_reason(self) -> str | None:
@@ -189,7 +189,7 @@ class SimCluster:
     async def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:
-        """Append. Batches whose producer state was lost in the meantime are dropped."""
+        """Append batches. A batch is dropped if the partition lost its producer state in the meantime."""
         brokers = self._brokers
         forgotten = {number: brokers.partitions[number].forgotten for number, _ in batches}
 

@@ -4,8 +4,8 @@ The coordinator is `tests.unit.ownership.fake_group`, with Kafka's rules for cla
 or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a member is
 removed.
 
-If the coordinating broker is disconnected from the others, another broker coordinates the group. The first
-one continues with its old state (`StaleGroup`).
+If the coordinating broker is disconnected from the others, another broker coordinates the group. The
+disconnected broker continues with its old state (`StaleGroup`).
 """
 
 import asyncio
@@ -33,7 +33,7 @@ TOPIC = "state"
 
 
 class ProductMembership:
-    """The group, with the interface of `SimMembership`."""
+    """The real group membership, with the interface of `SimMembership`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ProductMembership:
         self.brokers = brokers
         self.group = FakeGroup(session_s=faults.session_s, rebalance_s=faults.session_s)
         self.group.nodes = set(brokers.nodes)
-        # Disconnected group coordinators by node, and the coordinator that each disconnected broker knows.
+        # By node id: the group at disconnected brokers, and the group coordinator that each of them knows.
         self.stale: dict[int, StaleGroup] = {}
         self._coordinators_known: dict[int, int] = {}
         self._shards = shards
@@ -75,7 +75,7 @@ class ProductMembership:
                 session_timeout_s=faults.session_s,
                 heartbeat_interval_s=faults.heartbeat_s,
                 rebalance_timeout_s=faults.session_s,
-                # Two checks must fit into the time for which a broker is unreachable.
+                # A broker is unreachable for longer than two intervals, so that two checks detect it.
                 reachability_interval_s=0.5,
                 locality_interval_s=60.0,
             ),
@@ -91,7 +91,7 @@ class ProductMembership:
         return None if owner is None else owner.instance
 
     def settled(self, names: set[str]) -> bool:
-        """Return whether the group has `names` as members, and these own all shards."""
+        """Return whether the group has exactly the members `names`, and these own all shards."""
         owners = {self.owner(shard) for shard in range(self._shards)}
         return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 

@@ -1,14 +1,14 @@
 """Check histories of a cluster that lost acknowledged records by unclean elections.
 
-A loss ends an era: all operations acknowledged until then may be lost. The next era begins with the next
-claim that counts, and with the states in the log at this claim. The owner detects the loss, and must claim
-the log again to continue.
+A history consists of eras. A loss ends an era: all operations acknowledged until then may be lost. The owner
+detects the loss, and must claim the log again. The next era begins with this claim, and with the states in
+the log at the claim.
 
-Within an era, all guarantees hold. A request between the loss and the claim must not be answered before the
-claim: such an answer means that the owner missed the loss.
+Within an era, all guarantees are checked. A request between the loss and the claim must not be answered
+before the claim. An earlier answer means that the owner missed the loss.
 
 An owner detects the loss with its next append. Until then it answers reads from memory while its lease is
-valid. Therefore an operation within a lease after the loss is treated as one of unknown outcome.
+valid. So the outcome of an operation is treated as unknown if it starts within a lease after the loss.
 """
 
 from dataclasses import replace
@@ -33,9 +33,7 @@ BATCHES_LOST_MAX = 6
 
 
 class Truncation(NamedTuple):
-    """The interval between two eras of a state partition. `states` are those at the claim that starts
-    the later era.
-    """
+    """The interval between two eras of a state partition, and the states at the claim that ends it."""
 
     lost: Point
     owned: Point
@@ -69,10 +67,10 @@ class LogTruncations:
             self._unnoticed.setdefault(number, self._history.stamp(self._brokers.loop.time()))
 
     def _written(self, number: int) -> None:
-        """Start an era if the newest record is a claim that counts.
+        """Start an era if the newest record is an accepted claim.
 
-        If a producer has sent all lost batches again, the loss is ignored. This happens if the producer had
-        no response for them yet.
+        If a producer sends all lost batches again, the loss is ignored. A producer does that if it has
+        received no response for them.
         """
         if number not in self._unnoticed:
             return
@@ -132,7 +130,7 @@ def _nobody_answers_unaware(ops: list[Operation], losses: list[Truncation]) -> N
     for op in ops:
         for lost, owned, _ in losses:
             if op.known and op.answered is not None and lost < op.invoked and op.answered < owned:
-                raise Violation(f"the log went back at {lost[0]:.6f}, and nobody noticed: {op}")
+                raise Violation(f"the log was truncated at {lost[0]:.6f}, and no owner noticed: {op}")
 
 
 def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:

@@ -1,15 +1,16 @@
-"""Simulate a membership whose assignments are late, wrong or lost.
+"""Simulate a group membership whose assignments are late, wrong or lost.
 
-Members send heartbeats. If no heartbeat arrives for a session timeout, the member is removed, and its shards
-move to others. The member learns this with its next heartbeat. Shards also move without a reason.
+Members send heartbeats. If no heartbeat of a member arrives for a session timeout, the member is removed, and
+its shards move to other members. The removed member learns this with its next heartbeat. Shards also move at
+random.
 
 The membership guarantees two things, unless it is *hasty*. The next owner is informed only after the previous
 owner has released the shard, or after its session timeout. A lease starts when an answered heartbeat is sent,
 and is shorter than a session. Therefore no other owner exists while a lease is fresh.
 
-Reads depend on this guarantee if their renewal is confirmed by a disconnected broker. Nothing else is assumed
-about a membership. A hasty membership informs the next owner at once, so two owners may have fresh leases.
-Then only the log ensures consistency.
+Reads depend on this guarantee if a disconnected broker confirms the renewal of the owner's lease. The
+coordinator assumes nothing else about a membership. A hasty membership informs the next owner at once, so two
+owners may have fresh leases. Then only the log ensures consistency.
 """
 
 import asyncio
@@ -60,7 +61,7 @@ class SimMembership:
         # Members that cannot reach the service.
         self.blocked: set[str] = set()
         self._members: dict[str, _Member] = {}
-        # The intended owner of each shard, and the current holder until the release or removal.
+        # By shard: the member that shall own it, and the member that owns it until it releases the shard.
         self._wanted: list[str | None] = [None] * shards
         self._holders: list[str | None] = [None] * shards
         self._released: set[int] = set()
@@ -83,7 +84,7 @@ class SimMembership:
         return self._wanted[shard]
 
     def settled(self, names: set[str]) -> bool:
-        """Return whether the members are `names`, and each shard is held by its intended owner."""
+        """Return whether the members are `names`, and the intended member owns each shard."""
         return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
 
     def cut_off(self, node: int) -> None:
@@ -106,7 +107,7 @@ class SimMembership:
     # Requests of members.
 
     def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _HeartbeatAnswer:
-        """Process a heartbeat of a member that holds shards. `holds` is None for a new member."""
+        """Process a heartbeat of a member that owns the shards `holds`, which is None for a new member."""
         name = replica.instance
         if holds is None and name not in self._members:
             self._members[name] = _Member(replica, self.loop.time())
@@ -137,7 +138,7 @@ class SimMembership:
         return False
 
     def leave(self, name: str) -> None:
-        """Remove a member that holds no shards."""
+        """Remove a member that owns no shards."""
         if name in self._members:
             self._expel(name)
 
@@ -206,7 +207,7 @@ class SimOwnership:
         self._beating = self._loop.create_task(self._send_heartbeat())
 
     async def drain(self, timeout_s: float) -> None:
-        """Give all shards away, until the timeout in seconds."""
+        """Resign all shards, and wait at most `timeout_s` for their release."""
         self._tell(lambda: self._membership.resign_all(self._replica.instance))
         until_s = self._loop.time() + timeout_s
         while (self._holds or self._listener.is_resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
@@ -224,7 +225,7 @@ class SimOwnership:
         return self._loop.time() - self._heard_s < self._membership.faults.lease_s
 
     def on_fenced(self, state_partition: int) -> None:
-        """Mark a shard as not held. If it is still assigned to this process, it is elected again."""
+        """Mark a shard as not owned. If the shard is still assigned, this process is elected again."""
         if self._holds is not None:
             self._holds.discard(state_partition)
         self._fenced.add(state_partition)
@@ -269,7 +270,7 @@ class SimOwnership:
         answered: asyncio.Future[_HeartbeatAnswer] = self._loop.create_future()
         holds = self._holds
         if holds is not None and self._listener.is_resigning():
-            # Shards that are being released still count as held.
+            # A shard counts as owned until its release has ended.
             holds = set(range(len(self._membership._wanted)))
         report = None if holds is None else frozenset(holds)
 

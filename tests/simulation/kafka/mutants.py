@@ -191,7 +191,7 @@ def reads_before_it_claims(patch: Patch) -> None:
     read = KafkaLog.read
 
     async def read_early(self: Any, state_partitions: Any) -> Any:
-        # Records between an early read of the end offset and the claim are missed.
+        # The mutant reads the end offset before its claim, so it misses the records in between.
         seen = self.__dict__.setdefault("_seen_early", {})
         async for chunk in read(self, state_partitions):
             kept = [logged for logged in chunk if seen.get(logged.state_partition, 0) > _offset(logged.batch)]

@@ -13,7 +13,7 @@ FaultFactory = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
 
 
 def _some_place(world: KafkaWorld, rng: Random) -> int | None:
-    """Return a place with a process that no other fault uses, or None."""
+    """Return the place (index) of a running process that no other fault uses, or None."""
     places = [
         place
         for place, process in enumerate(world.processes)
@@ -83,8 +83,8 @@ async def _while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _cut_off(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a broker from the others, and usually also an owner of one of its partitions. That
-    owner reaches only this broker.
+    """Disconnect a broker from the others. Usually an owner of one of its partitions reaches only this
+    broker.
     """
     brokers = world.brokers
     able = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
@@ -102,9 +102,11 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
         process = world.processes[place]
         assert process is not None
         lost = {(process.name, other) for other in brokers.nodes if other != node}
-        # This process may reach the membership by another path, and so learn late that it is not the owner.
+        # Usually the owner cannot reach the membership either, so it learns late that it is no longer the
+        # owner.
         alone = {process.name} if rng.random() < 0.7 else set()
-        # Without writes, an owner does not detect its replacement for a long time. Only readers connect.
+        # If only readers can connect, the owner appends nothing, so it does not detect its replacement for
+        # long.
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()

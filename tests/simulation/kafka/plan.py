@@ -1,7 +1,7 @@
 """Draw a run of several coordinators from a seed. See `tests.simulation.plan`.
 
-The faults determine the guarantees. If a broker can be disconnected, the membership respects leases. Without
-leases, a deposed owner could read from this broker.
+The faults determine the guarantees. If a broker can be disconnected, the membership respects leases.
+Otherwise a replaced owner could confirm reads with this broker.
 
 If elections lose acknowledged records, histories are checked in eras, and no broker is disconnected. A
 disconnected broker would continue to return the lost records.
@@ -56,7 +56,7 @@ class KafkaNemesis:
     # A broker and a coordinator are isolated together.
     island_s: float | None = None
     island_for_s: float = 20.0
-    # How often writers cannot reach that coordinator.
+    # The probability that writers cannot reach the disconnected coordinator.
     apart_rate: float = 0.5
     broker_dies_s: float | None = None
     broker_down_s: float = 3.0
@@ -107,8 +107,8 @@ class KafkaPlan:
     server_limits: ServerLimits = field(default_factory=ServerLimits)
     cold_interval_ms: int = 5_000
     prune_interval_ms: int = 5_000
-    # The maximum speed of a coordinator's clock relative to real time. If clocks differ by more than leases
-    # allow, only one guarantee holds: no read is older than a lease.
+    # The maximum speed of a coordinator's clock relative to virtual time. If clocks differ by more than
+    # leases allow, reads are only guaranteed to be no older than a lease.
     clock_rate_max: float = 1.0 + CLOCK_DRIFT_MAX
 
     @property
@@ -131,7 +131,7 @@ class KafkaPlan:
 
     @property
     def late_s(self) -> float:
-        """Return `settled_s` plus the pauses of a process: in the network, in the queue, and during the
+        """Return `settled_s` plus three pauses of a process: before the receipt, in the queue, during the
         append.
         """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0

@@ -1,8 +1,8 @@
-"""Second implementation of the rule in `coordinator.log.claims`: which records of a log count.
+"""Decide which records of a log are accepted, independently of `coordinator.log.claims`.
 
-A record counts if its owner epoch is the highest one claimed before it. If claims were pruned, the first
-record of the log replaces them. This module uses only one part of the coordinator: the replay of records into
-states.
+A record is accepted if its owner epoch is the highest epoch claimed before it. If claims were pruned, the
+owner epoch of the first record replaces them. This module uses only one part of the coordinator: the replay
+of records into states.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Wri
 
 
 def counting(records: list[Written]) -> list[Written]:
-    """Return the records that count, including accepted claims."""
+    """Return the accepted records, including accepted claims."""
     kept = []
     highest: int | None = None
     for written in records:
@@ -74,7 +74,7 @@ def counting(records: list[Written]) -> list[Written]:
 
 
 def states_of(records: list[Written], state_partition: int) -> dict[SharePartitionKey, ShareState]:
-    """Return the states after a replay of records that count."""
+    """Return the states after a replay of accepted records."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
         if not written.is_ownership_record:
@@ -87,9 +87,9 @@ def states_of(records: list[Written], state_partition: int) -> dict[SharePartiti
 def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
     """Return the states in a partition. Raises Violation if its records are inconsistent.
 
-    The states must not depend on pruning: the remaining records and all records ever written give the same
-    states. If records were lost, this is not checked, because other records may have been pruned on account
-    of them.
+    The remaining records and all records ever written must result in the same states, because pruning must
+    not change states. This is not checked if records were lost, because the owner may have pruned older
+    records that the lost records replaced.
     """
     pruned = counting(records_of([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:
@@ -97,17 +97,17 @@ def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, S
     everything = counting(records_of(partition.archive))
     offsets = [written.record.offset for written in everything if written.record.offset >= partition.start]
     if [written.record.offset for written in pruned] != offsets:
-        raise Violation(f"other records of state partition {number} count since it was pruned")
+        raise Violation(f"pruning changed which records of state partition {number} are accepted")
     one_owner_at_a_time(everything, number)
     states = states_of(pruned, number)
     if states != states_of(everything, number):
-        raise Violation(f"pruning state partition {number} to {partition.start} changed what it says")
+        raise Violation(f"pruning state partition {number} to {partition.start} changed its states")
     return states
 
 
 def one_owner_at_a_time(records: list[Written], number: int) -> None:
-    """Raise Violation if owner epochs do not rise, or if a record of another process counts in an
-    ownership.
+    """Raise Violation if owner epochs do not rise, or if a record of a process that is not the owner is
+    accepted.
     """
     claims = [written for written in records if written.is_claim]
     for before, after in pairwise(claims):
@@ -118,4 +118,4 @@ def one_owner_at_a_time(records: list[Written], number: int) -> None:
         if written.is_claim:
             owner = written.writer
         elif written.writer != owner:
-            raise Violation(f"in state partition {number}, which {owner} owns, this record counts: {written}")
+            raise Violation(f"{owner} owns state partition {number}, but this record is accepted: {written}")

@@ -16,9 +16,9 @@ from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
-# Changes the seeds of one scenario only.
+# Changes the random numbers of one scenario only.
 STALE = 0xC6
-# Periodic snapshots write the state in memory again, which hides a log with other contents.
+# Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
@@ -44,8 +44,8 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
 
 
 def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
-    """Return a load with several clients of the same share-partitions. Each finds the coordinator
-    independently.
+    """Return a load with several clients of each share-partition. Each client looks up the coordinator
+    itself.
     """
     return replace(
         plan.load,
@@ -72,15 +72,15 @@ def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
 
 
 def _now_and_then(rng: Random, every_s: float | None) -> float | None:
-    """Keep the random interval in 30% of the runs. Otherwise return None."""
+    """Return the interval for 30% of the seeds, and None for the others."""
     return every_s if rng.random() < 0.3 else None
 
 
 def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Delayed appends of an owner arrive after the appends of its successor.
 
-    The broker does not fence them by producer epoch. They are mostly snapshots, which overwrite everything in
-    between.
+    The broker does not fence these appends by producer epoch. Most of them are snapshots, which would
+    overwrite the successor's records.
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
@@ -107,7 +107,7 @@ def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Appends time out and arrive later, and their owner is still the owner."""
+    """Appends time out and arrive later, while the process that sent them still owns the shard."""
     return replace(
         plan,
         load=_several_at_a_time(plan, rng),
@@ -129,7 +129,7 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner reaches only a broker with an old view, its successor writes, and readers use both."""
+    """An owner reaches only a disconnected broker. Its successor writes, and readers ask both owners."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
         plan,
@@ -165,7 +165,7 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         ownership="group",
         coordinators=2,
         brokers=max(3, plan.brokers),
-        # With more shards, the owner would ask for other shards when it misses a leader, and get no response.
+        # With more shards, the owner would send requests to unreachable leaders of the other shards.
         state_partitions=1,
         nemesis=KafkaNemesis(
             island_s=draw_log_uniform(rng, 2.0, 6.0),
@@ -201,7 +201,7 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Shards move again during a move, so that several owners claim at once."""
+    """Shards move again before the previous move has ended, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
         plan,

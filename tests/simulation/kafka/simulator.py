@@ -1,7 +1,7 @@
 """Run several coordinators: check safety during faults, then liveness, then the contents of the logs.
 
-The checks use one history of all responses to clients, from all processes. At quiet points, code that is
-independent of the coordinator reads the logs. The result must equal the states in the memory of the owners.
+The checkers use one history of the responses of all processes. When no operation is in progress, `raw_log`
+reads the logs independently of the coordinator. The result must equal the states in the owners' memory.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class KafkaSimulator(Simulation):
         await until(self._is_whole, world.health, OWNED_BY_S)
 
     async def _ask_each_owner(self) -> None:
-        """Read every share-partition once, so that owners detect foreign records after their own."""
+        """Read every share-partition once, so that owners detect records that other owners appended."""
         peers: dict[int | None, Peer] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
             node = self._clients.home_of(key)
@@ -111,7 +111,7 @@ class KafkaSimulator(Simulation):
                     peers[node] = await self._clients.connect("observer", node)
                 await peers[node].ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
             except ConnectionLost:
-                raise Violation("nothing is wrong, but no connection is to be had") from None
+                raise Violation("no fault is active, but no connection can be opened") from None
         for peer in peers.values():
             peer.close()
 
@@ -144,7 +144,9 @@ class KafkaSimulator(Simulation):
             await world.start(place)
         after = await world.compare_memory_with_log()
         if _seen(before) != _seen(after):
-            raise Violation(f"nothing was under way, but another owner made {after} of {before}")
+            raise Violation(
+                f"no operation was in progress, but a change of the owner changed {before} to {after}"
+            )
 
 
 def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:

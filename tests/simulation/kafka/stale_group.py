@@ -1,7 +1,7 @@
-"""A disconnected group coordinator that does not know that another broker coordinates the group.
+"""Simulate a disconnected group coordinator that does not know that another broker coordinates the group.
 
-It continues with the group in its memory: heartbeats of members that reach it succeed. Writes to the group's
-partition fail, so it distributes no new assignment.
+The disconnected broker continues with the group in its memory: heartbeats of members that reach the broker
+succeed. Its writes to the group's partition fail, so it distributes no new assignment.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class StaleGroup:
         return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def describe(self) -> Described:
-        """Return the members and assignments before the disconnection, until the group rebalances."""
+        """Return the members and assignments from before the disconnection, until the group rebalances."""
         return self._described
 
     def leave(self, member_id: str) -> int:

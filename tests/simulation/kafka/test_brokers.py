@@ -1,4 +1,4 @@
-"""The simulated brokers have the faults of real brokers, and no others."""
+"""Test that the simulated brokers have the faults of real brokers, and no other faults."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -119,7 +119,7 @@ def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 1
         brokers.faults = replace(brokers.faults, late_rate=0.0)
-        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0), "the same batch is known again"
+        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0), "a duplicate returns its old offset"
 
     async def dropped(brokers: SimBrokers, cluster: SimCluster) -> None:
         with pytest.raises(NoResponse):

@@ -1,4 +1,4 @@
-"""The check of histories with lost records: which histories it accepts, and which it refuses."""
+"""Test which histories with lost records `log_truncation` accepts, and which it refuses."""
 
 from random import Random
 from typing import Any
@@ -98,7 +98,7 @@ def test_operation_that_was_not_lost_must_not_be_missing(story: Story) -> None:
 
 def test_answer_from_memory_after_a_loss_is_a_violation(story: Story) -> None:
     story.read(2)
-    with pytest.raises(Violation, match="nobody noticed"):
+    with pytest.raises(Violation, match="no owner noticed"):
         story.judge()
 
 

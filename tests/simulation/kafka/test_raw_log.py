@@ -1,4 +1,4 @@
-"""The second implementation of the claim rule, and its equivalence to the first one."""
+"""Test that `raw_log` and `coordinator.log.claims` accept the same records of a log."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ KEY = b"\x00\x01any key"
 
 
 def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
-    """Return batches of one record each, from: claim or not, owner epoch, and writer."""
+    """Return batches of one record each, from (is a claim, owner epoch, writer)."""
     batches = []
     for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
         record = encode_claim(0, writer) if is_claim else (KEY, b"value")

@@ -1,4 +1,7 @@
-"""A topic that accepts small batches only: most appends are split, and each part may fail or be fenced."""
+"""Simulate a topic that accepts small batches only, so that most appends are split into several batches.
+
+Each batch of an append may fail or be fenced.
+"""
 
 import pytest
 
@@ -7,9 +10,9 @@ from coordinator.log.kafka import topic
 from coordinator.log.kafka.batches import BatchedAppend
 from tests.simulation.run_seeds import verdict
 
-# Enough for one record of most kinds, and too small for two.
+# A batch has room for one record of most kinds, but not for two records.
 BATCH_BYTES_MAX = 150
-# The first seed suffices now. The others are needed when a change of the plan changes the runs.
+# The first seed suffices now. The other seeds are tried if a change of the plan changes its faults.
 SEEDS = (31_017, *range(31_100, 31_140))
 
 
@@ -28,4 +31,4 @@ def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pyt
         assert verdict("kafka", None, seed) is None
         if all(later.values()):
             return
-    pytest.fail(f"no seed made a later batch of an append fail: {later}")
+    pytest.fail(f"with no seed, a second or later batch of an append failed: {later}")

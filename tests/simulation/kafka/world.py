@@ -23,8 +23,8 @@ from tests.simulation.net import Network
 from tests.simulation.process import SimClock
 from tests.simulation.world import READY_BY_S, until
 
-# The maximum time until all shards are owned and loaded after the end of faults. It includes a session
-# timeout of missing members and a pause between retries.
+# All shards must be owned and loaded within this number of seconds after the end of faults. It includes the
+# session timeout of a dead member and a pause between retries.
 OWNED_BY_S = READY_BY_S + 60.0
 
 
@@ -50,11 +50,11 @@ class KafkaWorld:
         )
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
-        # A fault that starts or ends the process of a place holds the lock of this place.
+        # By place: a fault holds this lock while it starts or ends the process of the place.
         self.lives = [asyncio.Lock() for _ in range(plan.coordinators)]
         # The broker that is disconnected from the others until the end of the run.
         self.stale_node: int | None = None
-        # Places that writers cannot reach.
+        # Places of coordinators that writers cannot reach.
         self.apart: set[int] = set()
         self.faulty = True
         self.crashes = 0
@@ -92,7 +92,9 @@ class KafkaWorld:
                 await process.start()
             except LogError as error:
                 if not was_faulty:
-                    raise Violation(f"healed, but the log cannot be opened: {error}") from error
+                    raise Violation(
+                        f"all faults have ended, but the log cannot be opened: {error}"
+                    ) from error
                 await process.crash()
                 await asyncio.sleep(0.2)
             else:
@@ -162,7 +164,7 @@ class KafkaWorld:
     # Comparison of memory and log.
 
     def health(self) -> object:
-        """Return whether the membership is settled, and the problems of all processes."""
+        """Return whether the membership has assigned all shards, and the health problems of all processes."""
         reasons: list[object] = [process.runtime.health() for process in self.alive()]
         return [self._settled(), *reasons]
 
