@@ -96,7 +96,7 @@ def read_tagged(buf: bytes, at: int) -> tuple[bytes, int]:
         at += _FIELDS_BYTES
         end = skip_tags(buf, at)
         if end > len(buf):
-            raise DecodeError(f"state batch {index} ends behind the end of the bytes")
+            raise DecodeError(f"state batch {index} ends after the end of the buffer")
         if buf[at:end] != b"\0":
             tags[index] = buf[at:end]
         at = end

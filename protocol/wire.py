@@ -165,7 +165,7 @@ def write_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:
     previous = -1
     for tag, field in ordered:
         if tag == previous:
-            raise EncodeError(f"tag {tag} is there twice")
+            raise EncodeError(f"tag {tag} occurs twice")
         previous = tag
         pieces += (write_uvarint(tag), write_uvarint(len(field)), field)
     return b"".join(pieces)

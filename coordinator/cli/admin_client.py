@@ -1,6 +1,6 @@
-"""Request the HTTP API of a running coordinator, and add names and end offsets from a cluster.
+"""Request the HTTP API of a running coordinator, and add topic names and end offsets from a cluster.
 
-Responses are plain values; this module does not depend on the server's code.
+Responses are plain JSON values; this module does not depend on the server's code.
 """
 
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The timeout of a whole response; a server could send single bytes forever.
 _TIMEOUT_S = 30
-# Snapshots of a large shard and hand-overs take long.
+# The timeout of a write request; snapshots of a large shard and hand-overs may take minutes.
 _WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
 

@@ -10,8 +10,8 @@ DEFAULT_URL = "http://127.0.0.1:9096"
 URL_ENV = "SHARE_COORDINATOR_URL"
 CLUSTER_FLAGS = """
 \b
-Names of topics, and the lag, come from the coordinator, if it knows the cluster (bootstrap.servers), or from
-  --bootstrap-servers HOST:PORT,...   and the other settings of a client, as serve takes them
+Topic names and the lag come from the coordinator if it has the setting bootstrap.servers, else from
+  --bootstrap-servers HOST:PORT,...   and the other client settings of serve
 """
 
 ExecuteOption = Annotated[

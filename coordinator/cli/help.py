@@ -1,4 +1,4 @@
-"""Format the help of the command line: commands in groups, each with its whole first sentence."""
+"""Format the help of the command line: commands in groups, each with the first sentence of its help."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ COMMAND_GROUPS = {
 
 
 class GroupedCommands(TyperGroup):
-    """The top-level command with its commands in groups.
+    """The top-level command, whose help shows the commands in groups.
 
-    The arguments have no types, because releases of typer have them from different packages.
+    The arguments have no type annotations, because the package of their classes depends on typer's release.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -58,6 +58,6 @@ def _terminal() -> int | None:
         if find_spec("termios") is not None and sys.stdin.isatty():
             return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
-        # Standard input is closed or replaced.
+        # Standard input is closed or not a file, so no keys can be read.
         pass
     return None

@@ -1,7 +1,7 @@
 """`migrate`: copy share-group state between Kafka's own coordinator, a topic and a journal.
 
-By default a dry run.  Exit codes: 0 success, or a dry run without obstacles; 1 refused, or both sides differ
-afterwards; 2 invalid command line or setting.
+By default, the command makes a dry run.  Exit codes: 0 success, or a dry run without obstacles; 1 refused, or
+source and target differ afterwards; 2 invalid command line or setting.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ DIFFERENT_SHOWN_MAX = 10
 PLACES = """
 \b
 Places:
-  kafka:TOPIC                 a topic that share-coordinator serve --log kafka keeps state in
+  kafka:TOPIC                 the state topic of share-coordinator serve --log kafka
   kafka:__share_group_state   Kafka's own coordinator
   journal:DIR                 a journal
-  rpc:HOST:PORT               a share coordinator that is asked through its RPCs (only --to)
+  rpc:HOST:PORT               a share coordinator, through its RPCs (only --to)
 
 \b
 Settings are those of serve:
   --bootstrap-servers HOST:PORT,...   the cluster of kafka:TOPIC
 
-Share groups must be idle meanwhile. See docs/migration.md.
+Share groups must be idle during the migration. See docs/migration.md.
 """
 
 
@@ -74,7 +74,7 @@ def migrate(
 
     source_place = parse_source(source_text)
     target_place = parse_target(target_text, source_place)
-    # The settings of a topic are checked only if a topic is involved, whatever `serve` would use.
+    # The settings of a topic are checked only if source or target is a topic; the log setting is not used.
     needs_cluster = source_place.needs_cluster or target_place.needs_cluster
     loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
     set_up_logging("WARNING", loaded.config.log_format)
@@ -144,7 +144,7 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
         print_line("Dry run: nothing was written. Repeat with --execute.")
     elif report.is_good:
         same = len(report.folded.states) - counts[Action.OMIT]
-        print_line(f"Both sides hold the same state of {same} share-partitions.")
+        print_line(f"Source and target have the same state of {same} share-partitions.")
     else:
         for difference in report.different[:DIFFERENT_SHOWN_MAX]:
             print_line(f"{difference.key}: {difference.what}", err=True)

@@ -25,9 +25,9 @@ Done = TypeVar("Done")
 
 CLUSTER_NEEDED = """
 \b
-The cluster is asked, and has to be given:
-  --bootstrap-servers HOST:PORT,...   and the other settings of a client, as serve takes them
-The coordinator at --url tells what is in flight; without it that is not known.
+Required: the cluster whose group coordinator changes the offsets
+  --bootstrap-servers HOST:PORT,...   and the other client settings of serve
+Optional: the share coordinator at --url, which provides the in-flight records.
 """
 
 offsets_app = typer.Typer(

@@ -1,7 +1,7 @@
 """Compute the effect of changing a share group's offsets, before the change.
 
-Kafka's group coordinator provides the group, the brokers the log start and end of partitions, and the share
-coordinator the in-flight records.  Only the last is optional.
+Kafka's group coordinator provides the group, and the brokers provide the log start and end of partitions. The
+share coordinator provides the in-flight records; without it, they are unknown.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,10 +57,10 @@ def _time_ms(text: str) -> int:
 
 
 class Effect(NamedTuple):
-    """The effect on the records of a share-partition; None if not known.
+    """Numbers of records of a share-partition that a new start offset affects; None if not known.
 
-    `redelivered` are complete and would be delivered again, `skipped` are incomplete and would never be
-    delivered.
+    `redelivered` counts completed records that would be delivered again. `skipped` counts incomplete records
+    that would never be delivered.
     """
 
     in_flight: int | None
@@ -72,7 +72,7 @@ NOT_KNOWN = Effect(None, None, None)
 
 
 def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
-    """Return the effect of a new start offset on a state, which has all its offset ranges."""
+    """Return the effect of a new start offset; `state` must have all offset ranges of the share-partition."""
     start, runs = state["start_offset"], state["in_flight"]["items"]
     if start < 0:
         return Effect(0, 0, 0)
@@ -104,7 +104,7 @@ def states_of(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, 
 
 
 class Scope(NamedTuple):
-    """Partitions by topic name; None means all partitions. Without any topic: the whole group."""
+    """Partitions by topic name; None means all partitions, and an empty mapping means all topics."""
 
     topics: Mapping[str, Sequence[int] | None]
 
@@ -127,7 +127,7 @@ class Scope(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """One share-partition of a change; offsets are None if they are not known or not set."""
+    """The planned change of one share-partition; offsets are None if they are not known or not set."""
 
     topic: str
     partition: int

@@ -50,7 +50,10 @@ Live = Annotated[
     str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
 ]
 Sample = Annotated[
-    int, typer.Option("--sample", metavar="N", help="Fold N share-partitions a second way (X6).", min=0)
+    int,
+    typer.Option(
+        "--sample", metavar="N", help="Rebuild N share-partitions record by record and compare (X6).", min=0
+    ),
 ]
 StatePartitions = Annotated[
     int | None,
@@ -79,7 +82,7 @@ Keep = Annotated[
 Archive = Annotated[
     Path | None,
     typer.Option(
-        "--archive", metavar="DIR", help="An archive of the log; the verdict tells what it can restore."
+        "--archive", metavar="DIR", help="An archive of the log; the report shows what it can restore."
     ),
 ]
 Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit periodically: 30s, 5m, 1h.")]
@@ -89,7 +92,7 @@ MetricsListen = Annotated[
 
 
 class _AuditCommand(TyperCommand):
-    """A command whose failures have an exit code of their own, because the usual ones mean findings."""
+    """A command that fails with exit code 3, because 1 and 2 mean warnings and critical findings."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Parse the command line."""
@@ -299,7 +302,7 @@ class _Job:
 def _external_checks(
     config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
 ) -> list[Any]:
-    """Return the checks that need more than the log and are possible here."""
+    """Return the checks of cluster, live coordinator and sample that the options allow."""
     from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck, SampleCheck
     from coordinator.recovery.sources.topic_access import make_topic_access
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from coordinator.recovery.live_coordinator import LiveCoordinator
     from coordinator.recovery.sources import Cut, Source
 
-# Records are damaged or were pruned; the rest was used.
+# The exit code if records are damaged or were pruned; the other records were used.
 EXIT_DAMAGED = 1
 DAMAGE_SHOWN_MAX = 10
 
@@ -204,7 +204,7 @@ def open_engine(
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
-    """Return the coordinator of --live, or a broker that names it. Raises ConfigError."""
+    """Return the addresses of --live, a coordinator or a broker that returns it. Raises ConfigError."""
     from coordinator.client.addresses import parse_addresses
     from coordinator.errors import ConfigError
     from coordinator.recovery.live_coordinator import LiveCoordinator

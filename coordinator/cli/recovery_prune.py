@@ -26,9 +26,9 @@ def plan_prune(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show how far each state partition can be pruned, and which share-partitions hold it back since when.
+    """Show up to which offset each state partition can be pruned, and which share-partitions prevent more.
 
-    Nothing is pruned: coordinators prune by themselves.
+    Nothing is pruned, because coordinators prune their logs periodically.
     """
     run, _ = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.manifest import iso_time

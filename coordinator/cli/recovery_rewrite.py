@@ -65,8 +65,8 @@ def rewrite(
 ) -> None:
     """Write the states of a log to a new journal or topic: re-shard it, or restore a backup.
 
-    A dry run unless --execute is given. A target that has an owner is refused. Afterwards both sides are
-    compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1 refused or failed.
+    A dry run unless --execute is given. A target that has an owner is refused. Afterwards, source and target
+    are compared in two ways. Exit codes: 0 success, or a dry run without obstacles; 1 refused or failed.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     cut = recovery.parse_cut(as_of_offset, as_of_time)
@@ -123,7 +123,8 @@ def _print_done(done: Any, source: str) -> None:
     if not done.report.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
     elif done.is_good:
-        print_line(f"Both sides hold the same state of {len(done.report.folded.states)} share-partitions.")
+        count = len(done.report.folded.states)
+        print_line(f"Source and target have the same state of {count} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
     for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
         print_line(f"X4 {difference.key}: {difference.what}", err=True)

@@ -9,11 +9,11 @@ from coordinator.cli import settings_flags as flags
 RELAY_FLAGS = """
 \b
 Settings that are often given:
-  --relay-listen HOST:PORT        where brokers find this broker       [0.0.0.0:9094]
+  --relay-listen HOST:PORT        where brokers connect to this broker [0.0.0.0:9094]
   --relay-broker HOST:PORT        the broker's own listener            [127.0.0.1:19094]
   --relay-coordinator HOST:PORT   the share coordinator                [127.0.0.1:9095]
   --relay-security-protocol SASL_PLAINTEXT|SASL_SSL|SSL|PLAINTEXT      [SASL_PLAINTEXT]
-  --relay-allowed-principals "User:a;User:b"   whom brokers log in as  [nobody]
+  --relay-allowed-principals "User:a;User:b"   principals of brokers     [none]
 """
 
 

@@ -36,12 +36,12 @@ COMMON_FLAGS = """
 Settings that are often given:
   --listen HOST:PORT     where brokers connect             [127.0.0.1:9095]
   --http HOST:PORT       health, metrics, API              [127.0.0.1:9096]
-  --advertise HOST:PORT  what brokers are told to connect to    [as listen]
-  --data-dir DIR         the folder of the journal                   [data]
-  --log memory|journal|kafka   where state is kept                [journal]
+  --advertise HOST:PORT  the address returned to brokers        [as listen]
+  --data-dir DIR         the directory of the journal                [data]
+  --log memory|journal|kafka   where state is stored              [journal]
   --bootstrap-servers HOST:PORT,...   the cluster of --log kafka
 
-Every other setting has a flag too, --max-connections 500 for instance: see share-coordinator config show.
+Every other setting has a flag, too, such as --max-connections 500. share-coordinator config show lists them.
 """
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from coordinator.cli.admin_client import AdminClient, Answer
 
-# Lines of the screen that are not share-partitions.
+# Number of screen lines that do not show share-partitions.
 _OTHER_LINES = 7
 _ROWS_WITHOUT_SCREEN = 20
 # The width of a name before columns are omitted; a longer name continues on the next line.
@@ -89,7 +89,7 @@ def _next_order(sort: TopOrder) -> TopOrder:
 
 
 class _Sample(NamedTuple):
-    """The responses of one refresh; `trouble` is the error of the latest refresh, if it failed."""
+    """The responses of a refresh; if a later refresh failed, `trouble` is its error."""
 
     url: str
     health: "Answer"
@@ -101,7 +101,7 @@ class _Sample(NamedTuple):
 
 
 class _Poller:
-    """Refreshes; the growth of the log between two of them is a rate."""
+    """Requests the values of each refresh; the log's growth since the previous one is the record rate."""
 
     def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
         self._api = api
@@ -127,9 +127,7 @@ class _Poller:
         return self._last
 
     def poll_or_keep_last(self, rows: int) -> _Sample:
-        """Refresh; after an error, return the last responses with the error, because the coordinator may
-        restart.
-        """
+        """Refresh; after an error, return the last values with the error, as the coordinator may restart."""
         from coordinator.errors import CoordinatorError
 
         try:
@@ -140,7 +138,7 @@ class _Poller:
 
 
 class _Column(NamedTuple):
-    """A column; `order` is the one that sorts by it."""
+    """A column of the table; `order` is the sort order by this column, if there is one."""
 
     head: str
     cell: "Callable[[Answer, int], object]"
@@ -171,7 +169,7 @@ _OPTIONAL_COLUMNS = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
 
 
 def age(ms: int) -> str:
-    """Format an age. A time of day would not show the date."""
+    """Format an age, such as "5min ago"."""
     seconds = max(0, round(ms / 1000))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -194,7 +192,7 @@ def _print(seen: _Sample, sort: TopOrder) -> None:
 
 
 def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
-    """Return the part that fits the width of a screen."""
+    """Return the screen with the columns that fit its width."""
     from rich.console import Group
 
     return Group(_head(seen), "", _table(seen, sort, width))

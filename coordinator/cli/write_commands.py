@@ -118,6 +118,6 @@ def _end(done: "Answer", output: Form) -> None:
 
 
 def print_dry_run_note(*, executed: bool) -> None:
-    """Print on a terminal that this was a dry run."""
+    """Print a note on stderr if this was a dry run."""
     if not executed:
         print_line("share-coordinator: dry run: nothing was changed. Repeat with --execute.", err=True)

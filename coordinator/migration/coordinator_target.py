@@ -4,9 +4,9 @@ For each share-partition, the target first sends Delete and Initialize. It then 
 leader epoch of the source, because only Read raises that epoch. Finally, it sends Write with the batches and
 the delivery complete count.
 
-Such a coordinator cannot store a current leader epoch below the highest one (0 after a re-initialisation).
-Before Kafka 4.2 it stores no delivery complete count. A lookup changes nothing: Read is only sent with the
-leader epoch that the Summary returned.
+Through its RPCs, a coordinator cannot be given a leader epoch below the highest one, which a source can have
+after a second initialisation.  Before Kafka 4.2, it stores no delivery complete count. A lookup changes
+nothing, because Read is only sent with the leader epoch that the Summary returned.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 
-# Share-partitions and bytes per request, and concurrent requests.
+# Maximum number of share-partitions and bytes in one request, and of concurrent requests.
 CHUNK_KEYS_MAX = 200
 CHUNK_BYTES_MAX = 1 << 20
 CHUNKS_AT_A_TIME = 8
@@ -109,8 +109,8 @@ class CoordinatorTarget:
         counted = sum(state.delivery_complete_count > 0 for state in states.values())
         if counted and not self._server.keeps_complete_count:
             notes.append(
-                f"the target keeps no delivery complete count (Kafka before 4.2): that of {counted} "
-                f"share-partitions is left behind; it serves to show the lag, nothing else"
+                f"the target stores no delivery complete count (Kafka before 4.2), so that of {counted} "
+                f"share-partitions is not copied; it is only used to show the lag"
             )
         raised = sum(state.leader_epoch != state.leader_epoch_max for state in states.values())
         if raised:
@@ -134,7 +134,7 @@ class CoordinatorTarget:
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
     ) -> LookupResult:
-        """Read the state of each wanted share-partition; from a broker's topic, also that of all others."""
+        """Read the state of each wanted share-partition, and the other states in a broker's state topic."""
         others: dict[SharePartitionKey, ComparableState] = {}
         if self._server.is_broker:
             folded = await self._topic.fold(progress)

@@ -1,6 +1,6 @@
 """Parse the locations of state on the command line.
 
-``kafka:TOPIC``     a topic of the cluster at bootstrap.servers; __share_group_state stands for Kafka's own
+``kafka:TOPIC``     a topic of the cluster at bootstrap.servers; __share_group_state selects Kafka's own
                     coordinator
 ``journal:DIR``     the folder of a journal
 ``rpc:HOST:PORT``   a share coordinator, accessed through its RPCs; only as a target, because no RPC lists the
@@ -54,7 +54,7 @@ def parse_source(text: str) -> Location:
     place = _parse("--from", text)
     if place.kind is LocationKind.COORDINATOR:
         raise ConfigError(
-            "--from", text, "kafka:TOPIC or journal:DIR; no RPC of a coordinator lists what it holds"
+            "--from", text, "kafka:TOPIC or journal:DIR; no RPC of a coordinator lists its share-partitions"
         )
     return place
 

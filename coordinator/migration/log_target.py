@@ -55,11 +55,11 @@ class LogTarget:
         self._clock = clock
 
     def as_stored(self, state: ShareState) -> ComparableState:
-        """Return the whole state: a log stores all of it."""
+        """Return the whole state, because a log stores all fields."""
         return ComparableState.from_state(state)
 
     def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
-        """Return []: a log stores all of a state."""
+        """Return an empty list, because a log stores all fields of a state."""
         return []
 
     async def begin(self) -> None:

@@ -64,7 +64,7 @@ class Source(Protocol):
         ...
 
     def held(self) -> AbstractAsyncContextManager[None]:
-        """Prevent other writers during the migration, if this is possible without changing the source."""
+        """Return a context manager that excludes other writers, if it can without changing the source."""
         ...
 
 
@@ -112,7 +112,7 @@ async def migrate(source: Source, target: Target, options: Options, progress: Pr
             failed = await target.apply_plan(folded.states, plan_for, progress)
         different = await _compare(target, wanted, plan, failed, progress)
         await _verify_source_quiesced(
-            source.reader, folded, progress, "The target holds what the source held before that."
+            source.reader, folded, progress, "The target has the source's states before these changes."
         )
     return Report(folded, plan, True, notes, different)
 
@@ -134,7 +134,7 @@ def _notes(folded: FoldedLog) -> list[str]:
         notes.append(f"{folded.unknown_records} records of the source are of a type that holds no state")
     if folded.misplaced:
         notes.append(
-            f"left behind, because they are where no coordinator looks for them: {_names(folded.misplaced)}"
+            f"not copied, because no coordinator reads them where they are: {_names(folded.misplaced)}"
         )
     if folded.owners:
         number, owner = next(iter(folded.owners.items()))
@@ -176,7 +176,7 @@ async def _compare(
     failed: list[MigrationDifference],
     progress: Progress,
 ) -> list[MigrationDifference]:
-    """Read the target again and return all differences; those that failed to be written with their error."""
+    """Read the target again and return all differences; for a failed write, the difference is its error."""
     left_out = set(plan.keys(Action.OMIT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     lookup = await target.lookup(wanted, progress)
@@ -197,8 +197,8 @@ async def _verify_source_quiesced(
     if changed:
         raise MigrationRefused(
             f"the source changes while it is read: {_names([difference.key for difference in changed])}. "
-            f"Share groups are still active on it: stop their consumers, or lead the brokers away from it, "
-            f"and migrate again. {consequence}"
+            f"Share groups are still active on it: stop their consumers, or connect the brokers to another "
+            f"coordinator, and migrate again. {consequence}"
         )
 
 

@@ -53,7 +53,7 @@ def make_plan(
     held: Mapping[SharePartitionKey, ComparableState],
     unknown_topics: Collection[SharePartitionKey],
 ) -> MigrationPlan:
-    """Return the plan that makes the target hold the wanted states."""
+    """Return the plan after which the target has the wanted states."""
     steps: dict[SharePartitionKey, Action] = {}
     for key, state in wanted.items():
         if key in unknown_topics:

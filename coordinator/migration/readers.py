@@ -20,12 +20,12 @@ from protocol.record_batch import LogRecord, decode_batches
 # Progress callback: description, amount done, total amount.
 Progress = Callable[[str, int, int], None]
 
-# How many batches are folded before yielding to the event loop.
+# Number of batches that are folded before the event loop runs other tasks.
 SLICE_BATCHES = 128
 
 
 class LogReader(Protocol):
-    """A log that can be folded."""
+    """Reads a log and folds its records to states."""
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
@@ -93,7 +93,7 @@ class TopicReader:
             await cluster.close()
 
     async def check_unlocked(self) -> None:
-        """Do nothing: folding the topic finds its claims."""
+        """Do nothing, because a topic has no lock; `fold` returns the owners of its claims."""
 
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
@@ -157,8 +157,8 @@ class _RecordFilter:
             self.owners.pop(partition, None)
         elif not is_ownership_record(record):
             if fencing_filter.owner_epoch is not None:
-                # A claim may have been pruned. After a release, only a new claim can follow.
-                self.owners.setdefault(partition, "somebody unknown")
+                # The claim of this owner was pruned, so its name is not known.
+                self.owners.setdefault(partition, "an unknown owner")
             self.fold.take(partition, record)
 
 

@@ -43,8 +43,8 @@ async def read_held_states(
 ) -> None:
     """Read the states of share-partitions into `held`, and those without a topic into `unknown_topics`.
 
-    The state of an interrupted `write` counts as no state.  Batches are read only if all other fields are
-    equal.  Changes nothing.  Raises MigrationRefused for an error that does not describe the state.
+    The state that an interrupted `write` leaves is treated as no state.  Batches are read only if all other
+    fields are equal.  Changes nothing.  Raises MigrationRefused if the target returns another error.
     """
     to_read: dict[SharePartitionKey, ComparableState] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
@@ -53,7 +53,7 @@ async def read_held_states(
             unknown_topics.add(key)
             continue
         if result.error_code:
-            raise MigrationRefused(f"the target does not say what it holds of {_result_error(key, result)}")
+            raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
         there = ComparableState(shown[0], shown[1], shown[1], shown[2], shown[3], None)
         begun = _is_empty_initialization(there, wanted[key], keeps_complete_count)
@@ -76,7 +76,7 @@ async def read_held_states(
             if begun and there != wanted[key]:
                 del held[key]
         elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
-            raise MigrationRefused(f"the target does not say what it holds of {_result_error(key, result)}")
+            raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
 
 
 async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
@@ -129,7 +129,7 @@ async def write(
 
 
 def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
-    """Return the start offset for Initialize: that of the state, unless the complete count is unknown.
+    """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
     is unknown and the target stores it, the offset is therefore sent with the Write.

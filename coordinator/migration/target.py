@@ -1,4 +1,4 @@
-"""The port to a migration target: read its state and apply a plan."""
+"""Define the interface of a migration target: read its state and apply a plan."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -13,8 +13,8 @@ from protocol.state_records import SharePartitionKey
 class LookupResult(NamedTuple):
     """The state of a target, including share-partitions that the source does not have.
 
-    `unknown_topics`: the wanted share-partitions whose topic does not exist in the target's cluster.
-    `owners`: the owner of each claimed state partition.
+    `unknown_topics` are the wanted share-partitions whose topic does not exist in the target's cluster.
+    `owners` maps each claimed state partition to its owner.
     """
 
     held: Mapping[SharePartitionKey, ComparableState]
@@ -53,7 +53,7 @@ class Target(Protocol):
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Write the states, and return those that could not be written.
+        """Write the states; return the share-partitions that could not be written.
 
         `plan_for` is called after the target is claimed or locked. If it raises, nothing is changed.
         """

@@ -91,13 +91,13 @@ class ExternalCheck(Protocol):
 # Optional checks, and the reason for the result if a check's input is not given.
 _NEEDS = {
     "R8": "the number of state partitions is not known: --state-partitions",
-    "P5": "the configs of the topic are not at hand: read kafka:TOPIC",
-    "X1": "no live coordinator was asked: --live",
-    "X2": "the cluster was not asked: --bootstrap-servers",
-    "X3": "there is no earlier audit to compare with: --baseline",
-    "X4": "it is about a log that recovery rewrite has made",
-    "X5": "the cluster was not asked: --bootstrap-servers",
-    "X6": "no sample was folded a second time: --sample",
+    "P5": "it requires the configs of the topic: --from kafka:TOPIC",
+    "X1": "it requires a live coordinator: --live",
+    "X2": "it requires the cluster: --bootstrap-servers",
+    "X3": "it requires an earlier audit: --baseline",
+    "X4": "only recovery rewrite makes this check",
+    "X5": "it requires the cluster: --bootstrap-servers",
+    "X6": "it requires the size of a sample: --sample",
 }
 
 
@@ -337,7 +337,7 @@ def _check_log(
     for row in log.ranges:
         if row["unread_bytes"]:
             evidence = (
-                f"{row['unread_bytes']} bytes behind the last good batch: a write that broke off or goes on"
+                f"{row['unread_bytes']} bytes after the last valid batch: an interrupted or current write"
             )
             at = row["range_end"]
             yield Finding("P4", Severity.INFO, row["state_partition"], None, at, at, evidence=evidence)

@@ -118,7 +118,7 @@ def compared(
             if _is_among([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
             elif key in headless:
-                unknown[key] = "what it was then has been pruned since"
+                unknown[key] = "its records were pruned during the comparison"
     different = [
         Difference(key, rows[key]["state_partition"], _what(held[key], answers[key]), held[key], answers[key])
         for key in sorted(doubtful - moved - set(unknown))

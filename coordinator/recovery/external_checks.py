@@ -33,7 +33,7 @@ from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_t
 _TOPICS_MAX = 200
 
 
-_CUT = "the cluster is asked as it is now, and the log was read up to an earlier cut"
+_CUT = "the log was read up to a cut, and only the current state of the cluster is known"
 
 
 class ClusterCheck:
@@ -228,7 +228,7 @@ def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
 def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
     """Return the fields in which a row of `STATES` differs from a state; empty if they are equal."""
     if state is None:
-        return "the other way finds no state"
+        return "the fold record by record finds no state"
     other = {
         **msgspec.structs.asdict(state),
         "state_batches": [batch._asdict() for batch in unpack(state.batches)],

@@ -162,7 +162,7 @@ def checked(plan: Plan, cut: Cut) -> Plan:
         )
         if doubtful:
             notes.append(
-                f"of {len(doubtful)} state partitions the beginning was pruned, perhaps after the cut: then "
-                f"what had a newer snapshot is missing or incomplete (an archive keeps what pruning takes)"
+                f"of {len(doubtful)} state partitions the beginning was pruned, perhaps after the cut, so "
+                "states may be missing or incomplete (an archive keeps pruned records)"
             )
     return replace(plan, notes=tuple(notes), doubtful=doubtful)

@@ -79,16 +79,16 @@ class _Reader:
         if doubtful and not self._may_be_incomplete:
             named = ", ".join(map(str, doubtful))
             raise MigrationRefused(
-                f"of state partition {named} the beginning was pruned, perhaps after the cut: then what had "
-                f"a newer snapshot is missing or incomplete. Take an archive, or a later cut; with "
-                f"--incomplete what there is is written"
+                f"of state partition {named} the beginning was pruned, perhaps after the cut, so states may "
+                "be missing or incomplete. Use an archive or a later cut, or write the remaining states with "
+                "--incomplete"
             )
         damages = run.manifest["damages"]
         if damages and not self._may_be_incomplete:
             raise MigrationRefused(
                 f"the log is damaged in {len(damages)} places, and {len(run.manifest['affected'])} "
-                "share-partitions may lack updates (recovery audit names them). Take an archive or another "
-                "copy of the log; with --incomplete the rest is written"
+                "share-partitions may lack updates (recovery audit names them). Use an archive or another "
+                "copy of the log, or write the rest with --incomplete"
             )
         chosen, left = _deduplicate_run(run)
         if self.run is None:
@@ -154,7 +154,7 @@ def _format_duplicates(rows: Sequence[Row]) -> list[str]:
         f"{key_of(row)} in state partition {row['state_partition']}" for row in rows[:_NAMED_MAX]
     )
     more = ", ..." if len(rows) > _NAMED_MAX else ""
-    return [f"left behind, because their share-partition is in another state partition, too: {named}{more}"]
+    return [f"not copied, because another state partition has the valid state: {named}{more}"]
 
 
 def state_of(row: Mapping[str, Any]) -> ShareState:
@@ -222,7 +222,7 @@ def parse_rewrite_target(target: str, source: Source) -> Location:
     place = parse_target(target, known)
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         raise ConfigError(
-            "--to", target, "a journal or a topic of ours; to bring state to a coordinator: migrate"
+            "--to", target, "a journal or a topic of this project; use migrate to write to a coordinator"
         )
     return place
 

@@ -285,7 +285,7 @@ class Decoder:
             source.add(f"tag, at = {read}(buf, at)")
             if keeps_unknown:
                 with source.block("if tag <= last_tag:"):
-                    source.add(f'raise {error}(f"tag {{tag}} behind tag {{last_tag}}")')
+                    source.add(f'raise {error}(f"tag {{tag}} after tag {{last_tag}}")')
                 source.add("last_tag = tag")
             source.add(f"n, at = {read}(buf, at)")
             source.add(f"end = {source.use('protocol.wire', 'tagged_field_end')}(buf, at, n)")

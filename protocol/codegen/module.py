@@ -36,7 +36,7 @@ def write_module(messages: Sequence[Message]) -> str:
         _write_encoder(source, message)
     names = [struct.name for message in messages for struct in _structs(message.body)]
     if len(set(names)) != len(names):
-        raise SchemaError(f"{module_name(messages[0])}: a class name is there twice")
+        raise SchemaError(f"{module_name(messages[0])}: a class name occurs twice")
     constants = _constants(messages)
     exported = [*(line.split(" =")[0] for line in constants), *names, *map(_public_decoder, messages)]
     exported += map(_public_encoder, messages)

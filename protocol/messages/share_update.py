@@ -120,7 +120,7 @@ def decode_value(buf: bytes, offset: int) -> ShareUpdateValue:
             for _ in range(n):
                 tag, at = read_uvarint(buf, at)
                 if tag <= last_tag:
-                    raise DecodeError(f"tag {tag} behind tag {last_tag}")
+                    raise DecodeError(f"tag {tag} after tag {last_tag}")
                 last_tag = tag
                 n, at = read_uvarint(buf, at)
                 end = tagged_field_end(buf, at, n)

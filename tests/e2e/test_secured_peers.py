@@ -158,7 +158,7 @@ def test_tools_authenticate_to_coordinator(
         assert refused.err.startswith("share-coordinator: the target cannot be reached: ")
         carried = share_coordinator(*to, "--coordinator-config", side.tool_file())
         assert (carried.exit_code, carried.err) == (0, "")
-        assert carried.out.splitlines()[-1] == "Both sides hold the same state of 5 share-partitions."
+        assert carried.out.splitlines()[-1] == "Source and target have the same state of 5 share-partitions."
 
         live = ("--from", f"journal:{journal}", "--live", f"localhost:{port}")
         compared = share_coordinator(

@@ -262,10 +262,10 @@ def test_x2_states_and_groups_are_compared_in_both_directions(before: AuditResul
     found = told(
         list(check_groups(states, shown, {}, groups, {t: n for t, n in topics.items() if t != gone}))
     )
-    assert found == [("X2", "warning", "its topic is gone, or may not be seen")]
+    assert found == [("X2", "warning", "its topic does not exist, or Describe is not allowed")]
     fewer = groups - {lost["group_id"]}
     found = told(list(check_groups(states, shown, {}, fewer, topics)))
-    assert set(found) == {("X2", "warning", "its group is gone, or may not be seen")}
+    assert set(found) == {("X2", "warning", "its group does not exist, or Describe is not allowed")}
 
 
 def vanish(log: Log) -> None:
@@ -373,7 +373,7 @@ def test_x6_sample_with_different_fold_is_found(before: AuditResult, tmp_path: P
     ((check, severity, evidence),) = told(list(external.findings))
     assert (check, severity) == ("X6", "critical")
     assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
-    assert differing_fields(wrong[0], None) == "the other way finds no state"
+    assert differing_fields(wrong[0], None) == "the fold record by record finds no state"
 
 
 def test_failed_external_check_is_reported_and_does_not_end_audit(

@@ -172,7 +172,9 @@ def test_rewrite_uses_correctly_placed_state_of_two(groups: Groups, tmp_path: Pa
     assert wanted is not None
     assert done.report.folded.states[key].start_offset == wanted.start_offset > 0
     (note,) = done.report.notes
-    assert note.endswith(f"in another state partition, too: {key} in state partition {STATE_PARTITIONS - 1}")
+    assert note.endswith(
+        f"another state partition has the valid state: {key} in state partition {STATE_PARTITIONS - 1}"
+    )
 
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:

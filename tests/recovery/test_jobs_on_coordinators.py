@@ -206,7 +206,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"
     )
     assert (code, err) == (0, ""), err
-    assert "Both sides hold the same state of 15 share-partitions." in out
+    assert "Source and target have the same state of 15 share-partitions." in out
     with serving(
         tmp_path / "second",
         log="kafka",

@@ -189,7 +189,7 @@ def test_incomplete_last_write_is_noted(journal: JournalSource) -> None:
     data[middle : frame.end] = bytes(frame.end - middle)
     path.write_bytes(data)
     plan = journal.plan(Cut())
-    assert any("a write that broke off at byte" in note for note in plan.notes)
+    assert any("an interrupted write at byte" in note for note in plan.notes)
 
 
 def test_damaged_batch_of_segment_is_skipped(segments: SegmentSource) -> None:

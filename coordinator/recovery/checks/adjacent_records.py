@@ -52,7 +52,7 @@ def check_adjacent_records(histories: Histories, found: Findings) -> None:
     deleted = kind_before == TOMBSTONE
     epoch = histories["snapshot_epoch_first"]
     flag("K10", _C, deleted & (kind == RUN), lambda row: "the record before it is a tombstone", "first_at")
-    flag("K11", _I, deleted & (kind == TOMBSTONE), lambda row: "so is the record before it", "first_at")
+    flag("K11", _I, deleted & (kind == TOMBSTONE), lambda row: "a tombstone after a tombstone", "first_at")
     flag(
         "K4",
         _W,

@@ -37,7 +37,7 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
         yield Finding(
             "P5",
             _W,
-            evidence=f"min.insync.replicas is {min_isr}: one broker alone may lose what was answered",
+            evidence=f"min.insync.replicas is {min_isr}: the loss of one broker can lose acknowledged writes",
         )
     if expected is not None and expected != partitions:
         yield Finding("P5", _C, evidence=f"the topic has {partitions} partitions, expected are {expected}")
@@ -60,14 +60,14 @@ def check_groups(
         identity = identity_of(group_id, topic_id, partition)
         if identity not in there and identity not in deleted:
             yield Finding(
-                "X2", _C, share_partition=identity, evidence="its group takes it for initialised; no state"
+                "X2", _C, share_partition=identity, evidence="its group initialised it; the log has no state"
             )
     for row in states:
         at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
         if parse_topic_id(row["topic_id"]) not in topics:
-            yield Finding("X2", _W, *at, evidence="its topic is gone, or may not be seen")
+            yield Finding("X2", _W, *at, evidence="its topic does not exist, or Describe is not allowed")
         elif row["group_id"] not in groups:
-            yield Finding("X2", _W, *at, evidence="its group is gone, or may not be seen")
+            yield Finding("X2", _W, *at, evidence="its group does not exist, or Describe is not allowed")
 
 
 def check_data(

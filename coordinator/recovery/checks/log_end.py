@@ -35,7 +35,7 @@ def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, foun
     flag_long_runs(histories, (kind == RUN) & (updates > limits.updates_max + 1), flag)
     if not log_start:
         never = is_first & (kind == TOMBSTONE)
-        flag("K11", _I, never, lambda row: "nothing was there before it", "first_at")
+        flag("K11", _I, never, lambda row: "the log has no record before it", "first_at")
 
 
 def check_routing(histories: Histories, state_partitions: int, found: Findings) -> None:

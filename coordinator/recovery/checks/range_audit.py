@@ -183,7 +183,7 @@ def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
     """Return a finding about damage, and its state partition (ALL if it is not known)."""
     state_partition = ALL if damage.state_partition is None else damage.state_partition
     finding = Finding(
-        "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; what is behind it was not checked"
+        "P4", Severity.CRITICAL, state_partition, evidence=f"{damage}; records after it were not checked"
     )
     return state_partition, [finding]
 

@@ -25,7 +25,7 @@ def check_unexpected_records(records: Records, decoded: Decoded, found: Findings
     garbled = decoded.undecodable[records.keys.length[decoded.undecodable] >= 0]
     for check, severity, rows, what in (
         ("R1", _C, garbled, "its key does not parse"),
-        ("R2", _W, decoded.unknown, "nobody knows its type"),
+        ("R2", _W, decoded.unknown, "its record type is unknown"),
         ("R3", _C, no_key, "it has no key"),
     ):
         found.add_rows(

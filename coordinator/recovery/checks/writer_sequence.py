@@ -125,9 +125,9 @@ class WriterSequence:
 
 def offset_gap_finding(state_partition: int, last_at: int, next_at: int, next_ms: int) -> Finding:
     """Return the finding that log offsets are missing or repeated; its time is that of the next record."""
-    evidence = f"{next_at - last_at - 1} log offsets are missing behind {last_at}"
+    evidence = f"{next_at - last_at - 1} log offsets are missing after {last_at}"
     if next_at <= last_at:
-        evidence = f"log offset {next_at} behind {last_at}"
+        evidence = f"log offset {next_at} after {last_at}"
     place = (state_partition, None, last_at + 1, max(next_at - 1, last_at + 1))
     return Finding("P2", _C, *place, 1, evidence, next_ms)
 

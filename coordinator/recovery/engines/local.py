@@ -96,7 +96,7 @@ class LocalEngine:
                 advance(waiting[done].records)
         except BrokenProcessPool:
             raise LogError(
-                "a process that read the log has died, perhaps for want of memory: fewer may do (--processes)"
+                "a process that read the log died, possibly out of memory; reduce --processes"
             ) from None
         finally:
             for future in waiting:

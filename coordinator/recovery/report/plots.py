@@ -69,27 +69,27 @@ def plots_of(run: AuditResult) -> list[tuple[str, str, str]]:
     return [
         (
             "State of each state partition",
-            "Share-partitions that live in it, and the state batches that they have in flight.",
+            "Share-partitions of each state partition, and their state batches.",
             _drawn("state", lambda axes: _state(axes, run)),
         ),
         (
             "Findings over log offsets",
-            "Each at the log offset of its first record, without those that are about no record.",
+            "Each finding at the log offset of its first record; findings without a record are not shown.",
             _drawn("findings", lambda axes: _findings(axes, run)),
         ),
         (
             "Pruning",
-            "Log offsets that can be pruned now, and those that are held by the oldest snapshot in use.",
+            "Log offsets that can be pruned, and log offsets that the oldest snapshot prevents from pruning.",
             _drawn("pruning", lambda axes: _pruning(axes, run)),
         ),
         (
             "Age of snapshots",
-            "Share-partitions by how much older their snapshot is than the newest record of their partition.",
+            "Share-partitions by the time from their snapshot to the newest record of the state partition.",
             _drawn("snapshots", lambda axes: _snapshots(axes, run)),
         ),
         (
             "Deliveries of records in flight",
-            "Records by how often they were delivered, and what became of them.",
+            "Records by delivery count and delivery state.",
             _drawn("deliveries", lambda axes: _deliveries(axes, run)),
         ),
     ]

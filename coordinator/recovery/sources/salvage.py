@@ -234,4 +234,4 @@ def _is_batch(batch: memoryview) -> bool:
 
 def torn_text(name: str, position: int) -> str:
     """Return a note about an interrupted write at the end of a segment."""
-    return f"{name} ends in a write that broke off at byte {position}; nothing in it was acknowledged"
+    return f"{name} ends in an interrupted write at byte {position}, which was not acknowledged"

@@ -331,8 +331,8 @@ def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence
     except Exception as error:
         if "kafka" in str(error) and "find" in str(error).lower():
             raise SparkMissing(
-                f"Spark's Kafka connector is not there: --packages "
-                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}, or leave it to our own reader"
+                f"Spark's Kafka connector is not installed: add --packages "
+                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}, or omit --kafka-connector"
             ) from None
         raise
     return from_connector(found)

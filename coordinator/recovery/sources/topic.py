@@ -204,7 +204,7 @@ class TopicSource:
                 return found
             if loop.time() > deadline_s:
                 missing = ", ".join(map(str, sorted(set(partitions) - set(found))))
-                raise LogUnavailable(f"no leader of {self.topic} tells the offsets of partition {missing}")
+                raise LogUnavailable(f"no leader of {self.topic} returned the offsets of partition {missing}")
             for node, asked in by_node.items():
                 try:
                     answers = await ask(node, asked)
@@ -222,7 +222,7 @@ class TopicSource:
         try:
             from coordinator.kafka.brokers import Brokers
         except ImportError:
-            raise LogError(f"reading a topic takes aiokafka: {KAFKA_EXTRA}") from None
+            raise LogError(f"reading a topic requires aiokafka: {KAFKA_EXTRA}") from None
         brokers = Brokers(
             self.bootstrap_servers,
             self.topic,

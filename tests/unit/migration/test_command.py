@@ -54,7 +54,7 @@ def test_migrate_reports_a_dry_run_an_execution_and_a_repetition(
 
     outcome = share_coordinator("migrate", *places, "--execute")
     assert (outcome.exit_code, outcome.err) == (0, "")
-    assert outcome.out.splitlines()[-1] == "Both sides hold the same state of 5 share-partitions."
+    assert outcome.out.splitlines()[-1] == "Source and target have the same state of 5 share-partitions."
 
     shown = json.loads(share_coordinator("migrate", *places, "--execute", "-o", "json").out)
     assert (shown["executed"], shown["verified"], shown["differences"]["count"]) == (True, True, 0)
@@ -106,7 +106,7 @@ def test_refused_migration_is_one_line_and_exit_code_1(
 @pytest.mark.parametrize(
     ("places", "said"),
     [
-        (("rpc:a:1", "journal:x"), "no RPC of a coordinator lists what it holds"),
+        (("rpc:a:1", "journal:x"), "no RPC of a coordinator lists its share-partitions"),
         (("journal:x", "x"), "--to=x cannot be used: it must be kafka:TOPIC, journal:DIR or rpc:HOST:PORT"),
         (("journal:x", "rpc:nowhere"), "rpc:HOST:PORT"),
         (("journal:x", "journal:./x"), "another place than --from"),

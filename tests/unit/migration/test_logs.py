@@ -242,9 +242,7 @@ def test_other_record_types_are_counted_and_misplaced_records_are_named() -> Non
         report = await places.migrate()
         assert report.is_good
         assert report.notes[0] == "1 records of the source are of a type that holds no state"
-        assert report.notes[1].startswith(
-            "left behind, because they are where no coordinator looks for them: 4 "
-        )
+        assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
 
     run(main())
 

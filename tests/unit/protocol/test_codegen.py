@@ -130,7 +130,7 @@ def test_unsupported_message_is_refused() -> None:
     with pytest.raises(SchemaError, match="not flexible"):
         write_module([parse_message(schema(legacy_batches))])
     twice = {"type": "[]Small", "fields": BATCH_FIELDS}
-    with pytest.raises(SchemaError, match="there twice"):
+    with pytest.raises(SchemaError, match="occurs twice"):
         write_module([parse_message(schema(twice))])
 
 
