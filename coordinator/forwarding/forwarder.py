@@ -135,10 +135,7 @@ class Forwarder:
         limits: ForwardingLimits | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
-        """Create an inactive forwarder without an assignment.
-
-        `instance` is this coordinator's id in assignments.
-        """
+        """Create an inactive forwarder. `instance` is this coordinator's id in assignments."""
         self._security = security
         self.active = False
         self._runtime = runtime
