@@ -5,7 +5,7 @@ result in the response, and the last one calls `done` with the complete response
 the wrong coordinator, a forwarder routes the operations to their owners.
 
 The responses to unusual requests (no group, no topics, no partitions) follow ShareCoordinatorService of Kafka
-4.4. Results are in request order (Kafka's order is that of a hash map).
+4.4. Results are in request order (Kafka returns them in the order of a hash map).
 """
 
 import asyncio

@@ -175,7 +175,7 @@ class HttpSettings(BaseModel):
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this host can reach the address; of all names, only localhost counts."""
+    """Return whether only this host can reach the address. The only accepted host name is localhost."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

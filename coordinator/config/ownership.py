@@ -1,6 +1,6 @@
 """Settings of ownership: the distribution of shards among several coordinators with one state topic.
 
-Names and defaults for group membership are those of Kafka's consumers if these have the setting.
+If Kafka's consumers have a setting for group membership, its name and default are used.
 """
 
 from typing import Annotated, Literal

@@ -152,7 +152,7 @@ class Remover:
     async def _delete_emptied(self) -> None:
         """Delete empty groups without any state, as Kafka does with consumer groups.
 
-        Deleting a group deletes all its state, including that of topics that this client may not describe.
+        Deleting a group deletes all its state, also for topics that this client may not describe.
         Therefore, only groups without local state are deleted, and only if this coordinator owns all shards.
         """
         if len(self._runtime.owned_shards()) < self._runtime.state_partitions:

@@ -81,8 +81,8 @@ class ClusterView(NamedTuple):
 class AbandonedState(NamedTuple):
     """A topic of a group whose state expires at `expires_ms` unless it is used; None if it never expires.
 
-    `since_ms` is the time of the last observed use. `initialized_ms` and `group_epoch` are those of the
-    observation. If they differ at removal, the state was used meanwhile and is kept.
+    `since_ms` is the time of the last observed use. `initialized_ms` and `group_epoch` are values of the
+    observation. If they have changed at removal, the state was used since then and is kept.
     """
 
     group_id: str

@@ -135,10 +135,7 @@ class Forwarder:
         limits: ForwardingLimits | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
-        """Create an inactive forwarder without an assignment.
-
-        `instance` is this coordinator's id in assignments.
-        """
+        """Create an inactive forwarder. `instance` is this coordinator's id in assignments."""
         self._security = security
         self.active = False
         self._runtime = runtime
@@ -246,7 +243,7 @@ class Forwarder:
                 self._retry_timer = self._loop.call_later(self._limits.pause_s, self._route_deferred)
 
     def _route_deferred(self) -> None:
-        """Route all held operations again, those of one request together."""
+        """Route all held operations again; operations of one request stay together."""
         self._retry_timer = None
         held, self._deferred = self._deferred, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}

@@ -75,7 +75,7 @@ class Ownership(Protocol):
     """Elects and resigns the shards of this process. Call `start` and `stop` once each."""
 
     async def start(self, listener: OwnershipListener) -> None:
-        """Start; the first election may come during this call or much later. Does not wait for a cluster."""
+        """Start without waiting for a cluster; the first election may come during or after this call."""
         ...
 
     async def drain(self, timeout_s: float) -> None:

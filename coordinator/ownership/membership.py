@@ -75,7 +75,7 @@ class MemberCallbacks(Protocol):
 class Membership:
     """The membership of one process in one group. Everything is called on one event loop.
 
-    `generation` is that of the last join, `assignment_generation` that of the last assignment, -1 without.
+    `generation` belongs to the last join, `assignment_generation` to the last assignment; -1 means none.
     """
 
     def __init__(

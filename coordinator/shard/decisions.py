@@ -151,7 +151,7 @@ def decide_write(
 ) -> tuple[RecordValue | None, write_api.PartitionResult]:
     """Merge a leader's batches into the state; each accepted write makes one record.
 
-    The start offset never decreases.  The delivery complete count is that of the greater start offset.
+    The start offset never decreases.  The delivery complete count belongs to the greater start offset.
     The record carries the epochs of the state, because a write never changes them.
     """
     refusal = _check_write(state, part, context)

@@ -161,7 +161,7 @@ class Shard:
     def snapshot_keys(
         self, keys: Iterator[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
-        """Snapshot those of `keys` that have a readable state, up to the limits.
+        """Snapshot the share-partitions in `keys` that have a readable state, up to the limits.
 
         Keys beyond the limits stay in the iterator.
         """

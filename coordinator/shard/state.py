@@ -4,7 +4,7 @@ The running coordinator, the loader, the recovery jobs and the simulator all app
 No other code defines the effect of a record.  States are immutable, so callers may keep them.
 
 Kafka keeps four maps with the same key (state, greatest leader epoch, greatest state epoch, number of
-updates) consistent by hand; we keep one value.  The greatest state epoch needs no field of its own: the
+updates) consistent by hand; we keep one value.  The greatest state epoch needs no separate field: the
 state epoch never decreases between two deletions, so the current one is the greatest.
 """
 

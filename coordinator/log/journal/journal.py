@@ -4,9 +4,8 @@ Appends queue. One commit is in flight at a time: it writes all queued appends a
 A callback at the end of each commit lets callers group more appends (`coordinator.runtime.group_commit`).
 If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
 abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
-and writes the same records there. If that fails too, appends fail with `LogOutcomeUnknown` (records of the
-abandoned bytes) or `LogUnavailable` (records that were never written). The journal refuses all appends until
-a retry succeeds.
+and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
+`LogUnavailable` (records that were never written), and all appends are refused until a retry succeeds.
 
 When the journal becomes idle, the recovery point records the last durable commit (`recovery_point`). Every
 frame has the number of the oldest needed segment. Older files are removed after such a frame is durable. The

@@ -34,7 +34,7 @@ _NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
 _GIVE_UP = (
     "giving up every record from that byte on, cut the file there and let zeros follow (truncate -s BYTE "
     "FILE; truncate -s +1M FILE), and remove the files after it and the file recovery-point; "
-    "`share-coordinator journal verify` tells what can still be read"
+    "`share-coordinator journal verify` reports what can still be read"
 )
 ADVICE = f"restore the journal's folder from a backup; or, {_GIVE_UP}"
 ADVICE_CUT_SHORT = f"copy the journal's folder again, or restore it from a backup; or, {_GIVE_UP}"

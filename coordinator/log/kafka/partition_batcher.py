@@ -44,7 +44,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
 
     `send` sends several items to one broker and returns an answer for each state partition; it raises
     NoResponse. `settle` handles an item's answer and returns None, or why the item must be sent again.
-    `no_answer` notes that an unanswered item may have reached the broker. `give_up` ends an item whose
+    `no_answer` records that an unanswered item may have reached the broker. `give_up` ends an item whose
     deadline has passed.
     """
 

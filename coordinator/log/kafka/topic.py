@@ -128,7 +128,7 @@ def check_partition_count(config: TopicConfig, topic: TopicDescription) -> None:
         raise ConfigError(
             PARTITIONS_SETTING,
             config.partitions,
-            f"{topic.partitions}, as topic {config.name} has; share-partitions would be looked for "
+            f"{topic.partitions}, as topic {config.name} has; share-partitions would be searched "
             f"in other shards",
         )
 
