@@ -1,6 +1,4 @@
-"""One of two coordinators loses its connection to one of three brokers. The other one serves the
-broker's shards.
-"""
+"""Test that shards move to the coordinator that reaches their leader, if the other one cannot reach it."""
 
 import asyncio
 import json
@@ -45,8 +43,8 @@ def _overrides(member: Member, port: int, way_port: int) -> dict[str, str]:
 
 
 class ReachabilityCluster:
-    """Three brokers and two coordinators. The near coordinator connects directly, and the far one
-    through proxies.
+    """Three brokers and two coordinators. The near coordinator connects directly, the far one through
+    proxies.
     """
 
     def __init__(self, jars: KafkaJars, directory: Path, stack: ExitStack) -> None:
@@ -144,11 +142,10 @@ def world(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReachabilityCluste
 def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: ReachabilityCluster) -> None:
     world.near.start()
     world.far.start()
-    wait_until(world.share, seconds=PATIENCE_S, what="each has half of the shards")
+    wait_until(world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
     world.write(0)
     coordinating, leaders = world.look()
-    # A member that cannot reach the group coordinator is removed from the group. This test cuts another
-    # broker.
+    # Cut a broker that is not the group coordinator, because the group would remove the coordinator.
     away = next(node for node in world.ways if node != coordinating)
     led = {shard for shard, leader in leaders.items() if leader == away}
     assert world.served_by(world.far) & led
@@ -157,7 +154,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: Reachab
     wait_until(
         lambda: not world.served_by(world.far) & led and world.share(),
         seconds=PATIENCE_S,
-        what="the near one serves what the far one cannot",
+        what="the near coordinator serves the shards of the unreachable broker",
     )
     world.write(1)
     assert f"broker {away} at 127.0.0.1:" in world.far.process.log.read_text()
@@ -168,12 +165,14 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: Reachab
     wait_until(
         lambda: world.served_by(world.far) == set(range(SHARDS)) - led,
         seconds=PATIENCE_S,
-        what="the far one serves all that it reaches",
+        what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
     world.ways[away].mend()
     wait_until(
-        lambda: len(world.served_by(world.far)) == SHARDS, seconds=PATIENCE_S, what="the far one serves all"
+        lambda: len(world.served_by(world.far)) == SHARDS,
+        seconds=PATIENCE_S,
+        what="the far coordinator serves all",
     )
     world.write(2)
