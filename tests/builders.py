@@ -1,4 +1,4 @@
-"""Short constructors for keys, request parts and state batches in tests."""
+"""Construct keys, parts of requests and state batches for tests."""
 
 from typing import Any
 

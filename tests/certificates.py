@@ -1,4 +1,4 @@
-"""Certificates for tests: a signing authority, and PEM files for listeners, clients and brokers."""
+"""Issue certificates for tests: a signing authority, and PEM files for listeners, clients and brokers."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -73,7 +73,9 @@ class Authority:
         key_password: str = "",
         file: str | None = None,
     ) -> IssuedCertificate:
-        """Issue a certificate for CN=`name`, or a subject, and hosts; `ended`: it expired yesterday."""
+        """Issue a certificate for CN=`name` or `subject`, and for `hosts`. With `ended`, it expired
+        yesterday.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         begin, end = (now - 3 * _A_DAY, now - _A_DAY) if ended else (now - _A_DAY, now + _A_DAY)

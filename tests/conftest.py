@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No deadlines: a slow example on a busy machine is not a counterexample.
+# Disable Hypothesis deadlines, because a slow example on a busy machine is not a defect.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
-# For `make check`: fewer examples, in tests that do not set a number.
+# `make check` uses fewer examples in tests that do not set a number of examples.
 settings.register_profile("quick", settings.get_profile("unhurried"), max_examples=25)
 
 
 _HERE = Path(__file__).parent
-# Directories with files that take minutes.
+# Directories with test files that run for minutes.
 _LONG = ("chaos", "e2e", "deploy", "topic", "simulation", "recovery")
-# Directories with CPU-bound tests: virtual time, models, drawn values. Not Spark: its processes must connect
-# to each other within 10 s, also on a busy machine.
+# Directories with CPU-bound tests: virtual time, models, random values. Tests with Spark are not included,
+# because the processes of Spark must connect to each other within 10 s, also on a busy machine.
 _COMPUTING = ("simulation", "model", "property", "transcripts", "unit/shard", "unit/protocol")
 
 
@@ -43,7 +43,7 @@ pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write transcripts as they go now")
+    parser.addoption("--rewrite", action="store_true", help="replace the results in the transcripts")
     parser.addoption(
         "--part",
         choices=("computing", "waiting"),

@@ -36,10 +36,10 @@ _FLAGS = (
     "--disable-extensions",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
-    # Tests run as root in containers, where Chromium's sandbox does not start.
+    # Tests run as root in containers, where Chromium cannot start its sandbox.
     "--no-sandbox",
 )
-# Moves two file descriptors to 3 and 4 and executes the browser. They may already be 4 and 3.
+# Duplicate two file descriptors as 3 and 4, and execute the browser. The descriptors may already be 4 and 3.
 _AT_3_AND_4 = """
 import fcntl, os, sys
 aside = [fcntl.fcntl(int(number), fcntl.F_DUPFD_CLOEXEC, 10) for number in sys.argv[1:3]]
@@ -80,7 +80,7 @@ class Chromium:
         self._pages: dict[str, Page] = {}
 
     def command(self, method: str, parameters: dict[str, Any] | None = None, session: str = "") -> Any:
-        """Send a command and return its result; pass events in between to the pages."""
+        """Send a command and return its result; pass events that arrive before it to the pages."""
         self._last_id += 1
         message = {"id": self._last_id, "method": method, "params": parameters or {}}
         if session:
@@ -124,7 +124,7 @@ class Chromium:
 
 
 class Page:
-    """A page of a browser. `complaints` are its errors, `requests` the addresses of its requests."""
+    """A page of a browser. `complaints` are the errors of the page, `requests` the URLs of its requests."""
 
     def __init__(self, browser: Chromium, session: str, target: str) -> None:
         self._browser = browser
@@ -178,7 +178,7 @@ class Page:
     def wait(self, script: str) -> Any:
         """Return the value of an expression as soon as it is true.
 
-        Exceptions are ignored until the deadline, because a loading page lacks elements of the expression.
+        Exceptions are ignored until the deadline, because elements of the expression may not be loaded yet.
         """
         thrown = "nothing"
 
@@ -193,7 +193,7 @@ class Page:
         try:
             return wait_until(value, seconds=_WAIT_S, what=script)
         except ConditionTimeout as late:
-            raise ConditionTimeout(f"{late}; the last that it threw: {thrown}") from None
+            raise ConditionTimeout(f"{late}; the last exception: {thrown}") from None
 
     def wait_for(self, text: str) -> None:
         """Wait until the page shows a text."""
@@ -243,7 +243,7 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
-        # After a navigation by the click, the new document has no such variable.
+        # If the click opened another document, that document has no such variable.
         hit = self.wait("window.stopWatchingClicks?.abort(), String(window.clickHit)")
         return bool(hit != "false")
 

@@ -1,4 +1,4 @@
-"""Changes during a pending response are shown, even if responses are slow."""
+"""Test that the page shows changes during a pending response, even if responses are slow."""
 
 import asyncio
 import threading

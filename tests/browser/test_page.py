@@ -1,4 +1,4 @@
-"""The web page in a real browser, with mouse and keyboard, and in light and dark mode."""
+"""Test the web page in a real browser, with mouse and keyboard, and in light and dark mode."""
 
 import asyncio
 import json
@@ -40,14 +40,14 @@ NASTY = [
 ]
 RUNS = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
 MANY = 10_000
-# Every other offset has a delivery state, 12 000 offsets in total.
+# 12,000 state batches of one offset each: every second offset has a delivery state.
 SPLIT = packed(*((offset, offset, 2, 2) for offset in range(100, 24_100, 2)))
 DASH = "\u2013"
 
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[Served]:
-    """A coordinator with a few groups, one of them large, and a cluster that has one of the topics."""
+    """A coordinator with a few groups, one of them large. The cluster has only one of their topics."""
     records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
     records += [snapshot(group) for group in NASTY]
     records += [snapshot("split", batches=SPLIT)]
@@ -134,7 +134,7 @@ def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: Serv
     page.click('.lists a[data-key="last »"]')
     page.wait_for(f"11,901{DASH}12,000 of 12,000")
     assert page.rows()[-1][:2] == ["24098", "24098"]
-    # A step beyond the loaded offsets loads the next ones.
+    # A step beyond the loaded offsets loads the next offsets.
     page.click('.cell[data-offset="23295"]')
     page.wait("document.activeElement.dataset.offset === '23295'")
     page.press("ArrowRight")
@@ -222,7 +222,7 @@ def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
         page.wait_for("archived 5")
     finally:
         process.stop()
-    # The last data stay visible, with a note about their age.
+    # The last data remain visible, with their age.
     page.wait_for("no connection, data as of ")
     legend = ["✓acknowledged 2", "✕archived 5"]
     wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")

@@ -1,4 +1,4 @@
-"""Texts of the page: hidden characters in names are escaped, and figures have correct labels."""
+"""Test texts of the page: invisible characters in names are escaped, and figures have correct labels."""
 
 import json
 from collections.abc import Iterator

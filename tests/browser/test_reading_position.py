@@ -1,4 +1,4 @@
-"""Scrolling, focus, clicks and selections survive updates of the page."""
+"""Test that updates of the page preserve the scroll position, focus, clicks and selections."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The page of a coordinator with tokens: one login per tab, and no token in an address."""
+"""Test the page of a coordinator that requires tokens: one login per tab, and no token in a URL."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,12 +60,12 @@ def test_token_is_requested_once(door: Page, coordinator: Served, tmp_path: Path
     page.wait_for("orders")
     page.wait_for("ready")
     assert page.evaluate("document.querySelector('form.token')") is None
-    # Every view, and a reloaded page.
+    # Neither another view nor a reload requests the token again.
     page.click('a[data-key="group orders"]')
     page.wait_for("1 share-partition")
     page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for("available 10")
-    # A link cannot carry the token.
+    # The page shows no link to JSON, because a link cannot contain the token.
     assert "View as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
     page.wait_for("available 10")

@@ -1,4 +1,4 @@
-"""A cluster with its coordinators under load, and the measured effect of each failure."""
+"""Run a cluster with its coordinators under load, and measure the effect of each failure."""
 
 import asyncio
 import json
@@ -33,17 +33,17 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": str(STATE_PARTITIONS),
     # The shortest session timeout that brokers allow by default.
     "session.timeout.ms": "6000",
-    # So often that a snapshot and redundant records exist at any time.
+    # Frequent snapshots, so that the log has redundant records at any time.
     "share.coordinator.snapshot.update.records.per.snapshot": "50",
     "share.coordinator.state.topic.prune.interval.ms": "2000",
 }
 STUBBORN_EACH = 4
-# The deadline of every step, even on a slow machine.
+# The maximum number of seconds of each step, on a slow machine.
 BOUND_S = 120.0
 
 
 class Row(NamedTuple):
-    """The effect of one failure, in seconds without a successful write on the worst and the median shard."""
+    """The effect of one failure: seconds without a successful write, for the worst and the median shard."""
 
     name: str
     worst_s: float
@@ -54,7 +54,9 @@ class Row(NamedTuple):
 
 
 class ChaosCluster:
-    """The rig, its writers and share groups, and the results. The coroutines run on one event loop."""
+    """The processes, writers and share groups of the test, and the results. All coroutines use one event
+    loop.
+    """
 
     def __init__(self, rig: ReplicatedRig, directory: Path) -> None:
         self.rig = rig
@@ -94,7 +96,7 @@ class ChaosCluster:
                     task.cancel()
 
     def send_to_wrong_coordinator(self, port: int) -> asyncio.Task[None]:
-        """Send requests for random share-partitions to one coordinator, regardless of its shards."""
+        """Send requests for random share-partitions to one coordinator, which does not own all of them."""
         assert self._writers is not None
         return self._writers.create_task(
             send_to_wrong_coordinator(self.books, port, self._gate, random.Random(self._dice.random()))
@@ -122,14 +124,14 @@ class ChaosCluster:
         return [shard["state_partition"] for shard in self.shards_of(one) if shard["status"] == "ACTIVE"]
 
     async def is_written_at(self, one: CoordinatorProcess) -> None:
-        """Wait until the log of some shard grows at a coordinator."""
+        """Wait until a coordinator appends to the log of one of its shards."""
         before = self.shards_of(one)
         await self.happens(
             lambda: any(
                 now["end_log_offset"] > was["end_log_offset"]
                 for was, now in zip(before, self.shards_of(one), strict=True)
             ),
-            "something is written there",
+            "the coordinator appends records",
         )
 
     async def happens(self, condition: Callable[[], object], what: str) -> None:
@@ -137,7 +139,7 @@ class ChaosCluster:
         await asyncio.to_thread(wait_until, condition, seconds=BOUND_S, what=what)
 
     async def all_shards_are_written(self) -> None:
-        """Wait until a write to each shard succeeded that was started after this call."""
+        """Wait until a write that started after this call has succeeded on each shard."""
         # A write that was started before this call may still be in flight.
         goals = [probe.successes + 2 for probe in self.probes]
         await self.happens(
@@ -146,7 +148,9 @@ class ChaosCluster:
         )
 
     async def settled(self) -> None:
-        """Wait until all running coordinators are ready and agree, and writes to all shards succeed."""
+        """Wait until all running coordinators are ready, report the same owners, and writes to all shards
+        succeed.
+        """
         await self.happens(self._is_settled, "the coordinators are ready and agree")
         await self.all_shards_are_written()
 
@@ -183,7 +187,9 @@ class ChaosCluster:
         await self.check()
 
     async def check(self) -> None:
-        """Check that the topic has all acknowledged writes, and that the coordinators return its content."""
+        """Check that the topic has all acknowledged writes, and that the coordinators return the topic's
+        state.
+        """
         self.groups.rest()
         await self._gate.close()
         try:
@@ -200,7 +206,7 @@ class ChaosCluster:
         finally:
             self._gate.open()
             self.groups.wake()
-        # Wait for the delayed writes, so that they do not count for the next failure.
+        # Wait until writes succeed again, so that their delay does not count for the next failure.
         await self.all_shards_are_written()
         done = [group.done for group in self.groups.groups]
         await self.happens(
@@ -209,7 +215,7 @@ class ChaosCluster:
         )
 
     def _note(self, found: TopicState) -> None:
-        """Record observations now, because pruning may remove the records before the end."""
+        """Record the claims, releases and fenced records of the topic, before pruning removes them."""
         self.seen.records = found.records
         self.seen.claims |= found.claims
         self.seen.releases |= found.releases

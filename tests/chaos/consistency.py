@@ -1,4 +1,4 @@
-"""Check after each failure that all coordinators agree and return the state in the topic."""
+"""Check that all coordinators report the same owners and return the state in the topic."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ ATTEMPTS = 20
 RETRY = RetryPolicy(attempts_max=30, first_s=0.1, wait_max_s=1)
 LIMITS = ConnectionLimits(connect_s=2, request_s=15)
 
-# State epoch, leader epoch, start offset, delivery complete count, batches.
+# (state epoch, leader epoch, start offset, delivery complete count, state batches)
 Answered = tuple[int, int, int, int, list[StateBatch]]
 
 
@@ -64,8 +64,8 @@ async def compare(
 ) -> TopicState:
     """Check that the coordinators return the state in the topic for every share-partition.
 
-    Brokers may write at the same time. So each state is read before and after the topic. Only states that did
-    not change in between are compared; the others are read again.
+    Brokers may write at the same time. So each state is read before and after the topic. Only states that are
+    equal in both reads are compared with the topic; the others are read again.
     """
     async with ShareCoordinatorClient(",".join(addresses), retry=RETRY, limits=LIMITS) as client:
         left = set(keys)
@@ -73,17 +73,19 @@ async def compare(
             before = await _ask_all(client, left)
             found = await read_topic(bootstrap, topic, partitions)
             unknown = found.states.keys() - keys
-            assert not unknown, f"nobody asked for state of {unknown}"
+            assert not unknown, f"the topic has unexpected share-partitions: {unknown}"
             after = await _ask_all(client, left)
             for key in sorted(left):
                 if before[key] == after[key] and after[key] is not None:
                     state = found.states.get(key)
                     assert state is not None, f"{key} is not in the topic"
-                    assert _in_short(state) == after[key], f"{key} is not as in the topic"
+                    assert _in_short(state) == after[key], (
+                        f"{key}: the coordinator and the topic have different states"
+                    )
                     left.discard(key)
             if not left:
                 return found
-    raise ConditionTimeout(f"states that change all the time: {sorted(left)}")
+    raise ConditionTimeout(f"states that changed during every comparison: {sorted(left)}")
 
 
 async def _ask_all(
@@ -94,7 +96,7 @@ async def _ask_all(
 
 
 async def _ask(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answered | None:
-    """Return the state of a share-partition; None if its leader epoch changed in between."""
+    """Return the state of a share-partition, or None if its leader epoch changed between two requests."""
     summary = await client.summary(key)
     try:
         state = await client.read(key, summary.leader_epoch)

@@ -1,4 +1,4 @@
-"""The failures, in the order in which the test causes them. After each, all processes run again."""
+"""Cause failures of coordinators, brokers and HAProxies. After each failure, all processes run again."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from tests.chaos.cluster import GROUP, ChaosCluster
 from tests.chaos.consistency import coordinator_of_group, found_by
 from tests.kafka import CoordinatorProcess
 
-# The returned text is appended to the name of the failure.
+# A function that causes a failure. It may return a text, which is appended to the name of the failure.
 Disaster = Callable[[ChaosCluster], Awaitable[str | None]]
 
 
@@ -30,12 +30,12 @@ async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
             for answer in answers
         )
 
-    await cluster.happens(nobody_is_sent_there, "the others have taken over")
+    await cluster.happens(nobody_is_sent_there, "other coordinators own all shards")
     await cluster.all_shards_are_written()
 
 
 async def nothing(cluster: ChaosCluster) -> None:
-    """Cause no failure for a while: the baseline for the other rows."""
+    """Cause no failure for a while, as the baseline of the measurement."""
     for _ in range(5):
         await cluster.all_shards_are_written()
 
@@ -52,7 +52,7 @@ async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
 
 
 async def kill_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Kill a coordinator without a restart: the others take over after its session timeout."""
+    """Kill a coordinator without a restart. Other coordinators own its shards after its session timeout."""
     await _in_thread(cluster.coordinators[number].kill)
     await _is_replaced(cluster, cluster.coordinators[number])
 
@@ -65,9 +65,9 @@ async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None
 
 
 async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Suspend a coordinator for longer than its session:
+    """Suspend a coordinator for longer than its session timeout.
 
-    afterwards it reads buffered requests as a former owner.
+    When it continues, it reads buffered requests, but no longer owns the shards.
     """
     one = cluster.coordinators[number]
     os.kill(one.process.pid, signal.SIGSTOP)
@@ -81,10 +81,10 @@ async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> N
 
 
 async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> None:
-    """Start a second coordinator with the same address. It gets the shards, but only the first is
-    reachable.
+    """Start a second coordinator that advertises the same address, where only the first is reachable.
 
-    So no shard of theirs is served until one of the two is stopped, and no shard is served twice.
+    The second coordinator gets the shards, so these are not available until one of the two is stopped. No
+    shard may be served by both.
     """
     one = cluster.coordinators[number]
     twin = cluster.twin(one)
@@ -92,10 +92,11 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
         await _in_thread(twin.start)
         stubborn = [cluster.send_to_wrong_coordinator(twin.port) for _ in range(4)]
         await cluster.happens(
-            lambda: b"has the same address" in one.get("/readyz")[1], "the older one says so"
+            lambda: b"has the same address" in one.get("/readyz")[1],
+            "the older coordinator reports the address conflict",
         )
-        await cluster.happens(lambda: not cluster.active_shards(one), "the older one has no shards")
-        await cluster.happens(lambda: cluster.active_shards(twin), "the newer one has shards")
+        await cluster.happens(lambda: not cluster.active_shards(one), "the older coordinator has no shards")
+        await cluster.happens(lambda: cluster.active_shards(twin), "the newer coordinator has shards")
         assert not cluster.active_shards(one)
         await cluster.is_written_at(twin)
         for task in stubborn:
@@ -107,7 +108,8 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
 async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
     """Stop or kill a broker, and restart it.
 
-    The brokers are restarted in turn. One of them coordinates the group of coordinators, which then moves.
+    Each broker is restarted once. One of them is the group coordinator of the share coordinators, so the
+    group moves to another broker.
     """
     broker, other = cluster.rig.brokers[number], cluster.rig.brokers[number - 1]
     coordinates = coordinator_of_group(other.client_port, GROUP) == number + 1

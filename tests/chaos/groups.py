@@ -1,4 +1,4 @@
-"""Real share groups: a producer, and consumers that accept, release and reject, each in its own thread."""
+"""Run share groups: a producer, and consumers that accept, release and reject, each in its own thread."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,13 +20,13 @@ from tests.kafka import KafkaClient, wait_until
 
 PARTITIONS = 6
 RULES: tuple[Rule, ...] = (of_each_kind, at_first_second_or_third_delivery)
-# The producer continues when no group has a greater lag than this.
+# The producer waits while a group has a greater lag than this number of records.
 BEHIND_MAX = 150
 RECORDS_AT_A_TIME = 5
 
 
 class Group:
-    """A share group with one consumer, and a ledger of Kafka's responses."""
+    """A share group with one consumer, and the ledger of its deliveries and acknowledgements."""
 
     def __init__(self, client: KafkaClient, name: str, topic: str, rule: Rule) -> None:
         client.set_group_config(name, {"share.auto.offset.reset": "earliest"})
@@ -76,7 +76,7 @@ class Groups:
         self._produced = 0
         self._over = threading.Event()
         self._producing = threading.Event()
-        # Held while records are appended and counted.
+        # This lock is held while records are appended and counted.
         self._appending = threading.Lock()
         self._awake = threading.Event()
         self._failed = threading.Event()
@@ -99,7 +99,7 @@ class Groups:
     def at_work(self) -> Iterator[None]:
         """Produce and consume while the block runs.
 
-        Exceptions of the threads propagate at the end of the block.
+        Exceptions of the threads are raised at the end of the block.
         """
         self.wake()
         self._producing.set()
@@ -132,18 +132,18 @@ class Groups:
         wait_until(
             lambda: self._failed.is_set() or all(one.done >= self.records for one in self.groups),
             seconds=seconds,
-            what=f"all of {self.records} records are settled",
+            what=f"all {self.records} records are acknowledged or in doubt",
         )
 
     def check(self) -> None:
-        """Check that no promise was broken and no acknowledged record is delivered again.
+        """Check that no guarantee was violated and no acknowledged record is delivered again.
 
-        `at_work` has ended.
+        Call this method after the block of `at_work`.
         """
         for number, group in enumerate(self.groups):
             group.close()
             left = what_is_left(self._client, group.name, self.topic, PARTITIONS, end=self._produced + number)
-            # `what_is_left` appends its own records, which a later group also receives.
+            # Ignore the records that `what_is_left` appended for an earlier group.
             left = [record for record in left if record[1] < self._produced]
             assert set(left) <= group.ledger.in_doubt.keys()
             assert group.ledger.broken_promises == []

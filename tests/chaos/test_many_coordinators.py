@@ -1,7 +1,7 @@
-"""Three coordinators for three brokers survive a sequence of failures under load.
+"""Test three coordinators for three brokers with a sequence of failures under load.
 
-After each failure, all coordinators give the same answers. The answers match an independent reader of the
-topic, and no acknowledgement is lost. The test prints the measured effects at the end.
+After each failure, all coordinators must return the same state as an independent reader of the topic, and no
+acknowledgement may be lost. The test prints the measured effects at the end.
 """
 
 import asyncio

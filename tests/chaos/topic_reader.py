@@ -1,7 +1,7 @@
 """Read the state of a state topic independently of the coordinators.
 
-The records come through aiokafka's consumer. The rule of docs/state-topic.md for valid records is implemented
-here a second time. Only `Shard.replay` is shared; other tests compare it with Kafka's coordinator.
+The module reads records with aiokafka's consumer, and implements the rule of docs/state-topic.md for valid
+records a second time. It shares only `Shard.replay`, which other tests compare with Kafka's coordinator.
 """
 
 import struct
@@ -15,7 +15,7 @@ from protocol.state_records import SharePartitionKey, decode_record
 
 CLAIM, RELEASE, RENEWAL = 32_000, 32_001, 32_002
 
-# State partition and log offset.
+# (state partition, log offset)
 Place = tuple[int, int]
 
 

@@ -1,7 +1,7 @@
-"""A ledger of one share-partition with several writers: requested writes and acknowledged writes.
+"""Record the requested and the acknowledged writes of one share-partition with several writers.
 
-Each offset is written once, by any writer, to any coordinator. So state must contain all acknowledged offsets
-and no offset that was never requested, whatever the result of a failed request.
+Each offset is written once, by any writer, to any coordinator. So the state must contain all acknowledged
+offsets, and no offset that was never requested. Offsets of failed requests may be in the state or not.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from tests.builders import ACKNOWLEDGED
 
 STATE_EPOCH = 1
 LEADER_EPOCH = 0
-# The start offset follows the writes at this distance, in steps.
+# The start offset is at least this number of offsets below the newest write.
 OPEN_OFFSETS = 60
 START_STEP = 20
 
 
 class WriteLedger:
-    """The ledger of one share-partition. All tasks use it on one event loop."""
+    """The writes of one share-partition. All tasks that use a ledger run on one event loop."""
 
     def __init__(self, key: SharePartitionKey) -> None:
         self.key = key
@@ -80,6 +80,8 @@ class WriteLedger:
         lost = {offset for offset in promised - there if offset >= start_offset}
         assert state_epoch == STATE_EPOCH
         assert promised_start_offset <= start_offset <= self.asked_start_offset, f"{self.key}: start offset"
-        assert not lost, f"{self.key}: acknowledged and not there: {sorted(lost)}"
-        assert all(offset < self.next_offset for offset in there), f"{self.key}: nobody wrote that"
+        assert not lost, f"{self.key}: acknowledged offsets are missing: {sorted(lost)}"
+        assert all(offset < self.next_offset for offset in there), (
+            f"{self.key}: the state has offsets that were never written"
+        )
         assert {(batch.delivery_state, batch.delivery_count) for batch in batches} <= {(ACKNOWLEDGED, 1)}

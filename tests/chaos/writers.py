@@ -1,8 +1,8 @@
-"""Writers under failures: a steady probe for each shard, and writers that use a fixed coordinator.
+"""Write under failures: a probe for each shard, and stubborn writers that use a fixed coordinator.
 
-A probe finds its coordinator as brokers do, and measures the time without a successful write. The stubborn
-writers send requests to one coordinator directly. It may not be the owner, may be a former owner, or may not
-run. Requests to a suspended coordinator stay in its buffers until it continues.
+A probe looks up the coordinator as brokers do, and measures the time without a successful write. A stubborn
+writer sends all requests to one coordinator, which may not own the share-partition or may not run. Requests
+to a suspended coordinator stay in its buffers until it continues.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from coordinator.client import (
 )
 from tests.chaos.write_ledger import WriteLedger
 
-# The interval of a writer. It determines the load and the resolution of a probe.
+# The seconds between two writes of a writer, which determine the load and the resolution of a probe.
 PACE_S = 0.1
-# A probe tries another coordinator after this time. A stubborn writer waits until a suspended one continues.
+# A probe tries another coordinator after these timeouts. A stubborn writer waits for a suspended coordinator.
 PROBE_LIMITS = ConnectionLimits(connect_s=1, request_s=1)
 STUBBORN_LIMITS = ConnectionLimits(connect_s=1, request_s=90)
 STUBBORN_READS = 0.3
 
 
 class Gate:
-    """Allows all writers to write, or none."""
+    """An asynchronous context manager that blocks all writers while it is closed."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -58,7 +58,7 @@ class Gate:
 
 
 class Probe:
-    """A steady writer of one shard, and its longest time without a successful write."""
+    """A writer of one shard that measures the longest time without a successful write."""
 
     def __init__(self, book: WriteLedger, addresses: Sequence[str], gate: Gate) -> None:
         self.book = book

@@ -1,4 +1,4 @@
-"""The error codes that intentionally differ from those of Kafka 4.4.0, with reasons.
+"""List the error codes that intentionally differ from the error codes of Kafka 4.4.0, with reasons.
 
 docs/differences.md explains the reasons to users.
 """

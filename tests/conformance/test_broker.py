@@ -1,5 +1,4 @@
-"""Send the same random requests to Kafka's share coordinator and to this one, and compare the
-responses.
+"""Send the same random requests to Kafka's and this project's share coordinator, and compare responses.
 
 All fields are compared except message texts. The generator omits requests with intentionally different
 responses (docs/differences.md). The order of results is ignored, because Kafka's order is that of a hash map.

@@ -1,6 +1,4 @@
-"""The Python client against Kafka's share coordinator: Kafka accepts its requests, and errors have the
-right class.
-"""
+"""Test the Python client with Kafka's share coordinator: accepted requests, and classes of errors."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +28,7 @@ GROUP = "client:of:ours"
 def on_kafka(
     kafka: BuiltInCoordinator, scenario: Callable[[ShareCoordinatorClient], Awaitable[None]]
 ) -> list[float]:
-    """Run a scenario. Return the pauses before retries. The client does not really pause."""
+    """Run a scenario, and return the pauses before retries in seconds. The client does not really pause."""
     waits: list[float] = []
 
     async def note(wait_s: float) -> None:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.broker
 # For these schemas, Kafka's additional tagged fields are ignored, and defaults are not compared.
 BROKER_SCHEMAS = set((Path(protocol.__file__).parent / "schemas" / "brokers").glob("*.json"))
 SCHEMAS = sorted(Path(protocol.__file__).with_name("schemas").rglob("*.json"))
-# Tagged fields from this number on belong to this project. Kafka preserves them as unknown tagged fields.
+# Tag numbers from this number on belong to this project. Kafka preserves them as unknown tagged fields.
 OWN_TAGS_FROM = 1000
 PRIMITIVES = {
     "bool": "BOOLEAN",

@@ -1,4 +1,4 @@
-"""Compare responses and records with those that Apache Kafka returned and wrote."""
+"""Compare responses and records with the recorded responses and records of Apache Kafka."""
 
 import asyncio
 from typing import Any
@@ -66,7 +66,7 @@ def test_responses_equal_kafkas_except_for_listed_differences() -> None:
             body = CODECS[recorded.api_key].encode_response(response, recorded.version)
             assert body == recorded.response, recorded.name
     assert len(requests) == 599
-    assert seen_differences == set(ERROR_CODES), "a listed difference is none any more"
+    assert seen_differences == set(ERROR_CODES), "a listed difference does not exist any more"
 
 
 def test_only_errors_have_a_message_and_it_is_a_sentence() -> None:

@@ -1,6 +1,4 @@
-"""Read Kafka's recorded responses and records from `vectors/`, and send the recorded requests to this
-coordinator.
-"""
+"""Read recorded requests, responses and records of Kafka from `vectors/`, and replay the requests."""
 
 import asyncio
 import json
@@ -70,7 +68,7 @@ def lines(name: str) -> Iterator[Any]:
 
 
 def recorded_rpcs() -> tuple[StaticTopics, list[Recorded]]:
-    """Return the topics that Kafka knew, and every request in order."""
+    """Return the topics that existed during the recording, and every request in order."""
     head, *rest = lines("kafka-4.4.0.rpc.jsonl")
     topics = StaticTopics({UUID(head["topic_id"]).bytes: head["topic_partitions"]})
     return topics, [

@@ -1,4 +1,4 @@
-"""Run docker-compose.yml with docker-compose, and list the main classes of Kafka's scripts."""
+"""Run docker-compose.yml with docker-compose."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ from tests.kafka.toolchain import program_path
 KAFKA_SERVICES = ("kafka", "producer", "consumer")
 _PROJECT = "share-groups"
 
-# The main class of each script.
+# The main class of each script of Kafka that a service runs.
 MAIN_CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
@@ -55,7 +55,7 @@ def release_of(image: str) -> str:
 
 
 class Stack:
-    """The services of docker-compose.yml in an engine; variables set all values that differ from the file."""
+    """The services of docker-compose.yml in an engine. Environment variables set all values that differ."""
 
     # All services but Grafana, for which there is no stand-in image.
     SERVICES = ("splitter", "coordinator", *KAFKA_SERVICES, "prometheus")
@@ -77,7 +77,7 @@ class Stack:
         return compose(*arguments, environment=self._environment)
 
     def said(self) -> str:
-        """Return the status of the services and the end of their output."""
+        """Return the status of the services and the end of their output, for error messages."""
         return self.run("ps") + self.run("logs", "--no-color", "--tail", "30")
 
 

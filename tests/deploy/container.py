@@ -1,4 +1,4 @@
-"""The coordinator in a container, with the interface of `CoordinatorProcess`."""
+"""Run the coordinator in a container, with the interface of `CoordinatorProcess`."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ class CoordinatorContainer(CoordinatorProcess):
     VOLUME = "coordinator-data"
 
     def __init__(self, engine: Engine, image: str, directory: Path, *, port: int, http_port: int) -> None:
-        """Prepare to serve brokers at `port` and HTTP at `http_port`; nothing is started."""
+        """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`; do not start it."""
         super().__init__(directory, port=port, http_port=http_port)
         self._engine = engine
         # Append the container's output to the log file of the base class.

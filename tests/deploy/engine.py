@@ -1,7 +1,7 @@
-"""A private Docker engine for tests; its images do not come from a registry.
+"""Run a private Docker engine for tests, whose images do not come from a registry.
 
 The engine is the first process of a PID namespace and a mount namespace, and its data directory is in memory.
-When it is killed, the containers, mounts and images are removed, however the test run ends.
+When the engine is killed, its containers, mounts and images are removed, even if the test process is killed.
 """
 
 import os
@@ -46,7 +46,7 @@ class Engine:
         self._environment = {
             "DOCKER_HOST": socket,
             "DOCKER_CONFIG": str(directory / "client"),
-            # The legacy builder, which every engine has.
+            # Use the legacy builder, which every engine has.
             "DOCKER_BUILDKIT": "0",
         }
         self.process = ChildProcess(
@@ -57,7 +57,7 @@ class Engine:
                 _program("dockerd"),
                 *("--data-root", str(data), "--exec-root", str(directory / "exec")),
                 *("--host", socket, "--pidfile", str(directory / "pid")),
-                # No changes of the machine's network: no firewall rules, no forwarding.
+                # Do not change the machine's network: no firewall rules, no forwarding.
                 *("--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
             ],
             directory / "dockerd.log",
@@ -74,7 +74,7 @@ class Engine:
         """Stop the engine and all its containers, and remove their remains."""
         try:
             if self.process.running:
-                # Remove containers before the engine, so that cgroups and networks of the kernel are removed,
+                # Remove containers before the engine ends, so that their cgroups and networks are removed
                 # too.
                 containers = self._run(["ps", "--all", "--quiet"]).stdout.split()
                 if containers:
@@ -138,7 +138,7 @@ class Engine:
 @contextmanager
 def running_engine() -> Iterator[Engine]:
     """Start an engine without images; remove it at the end."""
-    # Not pytest's directory: its path is too long for a socket, and pytest keeps it.
+    # Use an own directory: the path of pytest's directory is too long for a socket.
     directory = Path(tempfile.mkdtemp(prefix="engine-"))
     engine = Engine(directory)
     try:

@@ -33,5 +33,5 @@ def alert_rules() -> list[dict[str, Any]]:
 
 
 def recording_rules() -> list[dict[str, Any]]:
-    """Return the recording rules, which the alerts use for facts about an installation."""
+    """Return the recording rules, which the alerts use for properties of an installation."""
     return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "record" in rule]

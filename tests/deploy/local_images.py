@@ -17,12 +17,12 @@ from tests.kafka.toolchain import program_path
 
 PYTHON = "stand-in/python"
 
-# Packages for HAProxy and Java as well, so that one base image suffices for all stand-ins.
+# The packages include HAProxy and a library for Java, so that one base image suffices for all stand-ins.
 _PACKAGES = ("ca-certificates", "haproxy", "python3-venv", "zlib1g")
-# The build dependencies of the compiled module. Python images of a registry contain the headers.
+# Build dependencies of the compiled module. The original Python images contain the headers of Python.
 _BUILD_PACKAGES = "gcc libc6-dev python3-dev"
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# The pip settings that define how to reach a package index.
+# Names of pip settings that define how to reach a package index.
 _REACHING_AN_INDEX = ("cert", "client-cert", "default-timeout", "extra-index-url", "index-url", "proxy",
                       "retries", "timeout", "trusted-host")  # fmt: skip
 # The build runs in its own namespaces and ends with its parent process.
@@ -31,7 +31,7 @@ _CONTAINED = (
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
 )
 _MAKE_BASE = 'mount -t tmpfs -o mode=755 base "$TMPDIR"; "${@:2}" | "$0" import - "$1"'
-# Parts of a JDK that are needed only by people and compilers.
+# Directories of a JDK that a JVM does not need at run time.
 _UNUSED_OF_JAVA = ("docs", "include", "jmods", "legal", "man", "src.zip")
 
 
@@ -66,7 +66,7 @@ def make_python_image(engine: Engine) -> None:
             timeout=1200,
             check=False,
         )
-    assert done.returncode == 0, f"a Debian as base image:\n{done.stdout}{done.stderr}"
+    assert done.returncode == 0, f"mmdebstrap could not make the base image:\n{done.stdout}{done.stderr}"
 
 
 def build_ours(engine: Engine, target: str) -> str:

@@ -1,4 +1,4 @@
-"""A real Prometheus with the files of deploy/prometheus, and a parser for metric names in PromQL."""
+"""Run a real Prometheus with the files of deploy/prometheus, and find metric names in PromQL."""
 
 import json
 import urllib.request
@@ -15,7 +15,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.toolchain import program_path
 
-# Short enough for a rate after a moment, and long enough for a response on a busy machine.
+# Short, so that rates exist after some seconds, but long enough for a response on a busy machine.
 SCRAPE_INTERVAL = "2s"
 
 
@@ -30,7 +30,7 @@ class PrometheusServer:
         observers: Sequence[str] = (),
         access: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare Prometheus; nothing is started. Only addresses and intervals differ from the files.
+        """Prepare Prometheus without starting it. Only addresses and intervals differ from the shipped files.
 
         `observers` are scraped as a separate job. `access` has the credentials for the coordinators' job.
         """

@@ -1,8 +1,8 @@
-"""The mark `needs(program, ...)`, and the handling of missing programs.
+"""Deselect tests with the marker `needs(program, ...)` if a program is missing.
 
-If a program is missing, these tests are deselected, and one line at the end of the run says how to install
-it. With SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead. tests.kafka.fixtures does the same for a
-real broker.
+One line at the end of the test report says how to install the missing programs. With
+SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), the tests fail instead. tests.kafka.fixtures does the same for tests
+with a real broker.
 """
 
 import os
@@ -29,7 +29,8 @@ PACKAGES = {
 }
 # Programs that Debian does not package, with the command that installs each.
 OTHER_SOURCES = {"helm": "go install helm.sh/helm/v3/cmd/helm@v3.22.0"}
-# The permission to mount, not a program. Private containers need it; root in a container lacks it.
+# "root" is no program, but the permission to mount. The private engine needs it; root in a container may lack
+# it.
 ROOT = "root"
 
 _left_out = pytest.StashKey[list[str]]()
@@ -104,7 +105,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Take the names for deselected tests from a pytest-xdist worker; each worker has collected all tests."""
+    """Read the names for deselected tests from one pytest-xdist worker; all workers have the same names."""
     node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, [])
 
 

@@ -1,4 +1,4 @@
-"""Run the shell scripts of the manifests that start a broker, without the broker itself."""
+"""Run the shell scripts of the manifests that start a broker, without starting the broker."""
 
 import os
 import shlex

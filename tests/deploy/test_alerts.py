@@ -1,4 +1,4 @@
-"""deploy/prometheus: valid rules; unit tests and a runbook section for every alert."""
+"""Test that deploy/prometheus has valid rules, and unit tests and a runbook section for every alert."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ def section(alert: str) -> str:
 def test_runbook_explains_alert_and_action(rule: Rule) -> None:
     text = section(rule["alert"])
     for heading in ("**Means.**", "**Do.**"):
-        assert len(text.partition(heading)[2].split()) > 10, f"{rule['alert']}: nothing behind {heading}"
+        assert len(text.partition(heading)[2].split()) > 10, f"{rule['alert']}: no text after {heading}"
 
 
 def test_runbook_has_exactly_the_existing_alerts() -> None:

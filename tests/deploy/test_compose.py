@@ -1,4 +1,4 @@
-"""docker-compose.yml: accepted by docker-compose, and built from the files that other tests run."""
+"""Test that docker-compose accepts docker-compose.yml, and that the services use the files of deploy/."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_services_mount_files_of_deploy() -> None:
         "/etc/grafana/provisioning": str(GRAFANA / "provisioning"),
         "/etc/grafana/dashboards": str(GRAFANA / "dashboards"),
     }
-    assert "environment" not in services["splitter"], "the defaults of the file"
+    assert "environment" not in services["splitter"], "the defaults in haproxy.cfg must be used"
 
 
 @with_compose

@@ -1,4 +1,4 @@
-"""Build and run the images with an unmodified broker and a share consumer, and kill them.
+"""Test the built images with an unmodified broker and a share consumer, also when containers are killed.
 
 All of these tests are in one file, so that pytest-xdist runs them in one process with one engine.
 """
@@ -174,7 +174,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
             ledger.wait_settled(goal, seconds=120)
             container.kill()
             container.start()
-        # The group is empty for a moment, so the broker reads its state again.
+        # The group is empty for a moment, so that the broker reads the state again.
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
@@ -183,7 +183,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
         known = len(ledger.settled) + len(ledger.in_doubt) == PARTITIONS * RECORDS
         return known and all(is_done(rig, group, topic_id, record) for record in ledger.in_doubt)
 
-    wait_until(nothing_is_open, seconds=120, what="every record is settled, or stored as done")
+    wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
     assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
@@ -197,7 +197,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
 def test_recovery_image_reads_journal_of_coordinator(
     engine: Engine, rig: StandaloneRig, container: CoordinatorContainer
 ) -> None:
-    """The coordinator runs at the same time, and the journal is mounted read-only."""
+    """The recovery image mounts the journal read-only while the coordinator runs."""
     topic, group, topic_id = new_topic(rig.client, "recovered")
     produce(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
@@ -247,7 +247,7 @@ def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFac
 
 
 def get(port: int, path: str) -> Any:
-    """Return the JSON response of a server on this machine; None if it does not answer."""
+    """Return the JSON response of a server on this machine, or None if the server does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
             return json.load(answer)
@@ -277,8 +277,10 @@ def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack)
     stack.run("start", "coordinator")
     goal = max(before) + ENOUGH_ORDERS
     # All orders up to the goal are consumed, including those in flight at the kill.
-    eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "no order is missing")
-    group = eventually(stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "its state is shown")
+    eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "all orders are consumed")
+    group = eventually(
+        stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "the API shows the group"
+    )
     assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
 
 

@@ -1,7 +1,7 @@
-"""The dashboard and the alerts with a real Prometheus that scrapes real processes.
+"""Test the dashboard and the alerts with a real Prometheus that scrapes real processes.
 
-The processes expose every series: a coordinator with an audited journal, a coordinator in a group with a
-Kafka topic, and an observer of an active share group.
+Together, the processes expose every metric: a coordinator with an audited journal, a coordinator in a group
+with a Kafka topic, and an observer of an active share group.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ConditionTimeout, wait_until
 from tests.kafka.rig import BuiltInRig
 
-# Metric families without a series as long as no problem exists.
+# Metrics that have no series as long as no problem exists.
 _SILENT = {"share_coordinator_prune_failures_total", "share_coordinator_share_group_problem", "ALERTS"}
-# Not the usual duration, but the upper bound on a busy machine.
+# The maximum number of seconds of a wait for a scrape, on a busy machine.
 _SCRAPED_S = 300
 # Series that Prometheus itself generates.
 _NOT_SCRAPED = {"up", "ALERTS"}
@@ -92,7 +92,7 @@ def test_grafana_provisioning_has_dashboard_and_data_source() -> None:
         for holder in (panel, *panel.get("targets", []))
         if "datasource" in holder
     }
-    assert uids == {"${datasource}"}, "whoever imports it says where its figures are"
+    assert uids == {"${datasource}"}, "the data source must be a variable"
     (provider,) = yaml_of(GRAFANA / "provisioning" / "dashboards" / "share-coordinator.yml")["providers"]
     assert provider["options"] == {"path": "/etc/grafana/dashboards"}
 
@@ -133,7 +133,7 @@ def coordinators(
 def audits(
     coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AuditProcess]:
-    """A process that audits the journal periodically."""
+    """A process that audits the journal of the first coordinator periodically."""
     log = tmp_path_factory.mktemp("audits") / "audits.log"
     process = AuditProcess(coordinators[0].data, every="20s", log=log)
     process.start()
@@ -213,7 +213,7 @@ def prometheus(
 
 
 def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
-    """Send some requests from a client, and invalid bytes from another one."""
+    """Send some requests from a client, and invalid bytes from another client."""
     key = SharePartitionKey("watched", TOPIC_ID, 0)
 
     async def write() -> None:
@@ -301,7 +301,9 @@ def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> No
         ]
 
     def none_is_raised() -> bool:
-        """Return whether no alert is pending or firing. An alert after a late scrape resolves soon."""
+        """Return whether no alert is pending or firing. A late scrape may cause an alert, which resolves
+        soon.
+        """
         raised = states()
         assert [name for name, state in raised if state == "firing"] == []
         return not raised

@@ -1,4 +1,4 @@
-"""deploy/helm: the chart passes helm lint, and its objects and its configuration are valid."""
+"""Test that the chart of deploy/helm passes helm lint, and that its objects and configuration are valid."""
 
 import subprocess
 from typing import Any

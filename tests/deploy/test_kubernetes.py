@@ -1,4 +1,4 @@
-"""deploy/kubernetes: valid, consistent, and equal to the files that other tests run."""
+"""Test that deploy/kubernetes is valid and consistent, and contains the same files as deploy/."""
 
 import json
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ BROKERS = DEPLOY / "kubernetes" / "brokers.yaml"
 COORDINATORS = DEPLOY / "kubernetes" / "coordinators.yaml"
 BOTH = pytest.mark.parametrize("path", [BROKERS, COORDINATORS], ids=lambda path: path.stem)
 
-# Sidecar containers (init containers with restartPolicy Always) are enabled by default since 1.29.
+# The oldest supported release: sidecar containers are enabled by default since 1.29.
 OLDEST = "1.29"
-# No schema is available offline: the kind belongs to the Prometheus operator.
+# Kinds of the Prometheus operator, for which no schema is available offline.
 OPERATORS = ("ServiceMonitor",)
 
 Object = dict[str, Any]
@@ -51,7 +51,7 @@ def is_part(labels: Object, of: Object) -> bool:
 
 
 def pod_labels(path: Path) -> Object:
-    """Return the labels of the manifest for its pods, and those that Kubernetes adds to the first pod."""
+    """Return the pod labels of the manifest, and the labels that Kubernetes adds to the first pod."""
     (stateful_set,) = objects(path, "StatefulSet")
     first = stateful_set["spec"].get("ordinals", {}).get("start", 0)
     return {
@@ -170,7 +170,7 @@ def test_coordinators_are_configured_as_group(path: Path) -> None:
 
 
 def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool:
-    """Return whether a rule of a policy allows pods of this namespace with these labels, and the port."""
+    """Return whether a network policy rule allows pods of this namespace with these labels at the port."""
     return any(
         port in {each["port"] for each in rule["ports"]}
         and any(

@@ -1,4 +1,4 @@
-"""deploy/image/*.lock pin every dependency of the images in pyproject.toml, with hashes."""
+"""Test that deploy/image/*.lock pin every dependency of the images in pyproject.toml, with hashes."""
 
 import re
 import tomllib

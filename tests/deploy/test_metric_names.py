@@ -1,4 +1,4 @@
-"""The parser for metric names in PromQL, which other tests use."""
+"""Test `metric_names`, which finds the metrics of a PromQL expression for other tests."""
 
 import pytest
 

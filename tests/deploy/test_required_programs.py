@@ -1,4 +1,4 @@
-"""The hint for programs that tests of deploy/ need."""
+"""Test the hint that says how to install the missing programs of deploy tests."""
 
 from tests.deploy.engine import NEEDED
 from tests.deploy.required_programs import how_to_get

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a coordinator with TLS and a token, as prometheus.yml describes."""
+"""Test that a real Prometheus scrapes a coordinator with TLS and a token, as prometheus.yml describes."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""deploy/systemd: systemd accepts the unit, and its settings are a valid configuration."""
+"""Test that systemd accepts the unit of deploy/systemd, and that its settings are a valid configuration."""
 
 import configparser
 import shlex

@@ -1,1 +1,1 @@
-"""Tests of the documentation: every command is run, and every link has a target."""
+"""Tests of the documentation: every command is run by a test, and every link has a target."""

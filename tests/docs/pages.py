@@ -12,13 +12,13 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _SHELL = ("", "sh", "bash", "shell", "console")
-# A line of a block is a command if it begins with one of these programs, or with a prompt.
+# A line of a code block is a command if it begins with one of these programs, or with a prompt.
 _PROGRAMS = re.compile(
     r"(share-coordinator|make|docker|docker-compose|curl|kafka-[a-z-]+\.sh|kubectl|pip|openssl|keytool|promtool"
     r"|systemctl|python3?)(?= |$)"
 )
 _CONTINUED = re.compile(r"\\\n\s*")
-# The remark that follows some commands.
+# The remark at the end of a command line: text after "#" or several spaces.
 _REMARK = re.compile(r"(   +|\s+# ).*$")
 
 

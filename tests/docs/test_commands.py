@@ -1,4 +1,4 @@
-"""Run every command of the documentation here, or name the test that runs it."""
+"""Run every command of the documentation, or name the other test that runs it."""
 
 import re
 import shlex
@@ -38,7 +38,7 @@ ELSEWHERE = {
 }
 # Pages whose commands form one script, which another test runs completely.
 STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
-# Mentions of other programs, which a sentence abbreviates.
+# Commands of other programs within sentences are often abbreviated, so they are not run.
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
 ALL = list(dict.fromkeys(commands()))
@@ -58,9 +58,7 @@ MENTIONED = [
 
 @pytest.fixture(scope="module")
 def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
-    """A shell with a cluster in which the share group workers has consumed some records of the topic
-    orders.
-    """
+    """A shell with a cluster whose share group `workers` has consumed records of the topic `orders`."""
     folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
     with standalone_rig(newest_jars, cluster) as rig:
         rig.client.create_topic("orders")
@@ -109,7 +107,7 @@ def command_help(words: list[str]) -> str:
 
 @pytest.mark.parametrize(("pattern", "where"), ELSEWHERE.items())
 def test_command_that_runs_elsewhere_is_in_a_page_and_test_exists(pattern: str, where: str) -> None:
-    assert any(re.fullmatch(pattern, command.text) for command in ALL), "no page has it any more"
+    assert any(re.fullmatch(pattern, command.text) for command in ALL), "no page has such a command any more"
     assert (ROOT / where).exists()
 
 

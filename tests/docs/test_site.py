@@ -1,4 +1,4 @@
-"""The documentation builds as a site: every page is in the navigation, and every link and anchor exists."""
+"""Test that the documentation builds as a site, with all pages in the navigation and no broken links."""
 
 import os
 import subprocess

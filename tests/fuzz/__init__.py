@@ -1,1 +1,1 @@
-"""Fuzzing of all decoders of external bytes, in Python and in C."""
+"""Fuzz targets for all decoders of external bytes, in Python and in C."""

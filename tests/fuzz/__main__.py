@@ -1,6 +1,7 @@
-"""`python -m tests.fuzz`: fuzz all targets, two at a time, and report defects.
+"""Fuzz all targets, two at a time, and report defects: `python -m tests.fuzz`.
 
-A finding is a file. `python -m tests.fuzz TARGET FILE` replays it. Add it to tests/fuzz/corpus/TARGET.
+Each defect is reported as a file with the input. `python -m tests.fuzz TARGET FILE` replays the input. Add
+the file to tests/fuzz/corpus/TARGET.
 """
 
 import argparse
@@ -76,7 +77,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", nargs="?", choices=_TARGETS)
     parser.add_argument("file", nargs="?", type=Path, help="replay this input")
-    parser.add_argument("--minutes", type=float, default=5, help="for all targets together (5)")
+    parser.add_argument(
+        "--minutes", type=float, default=5, help="minutes for all targets together (default: 5)"
+    )
     parser.add_argument(
         "--planted", action="store_true", help="find the planted defect of each target instead"
     )

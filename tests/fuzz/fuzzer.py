@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.fuzzer TARGET intact|planted SECONDS FINDINGS FOLDER...`: run libFuzzer on a target.
+"""Run libFuzzer on a target: `python -m tests.fuzz.fuzzer TARGET intact|planted SECONDS FINDINGS FOLDER...`.
 
 libFuzzer writes inputs that reach new code to the first folder. The corpus in the repository is read only.
 """

@@ -24,7 +24,7 @@ MODULES = ("_compiled", "_loading")
 # so the coverage of Python code is lost. Therefore the other targets run without AddressSanitizer.
 COMPILED_TARGETS = ("loading", "writes")
 _COVERAGE = Path(__file__).with_name("coverage.c")
-# The name lacks the prefix of settings, because unknown settings are refused.
+# The variable has no SHARE_COORDINATOR_ prefix, because the coordinator refuses unknown settings.
 _ENABLED_ENV = "INSTRUMENTED_MODULES"
 FLAGS = (
     *("-shared", "-fPIC", "-O1", "-g1", "-w", "-fno-omit-frame-pointer"),
@@ -65,8 +65,8 @@ def environment() -> dict[str, str]:
         **os.environ,
         _ENABLED_ENV: "1",
         "LD_PRELOAD": str(Path(runtime).resolve()),
-        # CPython frees little memory at exit, so leaks are ignored. malloc lets AddressSanitizer tell objects
-        # apart.
+        # CPython frees little memory at exit, so leaks are ignored. With malloc, AddressSanitizer detects
+        # accesses beyond a single Python object.
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",

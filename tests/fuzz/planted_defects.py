@@ -1,6 +1,6 @@
-"""One defect for each fuzz target, planted in the decoder that the target checks.
+"""Plant a defect in the decoder of each fuzz target, to prove that the target can detect defects.
 
-A target that detects its planted defect is able to fail. `plant` sets an attribute, like `setattr`.
+The argument `plant` of each function sets an attribute, like `setattr`.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def record_batch(plant: Plant) -> None:
 
 
 def loading(plant: Plant) -> None:
-    """Ignore tombstones in the Python definition. The compiled loader applies them."""
+    """Ignore tombstones in the Python loader. The compiled loader applies them."""
     intact = replay.replay_record
 
     def replay_record(shard: Shard, record: LogRecord) -> bool:
@@ -72,7 +72,7 @@ def sasl(plant: Plant) -> None:
 
 
 def writes(plant: Plant) -> None:
-    """Lose the last state batch of a write in the Python definition. The compiled parser keeps it."""
+    """Lose the last state batch of a write in the Python parser. The compiled parser keeps the batch."""
     intact = decisions.normalise
     plant(decisions, "normalise", lambda batches, start: intact(batches, start)[:-BATCH_BYTES])
 

@@ -1,7 +1,7 @@
-"""Fuzz targets: each takes arbitrary bytes, and raises if a decoder breaks its contract.
+"""Fuzz targets: functions that decode arbitrary bytes, and raise if a decoder violates its contract.
 
 A decoder returns a value or raises its documented error. Encoding a decoded request and decoding it again
-returns the same request. The compiled module behaves like the Python definition.
+returns the same request. The compiled module behaves like the Python implementation.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def request(data: bytes) -> None:
 
 
 def frames(data: bytes) -> None:
-    """Decode the bytes of a connection in one piece, and in pieces. The first byte determines their size."""
+    """Decode the bytes of a connection at once and in chunks, whose size is the first byte."""
     if not data:
         return
     size, data = data[0] + 1, data[1:]
@@ -97,7 +97,7 @@ def _replayed(data: bytes, make: Callable[[Shard], Any]) -> object:
 
 
 def loading(data: bytes) -> None:
-    """Load the log of a shard with the compiled module and with the Python definition."""
+    """Load the log of a shard with the compiled module and with the Python implementation."""
     data = with_valid_checksums(data)
     module: Any = fastpath.loading
     expected = _replayed(data, GeneralReplay)
@@ -159,9 +159,7 @@ def sasl(data: bytes) -> None:
 
 
 def writes(data: bytes) -> None:
-    """Compare responses and records of WriteShareGroupState between the compiled parser and the Python
-    definition.
-    """
+    """Compare responses and records of WriteShareGroupState between the compiled and the Python parser."""
     from tests.property.test_fastpath import Coordinator, initialize
 
     if not data:

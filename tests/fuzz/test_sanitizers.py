@@ -1,4 +1,4 @@
-"""The flags of `make sanitize` make a memory error or undefined behaviour end the process."""
+"""Test that with the flags of `make sanitize`, memory errors and undefined behaviour end the process."""
 
 import subprocess
 import sys

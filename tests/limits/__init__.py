@@ -1,1 +1,1 @@
-"""Limits that hold against hostile and very large requests: memory, event-loop time, connections."""
+"""Tests of the limits against hostile and very large requests: memory, event-loop time, connections."""

@@ -1,6 +1,6 @@
-"""`python -m tests.limits`: measure how hostile connections of each kind affect other clients.
+"""Measure how hostile connections of each kind affect other clients: `python -m tests.limits`.
 
-A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port. The figures are the latency
+A coordinator with TLS and SASL is attacked at its Kafka port and its HTTP port. The figures are the latency
 of a broker and of a probe, the memory growth of the process, and the growth that remains 30 s after the
 attack.
 """

@@ -1,7 +1,8 @@
-"""Hostile clients of each kind, with many connections at a time.
+"""Attack a coordinator with hostile clients of each kind, with many connections at a time.
 
-Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`. A separate process does not delay the
-clients whose latency is measured. KINDS are separated by commas and divide the connections.
+Run as `python -m tests.limits.attacks KINDS PORT COUNT SECONDS`, in its own process, so that the attack does
+not delay the clients whose latency is measured. KINDS are separated by commas, and each kind gets an equal
+part of the COUNT connections.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ Attack = Callable[[Open], Awaitable[None]]
 
 LISTED, NOT_LISTED = b"\0broker\0broker-secret", b"\0guest\0guest-secret"
 _FOREVER_S = 3_600.0
-# A TLS server can accept about this number of connections at a time.
+# Open at most this number of connections at a time, about the capacity of a TLS server.
 _OPENING_AT_A_TIME = 50
 
 
@@ -40,7 +41,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Log in one frame after the other: a token must not arrive before the handshake response."""
+    """Log in. The token is sent after the handshake response, because it must not arrive earlier."""
     reader, writer = await open_one()
     whole = handshake_frames(token)
     first = 4 + int.from_bytes(whole[:4], "big")

@@ -1,7 +1,4 @@
-"""The most expensive frames of a client:
-
-for each RPC, the largest number of elements that fits into a frame.
-"""
+"""Build the most expensive frames of a client: the most elements of each RPC that fit into a frame."""
 
 from collections.abc import Callable, Iterator
 from struct import Struct

@@ -1,4 +1,4 @@
-"""100 hostile connections of all kinds at once: every request is answered, and memory is bounded.
+"""Test 100 hostile connections of all kinds: other clients get answers, and memory is bounded.
 
 `python -m tests.limits` measures 1 000 connections of each kind against narrower bounds.
 """
@@ -14,7 +14,8 @@ from tests.limits.victims import NO_ANSWER_MS, settings_of
 
 CONNECTIONS_EACH_PORT = 50
 ATTACK_S = 3.0
-# Measured: 25 MB. Without the bound of pipelined HTTP requests, growth was 120 MB, of which 86 MB stayed.
+# The maximum memory growth; 25 MB were measured. Without the limit of pipelined HTTP requests, the growth was
+# 120 MB, of which 86 MB were not released.
 GROWTH_MB_MAX = 70
 LEFT_MB_MAX = 50
 

@@ -1,4 +1,6 @@
-"""The most expensive request of each RPC neither blocks the event loop nor exceeds the memory bound."""
+"""Test that the most expensive request of each RPC neither blocks the event loop nor exceeds the memory
+limit.
+"""
 
 import asyncio
 import gc
@@ -92,7 +94,7 @@ def test_large_valid_request_is_processed_in_steps(name: str) -> None:
         async with served() as one:
             with longest_callback() as longest:
                 assert await exchange(one, data) is not None
-            # Another test bounds the cost of a commit (operations per append).
+            # The callback of a commit takes longer; another test limits the operations per append.
             assert longest.seconds < 8 * CALLBACK_S_MAX
 
     asyncio.run(scenario())

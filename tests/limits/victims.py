@@ -1,4 +1,4 @@
-"""A coordinator under attack, and regular clients that measure its latency."""
+"""Run a coordinator under attack, and regular clients that measure its latency."""
 
 import ssl
 import threading
@@ -13,7 +13,7 @@ from tests.limits import frames
 from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
 
 _PAUSE_S = 0.002
-# The latency for a probe without a response, which counts as a late response.
+# A probe without a response counts with this latency, in ms.
 NO_ANSWER_MS = 10_000.0
 _USERS = "broker=broker-secret\nguest=guest-secret\n"
 

@@ -1,1 +1,1 @@
-"""A small model of ownership, checked exhaustively."""
+"""A small model of shard ownership that is checked in all its states."""

@@ -1,14 +1,14 @@
-"""A model of claims, leases, hand-overs and pruning of one state partition, checked in all its states.
+"""Model claims, leases, hand-overs and pruning of one state partition, and check all states of the model.
 
 Processes claim at any time, because the model assumes nothing about the group.  A partitioned process reaches
 only a broker that is partitioned with it, so its appends are never committed.  Requests and responses may be
 lost, and one abandoned request may arrive later.  Time advances in ticks for all processes.
 
-The product's `FencingFilter` decides which claim is accepted, and how long an earlier lease may last. A claim
-that follows an ownership of the same process does not wait, because the previous ownership has waited
+The coordinator's own `FencingFilter` decides which claim is accepted, and how long an earlier lease may last.
+If a process claims again after its own ownership, it does not wait, because that ownership has waited
 already.
 
-The checked property: a process that may answer a read has every write that was acknowledged to a client.
+The checked property: a process that may answer a read knows every write that was acknowledged to a client.
 """
 
 from collections.abc import Iterator
@@ -31,10 +31,10 @@ TICK_MS = 1_000
 
 
 class Rules(NamedTuple):
-    """The rules of each process. The defaults are the product's rules; each other value is a mistake."""
+    """The rules of each process. The defaults are the coordinator's rules; each other value is a mistake."""
 
     # True: reads need a lease from the log. False: reads compare the broker's end offset with the expected
-    # one.
+    # end offset.
     lease_from_log: bool = True
     lease_from_sending: bool = True
     waits: bool = True
@@ -54,7 +54,7 @@ class Scope(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record of the log; `value` is the state after a write."""
+    """A record of the log. `value` is the state that a write results in."""
 
     kind: str
     owner_epoch: int
@@ -62,7 +62,7 @@ class Record(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A request in flight: its age in ticks, and its offset in the log; -1 before the append."""
+    """A request in flight: its age in ticks, and its log offset (-1 before the append)."""
 
     record: Record
     age: int = 0
@@ -80,9 +80,9 @@ class Process(NamedTuple):
     age: int = 0
     wait: int = 0
     sent: Sent | None = None
-    # The owner epoch of the previous ownership, if the same process held and verified it; else -1.
+    # The owner epoch of the previous ownership if it was a verified ownership of this process, else -1.
     before_epoch: int = -1
-    # The end offset that its broker returns since both were partitioned; -1 while they are connected.
+    # The end offset that the broker of this process returns since both were partitioned; -1 while connected.
     cut_at: int = -1
 
 
@@ -111,7 +111,7 @@ class Reading(NamedTuple):
 
 @cache
 def read(log: tuple[Record, ...], start: int, lease_ticks: int) -> Reading:
-    """Read a log by the product's rule."""
+    """Read a log with the coordinator's own filter."""
     validity, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
         if validity.accepts(_encoded(record, offset, lease_ticks)) and record.kind == WRITE:
@@ -183,7 +183,7 @@ class Model:
         if is_cut:
             yield "is healed", process._replace(cut_at=-1), {}
         elif not self.rules.lease_from_log:
-            # With a lease from the log, a partitioned process behaves like a slow one.
+            # With a lease from the log, a partitioned process behaves like a slow process.
             yield "is cut off", process._replace(cut_at=state.end), {}
         if process.phase != IDLE or process.before_epoch >= 0:
             yield "crashes", Process(cut_at=process.cut_at), self._may_be_late(state, process.sent)
@@ -263,7 +263,7 @@ class Model:
         wait_ms = max(claim.previous_lease_ms, claim.older_lease_ms)
         if not self.rules.unknown_lease_is_longest and wait_ms > self.scope.lease_ticks * TICK_MS:
             wait_ms = 0
-        # The longest possible lease has the length of this scope.
+        # No lease is longer than the lease of this scope.
         if not self.rules.waits or claim.previous_epoch == process.before_epoch:
             wait_ms = 0
         return process._replace(

@@ -1,4 +1,4 @@
-"""The model of leases: no schedule breaks the product's rules, and each mistake is detected."""
+"""Test that no state of the lease model returns a stale read, and that the model detects each mistake."""
 
 import pytest
 
@@ -13,14 +13,15 @@ SCOPE = Scope(lease_ticks=1, claims=2, writes=1)
 def test_no_schedule_returns_stale_read(scope: Scope) -> None:
     result = check(Rules(), scope)
     assert result.trace is None
-    # The scope must not become empty.
+    # Guard against a scope that visits only few states.
     assert result.states > 50_000
 
 
 @pytest.mark.parametrize(
     ("rules", "scope"),
     [
-        # An owner that is partitioned with its broker gets a stale end offset: unbounded stale reads.
+        # An owner that is partitioned with its broker gets a stale end offset, so its reads may be stale for
+        # ever.
         pytest.param(Rules(lease_from_log=False), SCOPE, id="the broker is asked for the end of the log"),
         pytest.param(Rules(waits=False), SCOPE, id="no wait for an earlier lease"),
         pytest.param(Rules(lease_from_sending=False), SCOPE, id="the lease counts from the answer"),

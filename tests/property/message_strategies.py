@@ -1,4 +1,4 @@
-"""Hypothesis strategies for all messages, derived from the schemas."""
+"""Derive Hypothesis strategies for all messages from the schemas."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol.codegen.schema import Field, Message, Struct
 from tests.property.wire_model import INT_BYTES, class_of
 
-# Texts whose length needs one byte, and texts whose length needs two.
+# Texts whose length field has one byte, and texts whose length field has two bytes.
 _TEXTS = st.text(max_size=12) | st.sampled_from(["", "x" * 126, "x" * 127, "x" * 128, "grüße:ⲁ:😀"])
 
 # Tag numbers that no schema uses; schemas use 0 to 3 and 1000.

@@ -1,5 +1,4 @@
-"""The merge of state batches equals its definition for single offsets; optimized paths equal the general
-one."""
+"""Test that the merge of state batches equals its definition for single offsets, also on optimized paths."""
 
 from itertools import pairwise
 
@@ -31,7 +30,7 @@ start_offsets = st.one_of(st.just(NO_START_OFFSET), st.integers(0, OFFSET_MAX + 
 
 
 def merge_by_definition(covering: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int]]:
-    """Return a map of offsets to the greatest (count, state), computed for each offset of each batch."""
+    """Return the greatest (delivery count, delivery state) of each offset, computed offset by offset."""
     greatest: dict[int, tuple[int, int]] = {}
     for batch in covering:
         for offset in range(batch.first_offset, batch.last_offset + 1):
@@ -53,7 +52,7 @@ def assert_is_run_of(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
     for one, following in pairwise(found):
         assert one.last_offset < following.first_offset, "ascending"
         joined = one.last_offset + 1 == following.first_offset and one[2:] == following[2:]
-        assert not joined, "equal neighbours are one batch"
+        assert not joined, "adjacent batches with equal count and state are not merged"
 
 
 @given(batches, st.one_of(batches, ascending), start_offsets)

@@ -1,4 +1,4 @@
-"""The fencing filter of a log, compared with a model."""
+"""Test the fencing filter of a log by comparison with a model."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ from coordinator.log.claims import (
 )
 from protocol.record_batch import LogRecord
 
-# (is a claim, owner epoch). In Kafka's own topic, records have no owner epoch.
+# (is a claim, owner epoch). The owner epoch is None for records of Kafka's own coordinator.
 Entry = tuple[bool, int | None]
 owner_epochs = st.none() | st.integers(0, 5)
 logs = st.lists(st.tuples(st.booleans(), owner_epochs), max_size=30)
@@ -43,8 +43,8 @@ def rank(owner_epoch: int | None) -> int:
 
 
 def accepted_claims(entries: list[Entry]) -> list[int]:
-    """Return the offsets of claims whose owner epoch exceeds all previous ones and that of the first
-    record."""
+    """Return the offsets of claims whose owner epoch exceeds the owner epochs of all previous accepted claims
+    and of the first record."""
     highest = rank(entries[0][1]) if entries and not entries[0][0] else -1
     accepted = []
     for log_offset, (claims, owner_epoch) in enumerate(entries):

@@ -1,4 +1,4 @@
-"""The generated codecs compared with the wire model, for every version of every message."""
+"""Compare the generated codecs with the wire model, for every version of every message."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

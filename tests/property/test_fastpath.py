@@ -1,8 +1,8 @@
-"""The compiled way of fast-path writes beside the general way: same answers, records and states, to the byte.
+"""Test that compiled fast-path writes and Python writes have byte-identical responses, records and states.
 
-Two coordinators get the same frames at the same time; one of them has no compiled module.  What is drawn is
-what brokers send, and everything next to it: share-partitions named twice, unknown tags, old epochs, batches
-in any order, clients that leave, frames that break off.
+Two coordinators receive the same random frames; one of them has no compiled module.  Most frames are requests
+that brokers send. Others have repeated share-partitions, unknown tags, old epochs or unordered batches, or
+are truncated. Some clients disconnect before the response.
 """
 
 import asyncio
@@ -63,14 +63,14 @@ TURNS_A_SEED = 60
 
 GROUPS = ("group", "grüße:😀")
 TOPIC_IDS = (TOPIC_ID, OTHER_TOPIC_ID)
-# What is drawn once in so many times, wherever it can be.
+# An unusual value is drawn with the probability 1 / SELDOM.
 SELDOM = 12
 
 Request = tuple[int, int, bytes]
 
 
 class Draw:
-    """Requests from a seed: mostly what brokers send to a window that moves on, and now and then anything."""
+    """Draws requests from a seed: mostly writes to an advancing window of offsets, seldom unusual ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -113,7 +113,7 @@ class Draw:
         random = self.random
         partitions = random.sample(range(4), random.randrange(1, 5))
         if random.randrange(3) == 0:
-            # As brokers send it whose consumers commit each record.
+            # If consumers commit each record, brokers repeat share-partitions in a request.
             partitions = random.choices(range(4), k=random.randrange(1, 9))
         if self.seldom():
             partitions = random.choices([0, 1, 2, 3, -1, 200, 9_000], k=random.randrange(4))
@@ -139,7 +139,7 @@ class Draw:
             written.append(StateBatch(first, last, random.choice([0, 2, 2, 4]), random.choice([1, 1, 2])))
             first = last + 1
         if random.randrange(6) == 0:
-            # They overlap, and are in no order.
+            # Add overlapping batches, in random order.
             written += [
                 StateBatch(first + random.randrange(-9, 3), first + 3, random.choice([0, 2, 4]), count)
                 for count in range(random.randrange(1, 6))
@@ -158,7 +158,7 @@ def initialize(group: str, topic_id: bytes, partition: int, state_epoch: int, st
 
 
 class Topics:
-    """Knows every topic, until some partitions are gone."""
+    """A topic directory in which every topic exists. With `disconnected`, partition 1 does not exist."""
 
     disconnected = False
 
@@ -167,7 +167,7 @@ class Topics:
 
 
 class FussyLog(MemoryLog):
-    """Whose records and units may not be large; who appends has to see to it."""
+    """A log that records the units of each append, and asserts that no record or unit is too large."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__(partitions)
@@ -183,7 +183,7 @@ class FussyLog(MemoryLog):
 
 
 class Coordinator:
-    """One of the two."""
+    """A coordinator under test, with or without the compiled module."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class Coordinator:
         self.answers: list[tuple[int, bytes | str]] = []
 
     async def begin(self) -> None:
-        """Load, and initialise some share-partitions."""
+        """Load the shards, and initialize some share-partitions."""
         self._log_what_cannot_be_read()
         await self.runtime.start()
         while not self.runtime.initial_load_done:  # noqa: ASYNC110
@@ -224,7 +224,7 @@ class Coordinator:
         await self.settle()
 
     def _log_what_cannot_be_read(self) -> None:
-        """Leave a snapshot, and an update of a version that is to come, of one share-partition."""
+        """Write a snapshot of a share-partition, and an update whose unknown version prevents loading."""
         key = SharePartitionKey(GROUPS[0], OTHER_TOPIC_ID, 0)
         snapshot = encode_record(StateRecord(key, ShareSnapshotValue(0, 0, 0, 0, 1, 1, b"", 0)))
         update_key, _ = encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, b"")))
@@ -250,7 +250,9 @@ class Coordinator:
         assert self.runtime.appends_in_flight() == 0
 
     async def seen(self) -> Any:
-        """Everything that anybody could see of it."""
+        """Return all observable results: responses, states, log, shard views, metrics, and units of the
+        appends.
+        """
         states = {}
         async for key, state in self.runtime.share_partitions():
             states[key] = state
@@ -268,7 +270,7 @@ class Coordinator:
 
 
 async def live(seed: int) -> None:
-    """Drive both with what a seed makes of it."""
+    """Send the random requests of a seed to both coordinators, and compare the results."""
     draw = Draw(seed)
     random = draw.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
@@ -329,17 +331,17 @@ def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else nothing above would show anything: here the general way is not there."""
+    """Usual writes must use the fast path. This test replaces the Python path by a function that raises."""
 
     def no_general_way(*_: Any) -> Any:
-        raise AssertionError("this write is plain")
+        raise AssertionError("this write must use the fast path")
 
     async def scenario() -> None:
         one = Coordinator(SnapshotPolicy(), AllTopics())
         await one.begin()
         monkeypatch.setattr(write_api, "decode_request", no_general_way)
         monkeypatch.setattr(decisions, "decide_write", no_general_way)
-        # The window moves on; a gap in it is filled; the same write comes again.
+        # Advance the window, then fill a gap, then repeat the same write.
         for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
             written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
             parts = [

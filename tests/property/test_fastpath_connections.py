@@ -1,7 +1,7 @@
-"""Connections with and without the compiled module produce equal output under equal limits.
+"""Test that connections with and without the compiled module produce equal output with equal limits.
 
-Two listeners get the same bytes in the same pieces; one of them has no compiled module. Their logs hold,
-refuse and release appends. Clients pause reading and disconnect.
+Two listeners receive the same bytes in the same chunks; one of them has no compiled module. Their logs delay,
+refuse and complete appends. Clients pause reading and disconnect.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class Side:
         self.wires[at], self.protocols[at] = self.wires.pop(), self.protocols.pop()
 
     def seen(self) -> Any:
-        """Return all recorded output of the clients and the held bytes of the listener."""
+        """Return all recorded output to the clients, and the listener's request memory in bytes."""
         return [wire.seen for wire in self.wires], self.one.listener.held_bytes
 
 
@@ -113,7 +113,7 @@ def requests(random: Random) -> Iterator[bytes]:
 
 
 def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None:
-    """Perform the same random action on both sides."""
+    """Perform the same random action on both listeners."""
     at = random.randrange(CLIENTS)
     # A closed or paused connection receives no bytes.
     seen = sides[0].wires[at].seen

@@ -1,7 +1,7 @@
-"""The compiled replay of a log compared with the general one: equal states, pruning offsets and orders.
+"""Test that the compiled replay of a log equals the Python replay: states, pruning offsets and orders.
 
 Random logs contain ordinary records, tombstones, updates without a snapshot and compressed batches. They also
-contain other value versions, unknown tags and record types, and unusual group ids.
+contain unsupported value versions, unknown tags and record types, and unusual group ids.
 """
 
 from collections.abc import Iterator
@@ -125,7 +125,7 @@ def shard() -> Shard:
 
 
 def seen(shard: Shard) -> tuple[object, ...]:
-    """Return all observable contents of a shard."""
+    """Return all contents of a shard that the test compares."""
     return (
         list(shard.items()) and sorted(shard.items()),
         [(key, first_needed_offset(packed)) for key, packed in shard.packed_states()],
@@ -258,7 +258,7 @@ def crc_twins(count: int) -> list[str]:
     zeros = bytes(width)
     base = crc32c(zeros)
     columns = {bit: crc32c((1 << bit).to_bytes(width, "big")) ^ base for bit in range(8 * width)}
-    # Bits that may change without leaving printable text: the lower six of a byte 01xxxxxx.
+    # The bits that may change while the text stays printable: the lower six bits of each byte 01xxxxxx.
     free = [bit for bit in range(8 * width) if bit % 8 < 6]
     reduced: dict[int, tuple[int, int]] = {}
     kernel = []

@@ -1,5 +1,4 @@
-"""Parts of the compiled module compared with their Python equivalents: batches, records, journal,
-histograms."""
+"""Compare parts of the compiled module with their Python equivalents: batches, records, journal."""
 
 from time import process_time
 from typing import Any
@@ -73,7 +72,7 @@ def test_compiled_merge_orders_extreme_batches_alike() -> None:
                 assert compiled.merge_batches(current, written, -1) == combine(current, written, -1)
 
 
-# Lengths around the limits at which a varint takes one more byte.
+# Lengths around the limits at which a varint needs one more byte.
 lengths = st.sampled_from([0, 1, 57, 58, 59, 60, 63, 64, 65, 8_185, 8_191, 8_192, 9_000])
 records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b"v" * length))
 
@@ -85,7 +84,7 @@ def test_compiled_record_batch_is_equal(base_offset: int, timestamp_ms: int, wri
 
 
 def test_record_batch_over_the_length_limit_is_refused() -> None:
-    # The pages of these zero bytes are never touched, so they take no memory.
+    # The encoder never reads these zero bytes, so their pages use no memory.
     value = bytes(1 << 30)
     with pytest.raises(OverflowError, match="31 bits"):
         compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
@@ -94,7 +93,7 @@ def test_record_batch_over_the_length_limit_is_refused() -> None:
 @given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
 def test_compiled_journal_append_is_equal(state_partition: int, base_offset: int, written: Any) -> None:
     def done(base_offset: int, error: Any) -> None:
-        raise AssertionError("nobody has written it")
+        raise AssertionError("this append is never written")
 
     one, other = (kind(state_partition, base_offset, 7, written, done) for kind in (compiled.Append, Append))
     for field in Append.__slots__:
@@ -107,7 +106,7 @@ def test_compiled_journal_frame_is_equal(entries: list[bytes], segment: int, pos
     assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
 
 
-# Record sizes for which some appends exceed the limit of a commit, and some equal it exactly.
+# Value sizes for which some appends exceed the size limit of a commit, and some equal the limit.
 value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
 
 

@@ -1,4 +1,4 @@
-"""The journal under random faults: error rates, delays, capacity and restarts, all derived from one seed."""
+"""Test the journal with random faults: error rates, delays, capacity and restarts, derived from one seed."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ SEEDS_AT_A_TIME = 20
 
 
 def drawn_faults(rng: Random) -> DiskFaults:
-    """Return random faults; most kinds have the rate 0 in most runs."""
+    """Return random faults. For most seeds, most kinds of faults have the rate 0."""
 
     def rate(most: float) -> float:
         return rng.random() ** 3 * most if rng.random() < 0.4 else 0.0
@@ -30,7 +30,7 @@ def drawn_faults(rng: Random) -> DiskFaults:
 
 
 def live(seed: int) -> RestartTest:
-    """Run several restarts with the faults of one seed; return the test with its counts."""
+    """Restart the journal several times with the faults of one seed; return the test with its counters."""
     rng = Random(seed)
     sync = rng.choice(("always", "os"))
     faults = drawn_faults(rng)

@@ -1,4 +1,4 @@
-"""Packed states of a shard: packing is lossless, and states are ordered by first needed offset."""
+"""Test the packed states of a shard: packing is lossless, and states are ordered by first needed offset."""
 
 from random import Random
 
@@ -51,7 +51,7 @@ def test_packed_state_is_unpacked_unchanged(state: ShareState, log_offset: int, 
 
 
 class Model:
-    """The redundant offset by its definition: the least offset that any share-partition needs."""
+    """A model of the redundant offset: the least log offset that any share-partition needs."""
 
     def __init__(self) -> None:
         self.needed: dict[SharePartitionKey, int] = {}

@@ -36,7 +36,7 @@ def batch_lists(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 
 class Model:
-    """One share-partition by the rules of Kafka 4.4."""
+    """A model of one share-partition with the rules of Kafka 4.4."""
 
     def __init__(self, state_epoch: int, start_offset: int, leader_epoch_max: int) -> None:
         self.state_epoch = state_epoch
@@ -59,7 +59,7 @@ class Model:
 
 
 class ShardBesideModel(RuleBasedStateMachine):
-    """Any sequence of requests gives the results of the model."""
+    """A state machine that compares the results of random requests with the results of the model."""
 
     @initialize(updates_max=st.integers(0, 6), update_bytes_min=st.sampled_from([0, 200, 10_000]))
     def begin(self, updates_max: int, update_bytes_min: int) -> None:
@@ -83,8 +83,9 @@ class ShardBesideModel(RuleBasedStateMachine):
 
     @staticmethod
     def repeats(model: Model, start_offset: int) -> bool:
-        """Return whether an Initialize repeats the present state. Unlike Kafka, the shard then changes
-        nothing."""
+        """Return whether an Initialize repeats the current state. Unlike Kafka, the shard then keeps the
+        state.
+        """
         fresh = Model(model.state_epoch, start_offset, 0)
         return start_offset == -1 or (
             start_offset == model.start_offset
@@ -196,7 +197,7 @@ class ShardBesideModel(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def prune(self, part: float) -> None:
         redundant = self.driven.shard.redundant_offset
-        assert redundant >= self.pruned_to, "the frontier never goes back"
+        assert redundant >= self.pruned_to, "the redundant offset decreased"
         self.pruned_to += int(part * (redundant - self.pruned_to))
 
     @invariant()
@@ -204,7 +205,7 @@ class ShardBesideModel(RuleBasedStateMachine):
         live = dict(self.driven.shard.items())
         replayed = self.driven.reloaded(self.pruned_to)
         assert dict(replayed.shard.items()) == live
-        # A log pruned to its end has no records, so a replay does not learn the offset.
+        # If the log is pruned to its end, it has no records, so a replay cannot compute the redundant offset.
         redundant = max(replayed.shard.redundant_offset, self.pruned_to)
         assert redundant == self.driven.shard.redundant_offset
         live_bytes = sum(len(key.group_id) + state.snapshot_bytes for key, state in live.items())

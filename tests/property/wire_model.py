@@ -1,4 +1,4 @@
-"""A simple model of Kafka's wire format, to which the generated codecs are compared.
+"""Encode messages with a simple model of Kafka's wire format, to test the generated codecs.
 
 The model walks a schema and a value together and shares no code with the generated codecs. It can also write
 unknown tagged fields in every section, which the codecs never write.
@@ -66,7 +66,7 @@ def no_tags() -> Tags:
 
 
 def encode(message: Message, value: Any, version: int, unknown: Callable[[], Tags] = no_tags) -> bytes:
-    """Encode a value; `unknown` is called for each tagged-field section in the order of the bytes."""
+    """Encode a value. `unknown` returns the unknown tags of each tagged-field section, in wire order."""
     return _struct(message, message.body, value, version, unknown)
 
 

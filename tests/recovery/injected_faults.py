@@ -1,4 +1,4 @@
-"""Faults in a state log, one for each check that needs only the log.
+"""Inject faults into a state log, one fault for each audit check that needs only the log.
 
 Each function injects a fault into a clean log. It returns the audit limits that detect the fault, if any.
 """
@@ -34,7 +34,7 @@ def fault(check: str) -> Callable[[Fault], Fault]:
 
 
 def places(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> Iterator[tuple[int, int]]:
-    """Yield the positions of records of a type, from the middle of each state partition on."""
+    """Yield (state partition, index) of records of a type, from the middle of each state partition on."""
     for number, records in log.items():
         for at in range(len(records) // 2, len(records)):
             value = records[at].record.value
@@ -51,7 +51,7 @@ def change(log: Log, place: tuple[int, int], **changed: Any) -> None:
 
 
 def of_key(log: Log, place: tuple[int, int]) -> list[int]:
-    """Return the positions of the records of the same share-partition."""
+    """Return the indexes of the records of the same share-partition in its state partition."""
     number, at = place
     key = log[number][at].record.key
     return [n for n, each in enumerate(log[number]) if each.record.key == key]
@@ -64,7 +64,7 @@ def before(log: Log, place: tuple[int, int]) -> Written:
 
 
 def put(log: Log, place: tuple[int, int], written: Written) -> None:
-    """Insert another record after it, and renumber all records."""
+    """Insert a record after the record at `place`, and renumber all records."""
     log[place[0]].insert(place[1] + 1, written)
     log.update(renumbered(log))
 
@@ -76,7 +76,7 @@ def drop(log: Log, number: int, wanted: Callable[[int, Written], bool]) -> None:
 
 
 def first(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
-    """Return the first such position."""
+    """Return the first position that `places` yields."""
     return next(places(log, kind, wanted))
 
 

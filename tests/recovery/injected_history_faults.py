@@ -1,4 +1,4 @@
-"""Faults in the history of a share-partition; `injected_faults` has the faults of records and of the log."""
+"""Inject faults into the history of a share-partition; `injected_faults` has faults of records and logs."""
 
 from dataclasses import replace
 

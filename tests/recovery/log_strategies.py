@@ -211,7 +211,7 @@ CORE_COLUMNS = (
 
 
 def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
-    """Return the states of the core as rows, without columns that only a log determines."""
+    """Return states of the shard core as rows, without columns that the core does not have."""
     return by_key(
         [
             {
@@ -227,6 +227,6 @@ def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of states without columns that only a log determines."""
+    """Return rows of states without columns that the shard core does not have."""
     names = ("group_id", "topic_id", "partition", *CORE_COLUMNS, "state_batches")
     return [{name: row[name] for name in names} for row in rows]

@@ -1,4 +1,4 @@
-"""A clean state log for tests: simulated share groups whose writes the shard core decides.
+"""Generate a state log without faults: simulated share groups whose writes are applied by the shard core.
 
 A leader delivers records in order, accepts, releases or rejects them, and advances its start offset. Its
 delivery complete count is correct.  Some share-partitions are deleted, reinitialized or altered, leaders

@@ -1,14 +1,14 @@
-"""An independent fold in Spark SQL, written from Kafka's rules without code of the jobs.
+"""Compute states from log records in Spark SQL, by Kafka's rules and without code of the recovery jobs.
 
-It is slow, and supports logs of a few thousand records without unknown tags.  For each offset, it takes the
-greatest (delivery count, delivery state) among all batches after the last snapshot. Every start offset of the
-same or a later record removes the offsets below it.
+The query is slow, and supports logs of a few thousand records without unknown tags.  For each offset, it
+takes the greatest (delivery count, delivery state) among all batches after the last snapshot. Every start
+offset of the same or a later record removes the offsets below it.
 """
 
 from pyspark.sql import DataFrame, SparkSession
 
 _NUMBER = "cast(conv(hex(substring({column}, {at}, {bytes})), 16, 10) as decimal(20, 0))"
-# Two's complement: values from the half on are negative.
+# Two's complement: numbers from half of the value range on are negative.
 _SIGNED = "cast(case when {n} >= {half} then {n} - {whole} else {n} end as bigint)"
 
 

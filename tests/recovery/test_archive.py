@@ -256,7 +256,7 @@ def test_old_state_is_read_from_previous_checkpoint(log: Log, tmp_path: Path) ->
         assert read <= 30, end
         found, wanted = (rebuild(ALONE, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
         assert found.equals(wanted)
-    # The times of the pieces determine the cut by time.
+    # A cut by time uses the record times that the commits store for their files.
     assert rows(folder, Cut(time_ms=1_039)) == rows(plain, Cut(time_ms=1_039))
     # An audit reads the records instead of checkpoints.
     assert sum(each.records for each in ArchiveSource(str(folder)).plan(Cut()).ranges) == 900

@@ -71,7 +71,7 @@ def test_fault_is_found(name: str, tmp_path: Path) -> None:
     if name == "P4":
         # The rest of a range after damage is not read.
         return
-    # The cut into ranges does not change the findings.
+    # The division of the log into ranges does not change the findings.
     cut = audited(folder, options(limits, range_records=29))
     assert cut.findings.to_pylist() == found
 

@@ -1,4 +1,4 @@
-"""The columnar overlay of batches compared with `merge_batches`, which defines the rule."""
+"""Compare the columnar merge of state batches with `merge_batches` of the shard core."""
 
 import numpy as np
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Checks on arbitrary logs: the cut and the order of the ranges do not change the findings."""
+"""Test that the division of a log into ranges, and their order, do not change the findings of checks."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -44,7 +44,7 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
 
 
 def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
-    """Cut a log into ranges. Some are empty, like a file that contains only an incomplete write."""
+    """Divide a log into ranges. Some are empty, like a file that contains only an incomplete write."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 

@@ -63,7 +63,7 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pat
 def test_compacted_archive_has_same_contents(archives: tuple[Path, Path]) -> None:
     plain, compacted = (ArchiveSource(str(folder)) for folder in archives)
     commits = read_commits(compacted.folder)
-    # The gap in the second day begins another stretch.
+    # Compaction does not merge commits across the gap in the second day.
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4), (5, 7), *OF_TODAY]
     assert [len(commit.pieces) for commit in commits] == [1, 1, 1, 1, 1, 1]
     for end in (1, 40, 119, 120, 160, 161, 199, 200, 201, 300, 319, 320, 440):

@@ -1,4 +1,4 @@
-"""The audit checks that need more than the log: each detects its fault here, too.
+"""Test that each audit check that needs more than the log detects its fault.
 
 Checks with a real cluster and live coordinators are in test_jobs_on_kafka.py and
 test_jobs_on_coordinators.py.
@@ -57,7 +57,7 @@ GOOD = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "false",
 }
-# The checks with faults in this file; test_audit.py has the faults of all others.
+# The checks whose faults are in this file; test_audit.py has the faults of all other checks.
 FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
 
 
@@ -256,7 +256,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(before: AuditResul
         *("X2", "critical"),
         identity_of_row(lost),
     )
-    # It was deleted in between.
+    # The missing share-partition was deleted in between.
     assert list(check_groups(left, shown, {identity_of_row(lost): 9}, groups, topics)) == []
     gone = parse_topic_id(lost["topic_id"])
     found = told(
@@ -391,7 +391,7 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
-    # A check that the user requested counts as not checked.
+    # If the user requested the check, the audit reports it as not checked.
     asked = [OptionalCheck(Unreachable(), ("X1",), asked_for=True)]
     found = audited(tmp_path / "before", Options(limits=CLEAN_LIMITS, external=asked))
     assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)

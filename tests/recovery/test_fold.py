@@ -1,4 +1,4 @@
-"""The vectorised fold compared with the shard core: any log, any cuts, any grouping."""
+"""Compare the vectorized fold with the shard core, for any log and any division into ranges and chunks."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ any_logs = kafkas_logs | our_logs
 
 
 def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
-    """Cut a log into ranges, some of them empty."""
+    """Divide a log into ranges, some of them empty."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 

@@ -1,4 +1,4 @@
-"""An archive and rebuild results of an earlier release, which this release must read and continue.
+"""Test that this release reads and continues an archive and rebuild results of an earlier release.
 
 To record a new format, create its directory and run `python -m tests.recovery.test_golden_results DIRECTORY`.
 """

@@ -1,4 +1,4 @@
-"""The other jobs on local logs: explain, plan-prune, replay-cost, rewrite, and periodic audits."""
+"""Test the jobs explain, plan-prune, replay-cost, rewrite, and periodic audits on local logs."""
 
 import signal
 import threading

@@ -1,7 +1,7 @@
-"""The recovery jobs with real coordinator processes, on a journal and on a topic.
+"""Test the recovery jobs with real coordinator processes, on a journal and on a topic.
 
-A log that was rewritten to another partition count, or restored from a backup, is served by a coordinator.
-Its answers are the same as before.
+A log is rewritten to another partition count, or restored from a backup. A coordinator that serves this log
+must return the same states as before.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The recovery jobs compared with Kafka's own coordinator after a share consumer has run.
+"""Compare the recovery jobs with Kafka's own coordinator after a share consumer has run.
 
 The same tests for this project's coordinator are in test_jobs_on_coordinators.py.
 """
@@ -155,12 +155,12 @@ def test_audit_of_topic_finds_only_single_replica(consumed: Consumed, tmp_path: 
 
 
 def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(consumed: Consumed, tmp_path: Path) -> None:
-    # Other tests on the same broker cause more writes, so both sides are read up to the same offsets.
+    # Other tests on the same broker cause more writes, so topic and disk are read up to the same offsets.
     cut = Cut(consumed.source.plan(Cut()).ends)
     states = rebuild(ALONE, consumed.source, cut=cut).states
     copied = tmp_path / "copied"
     for folder in consumed.disk.glob(f"{TOPIC}-*"):
-        # Without the indexes, which take 20 MB each.
+        # Do not copy the indexes, which have 20 MB each.
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
     source = SegmentSource(str(copied))

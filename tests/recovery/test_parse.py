@@ -1,4 +1,4 @@
-"""Columnar parsing and decoding compared with the codecs of `protocol`."""
+"""Compare columnar parsing and decoding with the codecs of `protocol`."""
 
 from dataclasses import astuple
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reports of an audit: verdict, findings with explanations, and checks that were not made."""
+"""Test the reports of an audit: verdict, findings with explanations, and skipped checks."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Damaged logs: intact parts are used, and share-partitions that may lack updates are named."""
+"""Test damaged logs: intact parts are used, and share-partitions that may lack updates are reported."""
 
 from pathlib import Path
 from random import Random
@@ -176,7 +176,7 @@ def test_frame_with_damaged_head_is_skipped(at: str, journal: JournalSource) -> 
             rebuild(ALONE, journal)
         return
     found, manifest = states(journal)
-    # The head is lost, but its batches are intact.
+    # The frame's header is lost, but its record batches are intact.
     assert (found, manifest["damages"]) == (whole, [])
     assert "damaged" in manifest["notes"][0]
 

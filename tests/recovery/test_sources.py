@@ -1,4 +1,4 @@
-"""Segment files and journals as sources: records that are read, ignored and refused."""
+"""Test segment files and journals as sources: records that are read, ignored or refused."""
 
 import asyncio
 import re

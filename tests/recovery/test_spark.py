@@ -1,4 +1,4 @@
-"""The jobs on a real Spark, compared with the local engine and with an independent SQL fold."""
+"""Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A live topic of a real broker as a source: with owner epochs, and of Kafka's own coordinator."""
+"""Test live topics of a real broker as sources: of this project's coordinators and of Kafka's coordinator."""
 
 import asyncio
 from collections.abc import Iterator
@@ -53,10 +53,7 @@ def began_ms() -> int:
 
 @pytest.fixture(scope="module")
 def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
-    """A topic of this project's coordinators:
-
-    three successive owners, and late records of the first owner.
-    """
+    """A topic with records of three successive owners, and late records of the first owner."""
     topic = new_topic("recovery")
     bootstrap = built_in.broker.bootstrap
 

@@ -1,4 +1,4 @@
-"""Logs written by Kafka releases are rebuilt to the state that Kafka returned."""
+"""Test that a rebuild of logs written by Kafka releases gives the state that Kafka returned."""
 
 import asyncio
 from itertools import groupby

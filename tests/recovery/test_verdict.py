@@ -1,4 +1,4 @@
-"""The verdict depends only on the findings, and is never positive with a critical finding."""
+"""Test that the verdict depends only on the findings, and is never positive with a critical finding."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Replicas in groups of a real Kafka."""
+"""Run coordinators (replicas) in groups of a real Kafka."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -12,12 +12,12 @@ from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import ReplicaGroup
 
-# Limits for tests that wait for the end of a session.
+# A short session timeout, for tests that wait until a session expires.
 LIMITS = GroupLimits(session_timeout_s=12.0, heartbeat_interval_s=0.5)
-# Limits for all other tests. A shorter duration proves that a test did not wait for the session timeout. On a
-# busy machine, no member is removed.
+# A long session timeout for all other tests, so that no member is removed on a busy machine. If such a test
+# ends earlier, it did not wait for the session timeout.
 PATIENT = LIMITS._replace(session_timeout_s=60.0, rebalance_timeout_s=60.0)
-# The maximum duration of any wait, in seconds.
+# The maximum number of seconds of any wait.
 PATIENCE_S = 120.0
 
 _groups = itertools.count()
@@ -31,7 +31,7 @@ def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
         "bootstrap.servers": bootstrap,
         "ownership": "group",
         "group.id": topic,
-        # A busy machine must not cause the loss of a shard.
+        # A long session timeout, so that a coordinator on a busy machine loses no shard.
         "session.timeout.ms": "30000",
         "share.coordinator.state.topic.name": topic,
         "share.coordinator.state.topic.num.partitions": str(shards),

@@ -1,4 +1,4 @@
-"""Logs in topics of a real Kafka."""
+"""Open state logs in topics of a real Kafka."""
 
 import asyncio
 import itertools
@@ -34,9 +34,7 @@ async def topic_log(
     own: bool = True,
     read_only: bool = False,
 ) -> AsyncIterator[KafkaLog]:
-    """Open the log as another process does. Claim all state partitions and read them, unless `own` is
-    False.
-    """
+    """Open the log of a topic. Unless `own` is False, claim all state partitions and read them."""
     log = KafkaLog(
         Brokers(bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s),
         TopicConfig(topic, partitions, replication_factor=replicas, min_isr=(replicas + 1) // 2),

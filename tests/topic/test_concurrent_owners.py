@@ -1,4 +1,4 @@
-"""Concurrent owners of a state partition in a topic of a real Kafka, and restarts of its brokers."""
+"""Test concurrent owners of a state partition in a topic of a real Kafka, and restarts of its brokers."""
 
 import asyncio
 from pathlib import Path
@@ -31,13 +31,13 @@ def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None
     async def main() -> None:
         async with topic_log(bootstrap, topic) as first:
             await append_durably(first, 0, [(b"k", b"first")])
-            # A renewal takes an offset.
+            # A lease renewal is a record too, so it uses an offset.
             assert await append(first, 0, []) == (3, None)
             assert first.lease_left_s(0) > 0
             async with topic_log(bootstrap, topic) as second:
                 end = second.end_offset(0)
                 assert first.lease_left_s(0) <= 0
-                # The broker fences the zombie by its producer epoch, so the record is not stored.
+                # The broker fences the deposed owner by its producer epoch, so the record is not stored.
                 _, error = await append(first, 0, [(b"k", b"zombie")])
                 assert isinstance(error, LogFenced)
                 assert "error 47" in str(error)
@@ -76,8 +76,8 @@ def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltI
                 await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(served(log, 0) for log in logs))
-                # A rejected claimant learns this when it reads. A read-only log returns only records that
-                # count.
+                # A rejected claimant detects the rejection when it reads. A read-only log returns only
+                # accepted records.
                 before = await values(bystander)
                 results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
                 acknowledged = [
@@ -103,8 +103,8 @@ class Writer:
         while not stop.is_set():
             value = b"%d:%d" % (self.state_partition, self.attempted)
             self.attempted += 1
-            # A broker that starts removes producers whose last record has a timestamp older than a day. It
-            # would accept a repeated batch of such a producer as a new one.
+            # A starting broker forgets producers whose last record is older than a day by its timestamp.
+            # It would then accept a repeated batch as a new batch, so use the current time.
             now_ms = SystemClock().now_ms()
             _, error = await append(self.log, self.state_partition, [(b"k", value)], now_ms)
             if error is None:

@@ -29,7 +29,7 @@ ROUNDS = 6
 BOOKS = 20
 CLIENTS = 5
 WRITES = 600
-# Other tests may slow the broker down, and this test does not measure latency.
+# A long timeout in seconds, because other tests may slow the broker down.
 PATIENCE_S = 60
 
 

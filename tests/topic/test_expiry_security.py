@@ -1,4 +1,4 @@
-"""Responses of a real broker about topics and groups to a principal without the Describe permission."""
+"""Test what a real broker answers about topics and groups to a principal without the Describe permission."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -68,9 +68,9 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         wait_until(
             lambda: ask(groups(), lambda each: each.describe_groups(["hidden"]))["hidden"].is_empty,
             seconds=120,
-            what="the group may be seen",
+            what="the principal may describe the group",
         )
-        # Here the broker omits the topics without permission, and reports no error.
+        # In this response, the broker omits topics without permission, and reports no error.
         assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
         allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
         described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
@@ -78,7 +78,7 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         wait_until(
             lambda: ask(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
             seconds=120,
-            what="the topic may be seen",
+            what="the principal may describe the topic",
         )
         assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == set()
         # The documented permissions are necessary and sufficient.
@@ -91,7 +91,7 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
                 == 0
             ),
             seconds=120,
-            what="it may be deleted",
+            what="the principal may delete offsets",
         )
         assert ask(groups(), lambda each: each.delete_groups(["hidden"]))["hidden"].error_code == 0
     finally:

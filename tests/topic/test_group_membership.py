@@ -1,4 +1,4 @@
-"""Replicas in a group of a real Kafka: the scenarios of the group in memory, and their durations."""
+"""Test coordinators in a group of a real Kafka with the scenarios of the in-memory group."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ from tests.unit.ownership.scenarios import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-# Only this scenario waits for the end of a session.
+# Only this scenario waits until a session expires.
 WAITS = the_others_take_over_from_one_that_is_killed
 WAITS_S = 2 * LIMITS.session_timeout_s
 
@@ -41,7 +41,7 @@ def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> Non
         async with fleet_of(built_in.broker.bootstrap, limits=LIMITS) as fleet:
             replicas = await fleet.add_all(2)
             generation = listener_generation(replicas[0])
-            # The block is longer than a session, and shorter than the time after which a replica is unready.
+            # Block longer than a session, but less than the time after which a coordinator is not ready.
             threading.Event().wait(LIMITS.session_timeout_s + 1.0)
             assert all(one.ownership.lease_is_fresh() for one in replicas)
             assert [one.ownership.generation for one in replicas] == [generation] * 2

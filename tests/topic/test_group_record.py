@@ -1,4 +1,4 @@
-"""The record in which a real Kafka stores a group, and its size limit with default broker settings."""
+"""Test the size limit of the record in which a real Kafka stores a group, with default broker settings."""
 
 import asyncio
 import uuid
@@ -18,12 +18,12 @@ from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SHARDS = 50
-# When each assignment had all owners, groups of this size failed.
+# An earlier version stored all owners in each assignment, and failed with this number of members.
 MEMBERS = 70
 
 
 class Member:
-    """A group member that sends only the requests of the test."""
+    """A group member that sends only the requests that a test asks for (no heartbeats)."""
 
     def __init__(self, bootstrap: str, group_id: str, metadata: bytes) -> None:
         self.link = KafkaGroupClient(

@@ -1,4 +1,4 @@
-"""The permission that a replica needs for its group, and the error without it."""
+"""Test which permission a coordinator needs for its group, and the error without the permission."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The `hand-over` command between two coordinators in a group of a real Kafka, under load."""
+"""Test the `hand-over` command between two coordinators in a group of a real Kafka, under load."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class Pair:
         directory.mkdir()
         port, http_port = free_ports(2)
         settings = sharing(bootstrap, topic, SHARDS) | {
-            # Pruning in this test happens only by command.
+            # With a long interval, logs are pruned only by the `prune` command.
             "share.coordinator.state.topic.prune.interval.ms": "3600000",
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
@@ -78,7 +78,7 @@ def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
     try:
         for each in two.combined_file:
             each.start()
-        wait_until(two.share, seconds=120, what="each has half of the shards")
+        wait_until(two.share, seconds=120, what="each coordinator has half of the shards")
         yield two
     finally:
         for each in two.combined_file:
@@ -175,17 +175,17 @@ def test_repeated_hand_overs_under_load_lose_nothing(pair: Pair) -> None:
 def test_hand_over_is_refused_if_there_is_no_other_member(pair: Pair) -> None:
     first, second = pair.combined_file
     second.stop()
-    wait_until(lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one has all shards")
+    wait_until(
+        lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one coordinator has all shards"
+    )
 
     def refused() -> str:
-        """Return the error. At first it is another one, while the stopped coordinator is still in the
-        group.
-        """
+        """Return the error, or "" while the stopped coordinator is still in the group."""
         done = pair.run(first, "hand-over", "0", "--execute")
         assert done.returncode == 1
         return done.stderr if "the only member of its group" in done.stderr else ""
 
-    said = wait_until(refused, seconds=120, what="the other is gone")
+    said = wait_until(refused, seconds=120, what="the group has one member")
     assert "this coordinator is the only member of its group" in said
 
 

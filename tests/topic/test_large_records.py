@@ -1,6 +1,4 @@
-"""A state that exceeds max.message.bytes of the topic is refused with Kafka's error code, and nothing
-changes.
-"""
+"""Test that a state above max.message.bytes of the topic is refused with Kafka's error code."""
 
 import asyncio
 from pathlib import Path
@@ -24,9 +22,9 @@ from tests.topic.logs import new_topic
 
 pytestmark = pytest.mark.broker
 
-# Kafka creates its state topic with the first FindCoordinator, and needs time to load it.
+# Retry often, because Kafka creates and loads its state topic after the first FindCoordinator.
 SOON = RetryPolicy(attempts_max=60, first_s=0.5, wait_max_s=2.0)
-# A state batch has 20 bytes, so these exceed the default max.message.bytes of a topic, 1,048,588.
+# State batches have 20 bytes each, so 60,000 exceed the default max.message.bytes of a topic, 1,048,588.
 TOO_MANY = [StateBatch(offset, offset, (ACKNOWLEDGED, AVAILABLE)[offset % 2], 1) for offset in range(60_000)]
 
 
@@ -53,7 +51,7 @@ def test_state_too_large_for_the_topic_is_refused_as_by_kafka(built_in: BuiltInR
     port, http_port = free_ports(2)
     settings = {
         "bootstrap.servers": built_in.broker.bootstrap,
-        # These limits exceed that of the topic, which this test checks.
+        # The coordinator's own limits must be above the limit of the topic.
         "share.partition.write.max.batches": "100000",
         "request.max.elements": "200000",
         "share.coordinator.state.topic.name": state_topic,

@@ -1,5 +1,5 @@
-"""Migrate state to Kafka's own coordinator of each release and back: all fields that Kafka stores are
-equal.
+"""Migrate state to Kafka's own coordinator of each release and back, and compare all fields that Kafka
+stores.
 
 The test reads the stored state from Kafka's state topic, not from responses.
 """
@@ -138,7 +138,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
     async def main() -> None:
         first, last = new_topic("first"), new_topic("last")
         await cluster.write(first, cluster.some_state(seed=1))
-        # This is a dry run, so the broker does not even create its state topic.
+        # A dry run sends no request that would make the broker create its state topic.
         told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
         assert await cluster.reader(KAFKA_STATE_TOPIC).partitions() is None
         assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS

@@ -126,7 +126,7 @@ def world(brokers: LinkedBrokers, tmp_path: Path) -> Iterator[NearAndFar]:
 def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAndFar) -> None:
     world.near.start()
     world.far.start()
-    wait_until(world.share, seconds=PATIENCE_S, what="each has half of the shards")
+    wait_until(world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
     world.write(0)
     coordinating, leaders = world.look()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
@@ -139,7 +139,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAnd
     wait_until(
         lambda: not world.served_by(world.far) & led and world.share(),
         seconds=PATIENCE_S,
-        what="the near one serves what the far one cannot",
+        what="the near coordinator serves the shards of the unreachable broker",
     )
     world.write(1)
     assert f"broker {away} at 127.0.0.1:" in world.far.process.log.read_text()
@@ -150,12 +150,14 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAnd
     wait_until(
         lambda: world.served_by(world.far) == set(range(SHARDS)) - led,
         seconds=PATIENCE_S,
-        what="the far one serves all that it reaches",
+        what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
     world.links[away].mend()
     wait_until(
-        lambda: len(world.served_by(world.far)) == SHARDS, seconds=PATIENCE_S, what="the far one serves all"
+        lambda: len(world.served_by(world.far)) == SHARDS,
+        seconds=PATIENCE_S,
+        what="the far coordinator serves all",
     )
     world.write(2)

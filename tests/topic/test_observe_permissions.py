@@ -1,4 +1,4 @@
-"""An observer needs Describe and Read, and names the permission that is missing."""
+"""Test that an observer needs Describe and Read on the state topic, and reports a missing permission."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A state topic that is deleted and created again while it has an owner, on a real broker."""
+"""Test that an owner detects that its state topic was deleted and created again, on a real broker."""
 
 import asyncio
 
@@ -61,8 +61,7 @@ def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
                 await owner.own(0)
             async with topic_log(bootstrap, topic) as other:
                 offset = await append_durably(other, 0, [(b"k", b"after")])
-                # The first record is the claim of the new owner. The old owner wrote nothing to the new
-                # topic.
+                # The new topic has only the claim of the new owner, and no record of the old owner.
                 assert offset == 1
                 assert await read_all(other, range(1)) == {0: [(1, b"k", b"after")]}
 

@@ -1,4 +1,4 @@
-"""The log in a topic of a broker that requires TLS and a password."""
+"""Test the state log in a topic of a broker that requires TLS and a password."""
 
 import asyncio
 import subprocess
@@ -79,7 +79,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
     )
     coordinator.process.start()
     try:
-        wait_until(lambda: not coordinator.process.running, seconds=120, what="the coordinator gives up")
+        wait_until(lambda: not coordinator.process.running, seconds=120, what="the coordinator exits")
     finally:
         coordinator.kill()
     (said,) = [line for line in coordinator.process.log.read_text().splitlines() if '"ERROR"' in line]

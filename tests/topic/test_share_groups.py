@@ -1,4 +1,4 @@
-"""Requests about share groups to a real broker of each release: descriptions, changes and refusals."""
+"""Test share-group requests to a real broker of each release: descriptions, changes and refusals."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -72,7 +72,7 @@ def test_description_of_a_group_has_the_subscriptions_of_its_members(rig: BuiltI
     empty = described(rig, "described")
     assert (empty.state, empty.is_empty, empty.subscribed) == ("Empty", True, frozenset())
     assert empty.group_epoch > one.group_epoch
-    assert described(rig, "described") == empty, "the group epoch stays while nobody comes"
+    assert described(rig, "described") == empty, "the group epoch changed without a member"
 
 
 def test_missing_group_is_distinguished_from_an_unreachable_cluster(rig: BuiltInRig) -> None:

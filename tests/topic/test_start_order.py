@@ -1,4 +1,4 @@
-"""Coordinators that start before the brokers with their state, and errors that end the wait."""
+"""Test coordinators that start before the brokers with their state, and errors that end the wait."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def wait_for_unready(coordinator: CoordinatorProcess) -> None:
         status, body = coordinator.get("/readyz")
         return status == 503 and b"since" in body
 
-    wait_until(waits, seconds=120, what="the coordinator says that it waits")
+    wait_until(waits, seconds=120, what="the coordinator reports that it waits")
 
 
 @pytest.mark.timeout(600)
@@ -90,7 +90,11 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: Place) -
     assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
 
     wrong = place.coordinator("wrong", {PARTITIONS: "3"})
-    wait_until(lambda: not wrong.process.running, seconds=120, what="a topic of another shape is refused")
+    wait_until(
+        lambda: not wrong.process.running,
+        seconds=120,
+        what="the coordinator exits because of the partition count",
+    )
     (said,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
     assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
 

@@ -1,4 +1,4 @@
-"""Read the state topic with Kafka's tools, and read the state topic of Kafka's own coordinator."""
+"""Test Kafka's tools on this project's state topic, and this project's reader on Kafka's own state topic."""
 
 import asyncio
 import json
@@ -167,7 +167,7 @@ def test_state_of_kafkas_coordinator_is_read_from_its_topic(
                 answer = await client.read(key, state.leader_epoch)
                 assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
                 assert state.batches == pack(answer.batches)
-                # Before Kafka 4.2, the count is not stored, and the response reports it as unknown.
+                # Before Kafka 4.2, the delivery complete count is not stored, and the response has -1.
                 assert summary == (
                     state.state_epoch,
                     state.leader_epoch,
@@ -199,7 +199,7 @@ def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
             for _ in range(10):
                 await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
             log.prune(0, 14)
-            # Records are deleted after an append has proved that the log is unchanged.
+            # The log deletes records only after an append has confirmed that the log has not lost records.
             await append_durably(log, 0, [])
         async with topic_log(bootstrap, name) as log:
             assert log.start_offset(0) == 14
@@ -216,7 +216,7 @@ def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
     built_in.client.create_topic(name, partitions=1)
 
     async def main() -> None:
-        # These records exceed the broker's limit for one batch.
+        # The records of this append exceed the broker's size limit of one batch.
         records: list[tuple[bytes, bytes | None]] = [(b"k", bytes(1_000)) for _ in range(3_000)]
         async with topic_log(built_in.broker.bootstrap, name) as log:
             at = await append_durably(log, 0, [(b"k", b"v")])

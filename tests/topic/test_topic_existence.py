@@ -1,4 +1,4 @@
-"""Check on a real broker whether a topic exists, also without the Describe permission."""
+"""Test the check for the existence of a topic on a real broker, with and without the Describe permission."""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +50,11 @@ def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJ
         assert asyncio.run(look.exists()) is None
         allow(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
         # The broker applies the ACL later than the controller.
-        wait_until(lambda: asyncio.run(look.exists()) is not None, seconds=120, what="it may be seen")
+        wait_until(
+            lambda: asyncio.run(look.exists()) is not None,
+            seconds=120,
+            what="the principal may describe the topic",
+        )
         assert asyncio.run(look.exists()) is False
     finally:
         broker.kill()

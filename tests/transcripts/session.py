@@ -1,4 +1,4 @@
-"""Run the commands of a transcript on a shard, and format the results."""
+"""Run the commands of a transcript (see test_transcripts.py) on a shard, and format the results."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class Session:
     @staticmethod
     def _key(text: str) -> SharePartitionKey:
         group_id, topic, partition = text.rsplit(":", 2)
-        assert topic == "T", "transcripts know one topic, T"
+        assert topic == "T", "the only topic of transcripts is T"
         return SharePartitionKey(group_id, TOPIC_ID, int(partition))
 
     def _begin(self, key: None, settings: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""Transcripts: sessions of a shard with commands and responses, which also document its behaviour.
+"""Test transcripts: text files with commands to a shard and its responses, which document its behaviour.
 
-Each `*.txt` holds comments (`#`), commands, and the results below `----`. `pytest tests/transcripts
---rewrite` replaces the results with the current ones. Review the difference before you commit it.
+Each `*.txt` has comments (`#`), commands, and the expected results below `----`. `pytest tests/transcripts
+--rewrite` replaces them with the current results. Review the difference before you commit it.
 """
 
 from pathlib import Path
