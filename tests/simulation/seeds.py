@@ -6,8 +6,8 @@ FIXED = {
     "alone": (1, 2, 3, 5, 8, 13, 17, 21, 50, 74, 9_001_467, 50_002_413, 379_637_292_585),
     "kafka": (
         *(1, 2, 3, 7, 9, 25, 26, 33, 1_065, 1_271, 5_015, 5_124),
-        # They find a coordinator that uses the metadata of the last broker that answered.
-        *(98, 100, 120, 183, 20_057),
+        # Seeds that find coordinators with stale metadata.
+        *(100, 120, 284, 20_057),
         *(74, 83, 86, 103, 113, 117, 146, 147, 172, 224, 20_331),
     ),
 }
@@ -61,8 +61,8 @@ NOTICED_BY = {
     "takes_no_answer_for_failure": 261,
     "has_a_lease_that_never_ends": 131,
     "waits_for_no_earlier_lease": 2,
-    "prunes_what_tells_the_owner_epoch": 67,
-    "takes_the_metadata_of_the_last_broker_that_answered": 98,
+    "prunes_what_tells_the_owner_epoch": 222,
+    "takes_the_metadata_of_the_last_broker_that_answered": 100,
 }
 
 # The virtual minutes of the simulation for mutants that need more than the default.
