@@ -23,14 +23,19 @@ class Terminal:
         self._terminal, other_end = pty.openpty()
         command = [sys.executable, "-m", "coordinator", "top", "--url", url, "--interval", "0.2"]
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
-        self.process = subprocess.Popen(
-            command,
-            stdin=other_end,
-            stdout=other_end,
-            stderr=other_end,
-            env=environment,
-            start_new_session=True,
-        )
+        # A process that a script starts in the background ignores SIGINT, and so do its children.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=other_end,
+                stdout=other_end,
+                stderr=other_end,
+                env=environment,
+                start_new_session=True,
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         os.close(other_end)
         self.shown = b""
 
