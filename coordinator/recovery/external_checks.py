@@ -153,7 +153,7 @@ class LiveCheck:
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
         """Read every share-partition."""
-        run = RebuildResult(log_contents.states, log_contents.ranges, {})
+        run = RebuildResult(log_contents.stored, log_contents.ranges, {})
         number = state_partitions_of(log_contents.log.plan.starts)
         compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
         found = [
