@@ -17,7 +17,6 @@ under `if __name__ == "__main__":`.  A notebook need not.
 """
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +27,15 @@ from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
-from coordinator.recovery.final_states import STATES_OUTPUT, join_states, owner_epochs
+from coordinator.recovery.engines.counts import dicts
+from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.job import read_log
 from coordinator.recovery.manifest import parse_time
-from coordinator.recovery.progress import progress_display
+from coordinator.recovery.progress import Phases, progress_display
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow
-from coordinator.recovery.schema import HISTORY, RECORDS, STATES
+from coordinator.recovery.schema import HISTORY, RECORDS
 from coordinator.recovery.sources import Cut, open_source
 from coordinator.recovery.sources.base import RANGE_RECORDS
 
@@ -92,20 +92,13 @@ def states(
     The columns are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
     """
     from coordinator.recovery.engines.spark import SparkEngine
-    from coordinator.recovery.engines.spark_work import error_of_spark
 
     engine = SparkEngine(spark, work=work)
     try:
         opened = _rebuild.for_states(open_source(source, **access))
         log = read_log(engine, opened, fold_range, cut=_cut(as_of_offsets, as_of_time))
-        join = partial(join_states, owner_epochs(log.ranges))
-        frame = engine.as_gathered(log.gathered.joined(join, lambda more: None)).frame_of(
-            STATES_OUTPUT, STATES
-        )
-        try:
-            frame.write.mode("error").parquet(to)
-        except Exception as error:
-            raise error_of_spark(error) from None
+        joined = _rebuild.join_log(log, Phases())
+        _rebuild.write_states(joined, dicts(joined, TOTALS_OUTPUT), to)
     finally:
         engine.close()
     return spark.read.parquet(to)

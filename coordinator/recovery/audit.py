@@ -7,7 +7,7 @@ coordinator, an earlier audit) are optional; the result lists the checks that we
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,23 +28,29 @@ from coordinator.recovery.checks.findings import (
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import (
     PartitionStats,
-    check_complete_counts,
     check_partition_stats,
     partition_stats,
 )
-from coordinator.recovery.checks.range_audit import DELETED, DELETED_OUTPUT, audit_range, damaged, join_audit
+from coordinator.recovery.checks.range_audit import DELETED_OUTPUT, audit_range, damaged, join_audit
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
 from coordinator.recovery.deduplication import state_partitions_of
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.engines.counts import dicts
-from coordinator.recovery.final_states import owner_epochs
+from coordinator.recovery.engines.counts import ResultsIncomplete, dicts
+from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
 from coordinator.recovery.job import LogRead, read_log
 from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import states_table
-from coordinator.recovery.schema import RANGES
+from coordinator.recovery.rebuild import StoredStates, damaged_states, total, write_states
+from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
-from coordinator.recovery.verdict import AuditContext, LogCopy, Verdict, format_verdict
+from coordinator.recovery.verdict import (
+    AFFECTED_OUTPUT,
+    AuditContext,
+    LogCopy,
+    Verdict,
+    format_verdict,
+    states_for_verdict,
+)
 
 # The exit codes.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
@@ -64,16 +70,28 @@ class ExternalFindings(NamedTuple):
     topics: Mapping[str, str] = {}
 
 
-class LogContents(NamedTuple):
+@dataclass(frozen=True)
+class LogContents:
     """The content of the log, for checks that compare the log with another system.
 
-    `deleted` maps (state partition, record key without its type) to the log offset of the last tombstone.
+    States and deletions are brought to this process when a check first uses them.
     """
 
-    states: pa.Table
+    stored: StoredStates
     log: LogRead
     ranges: pa.Table
-    deleted: Mapping[tuple[int, bytes], int]
+    joined: GatheredOutputs | None = None
+
+    @property
+    def states(self) -> pa.Table:
+        """The states (rows of `STATES`)."""
+        return self.stored.table
+
+    @cached_property
+    def deleted(self) -> Mapping[tuple[int, bytes], int]:
+        """The last tombstones, by state partition and record key without its type."""
+        rows = () if self.joined is None else dicts(self.joined, DELETED_OUTPUT)
+        return {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in rows}
 
 
 class ExternalCheck(Protocol):
@@ -118,16 +136,24 @@ class Options:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check."""
+    """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check.
+
+    `stored` are the states; without a directory for results, they exist until the engine is closed.
+    """
 
     findings: pa.Table
-    states: pa.Table
+    stored: StoredStates
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
     not_checked: Mapping[str, str]
     answer: Verdict
     missed: Collection[str] = ()
+
+    @property
+    def states(self) -> pa.Table:
+        """The states (rows of `STATES`) by group, topic and partition."""
+        return self.stored.table
 
     @property
     def counts(self) -> dict[Severity, int]:
@@ -195,14 +221,8 @@ def audit(
         # The source could not list its log ranges, so this damage is the only finding.
         log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = damaged(damage)
-        try:
-            return _audited(engine, source, options, log, found, phases, clock, unread=True)
-        finally:
-            log.gathered.close()
-    try:
-        return _audited(engine, source, options, log, [], phases, clock)
-    finally:
-        log.gathered.close()
+        return _audited(engine, source, options, log, found, phases, clock, unread=True)
+    return _audited(engine, source, options, log, [], phases, clock)
 
 
 def _audited(
@@ -221,20 +241,16 @@ def _audited(
         not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
         del not_checked["P4"]
     joined = _joined(log, options, not_checked, phases)
-    try:
-        states = states_table(joined)
-        found = [*found, *_unexplained(merged(_check_log(log, joined, states, options)))]
-        deleted = joined.table(DELETED_OUTPUT, DELETED).to_pylist()
-    finally:
-        joined.close()
-    partitions = partition_stats(states, log.ranges, log.plan.starts, log.plan.ends)
-    found += [*check_partition_stats(partitions, options.limits), *check_complete_counts(states)]
+    totals = dicts(joined, TOTALS_OUTPUT)
+    stored = StoredStates(partial(joined.table, STATES_OUTPUT, STATES))
+    found = [*found, *_unexplained(merged(_check_log(log, joined, options)))]
+    partitions = partition_stats(totals, log.ranges, log.plan.starts, log.plan.ends)
+    found += check_partition_stats(partitions, options.limits)
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
     topics: dict[str, str] = {}
     if not unread:
-        deleted_at = {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in deleted}
-        inside = LogContents(states, log, ranges, deleted_at)
+        inside = LogContents(stored, log, ranges, joined)
         found += _run_external_checks(options, inside, not_checked, missed, topics, phases)
     table = findings_table(found)
     counts = Counter(table.column("severity").to_pylist())
@@ -246,25 +262,48 @@ def _audited(
         is_unread=unread,
     )
     run_before = None if options.baseline is None else options.baseline.run_id
-    answer = format_verdict(table.to_pylist(), states.to_pylist(), context)
+    findings = table.to_pylist()
+    affected, others = _states_for_verdict(joined, findings, totals)
+    answer = format_verdict(findings, affected, context._replace(others=others))
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
-        states=len(states),
+        states=total(totals, "states"),
         findings={severity.value: counts[severity.value] for severity in SEVERITIES},
         checks=sorted(set(table.column("check").to_pylist())),
         not_checked=not_checked,
         limits=options.limits._asdict(),
-        state_batches=sum(map(len, states.column("state_batches").to_pylist())),
+        state_batches=total(totals, "state_batches"),
         baseline=run_before,
         answer=answer.headline,
         groups={status.name.lower(): count for status, count in answer.counts.items()},
     )
     manifest["next_baseline"] = run_before if unread or _lost_since_baseline(found) else manifest["run_id"]
     if options.to is not None:
-        tables = {"states": states, "findings": table, "ranges": ranges}
-        write_results(options.to, tables, manifest)
-    return AuditResult(table, states, ranges, partitions, manifest, not_checked, answer, missed)
+        stored = write_states(joined, totals, options.to)
+        written = {STATES_OUTPUT: manifest["states"]}
+        write_results(options.to, {"findings": table, "ranges": ranges}, manifest, written)
+    return AuditResult(table, stored, ranges, partitions, manifest, not_checked, answer, missed)
+
+
+def _states_for_verdict(
+    joined: GatheredOutputs, findings: Sequence[Mapping[str, Any]], totals: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Return the states that findings concern, and how many others each group has.
+
+    Raises ResultsIncomplete if these are not all states.
+    """
+    affected: list[dict[str, Any]] = []
+    others: Counter[str] = Counter()
+    for name, _, rows in joined.mapped(STATES_OUTPUT, states_for_verdict(findings)):
+        if name == AFFECTED_OUTPUT:
+            affected += rows.to_pylist()
+        else:
+            others.update({row["group_id"]: row["states"] for row in rows.to_pylist()})
+    read, wanted = len(affected) + others.total(), total(totals, "states")
+    if read != wanted:
+        raise ResultsIncomplete(f"{wanted} states were joined and {read} were read for the verdict")
+    return sorted(affected, key=lambda row: row["state_partition"]), others
 
 
 def _lost_since_baseline(found: list[Finding]) -> bool:
@@ -323,11 +362,9 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
         return log.gathered.joined(join, advance)
 
 
-def _check_log(
-    log: LogRead, joined: GatheredOutputs, states: pa.Table, options: Options
-) -> Iterable[Finding]:
+def _check_log(log: LogRead, joined: GatheredOutputs, options: Options) -> Iterable[Finding]:
     """Yield the findings of the checks that need only the log."""
-    for damage, names in log.named_damages(states):
+    for damage, names in log.named_damages(damaged_states(log, joined)):
         for identity in names or (None,):
             place = (damage["state_partition"], identity, damage["first"], damage["last"])
             yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])

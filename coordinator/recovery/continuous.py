@@ -144,7 +144,7 @@ def _once(
     told(found)
     if found.manifest["next_baseline"] != found.manifest["run_id"]:
         return baseline
-    return Baseline(found.manifest, found.states)
+    return Baseline(found.manifest, lambda: found.states)
 
 
 def _served(listen: HostPort, metrics: AuditMetrics) -> Any:

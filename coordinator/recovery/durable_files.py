@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file atomically and sync it to disk; a reader never sees a partial file."""
@@ -13,6 +16,16 @@ def write_durably(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.replace(path)
+    sync_folder(path.parent)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """Write a table durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
     sync_folder(path.parent)
 
 

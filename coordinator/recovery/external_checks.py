@@ -151,8 +151,8 @@ class LiveCheck:
         """Do nothing; this check reads after the log."""
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read every share-partition from the coordinator, and compare it with the log."""
-        run = RebuildResult(log_contents.states, log_contents.ranges, {})
+        """Read every share-partition."""
+        run = RebuildResult(log_contents.stored, log_contents.ranges, {})
         number = state_partitions_of(log_contents.log.plan.starts)
         compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
         found = [

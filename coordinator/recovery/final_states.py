@@ -7,18 +7,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.recovery.claim_filter import RangeOwners, counting, owner_epochs_at_starts
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.fold import drop_before_start, fold
 from coordinator.recovery.partials import Partials, floors, partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
-from coordinator.recovery.records import Bools, Ints
-from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATES
+from coordinator.recovery.records import Bools, Ints, numbers
+from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATE_TOTALS, STATES
 from coordinator.recovery.tasks import Output, Tables
 from protocol.state_records import topic_id_text
 
 STATES_OUTPUT = "states"
+TOTALS_OUTPUT = "totals"
 
 _TOPIC_ID_BYTES, _PARTITION_BYTES = 16, 4
 
@@ -66,8 +68,8 @@ def settled(rows: Partials, known: OwnerEpochs) -> Partials:
         )
     )
     nothing = np.zeros(len(found), np.int64)
-    numbers = {**found.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
-    return replace(found, numbers=numbers)
+    cleared = {**found.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
+    return replace(found, numbers=cleared)
 
 
 def joined(rows: Partials) -> Partials:
@@ -85,6 +87,24 @@ def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Ite
     partials = tables.get(PARTIALS_OUTPUT, ())
     states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
     yield Output(STATES_OUTPUT, state_partition, states)
+    yield Output(TOTALS_OUTPUT, state_partition, totals_of(state_partition, states))
+
+
+def totals_of(state_partition: int, states: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    """Return the row of `STATE_TOTALS` of the states of one state partition."""
+    row: dict[str, Any] = dict.fromkeys(STATE_TOTALS.names, 0)
+    row |= {"state_partition": state_partition, "states": len(states), "pinned_by": ""}
+    if len(states):
+        pin = int(np.argmin(numbers(states.column("needed_from"))))
+        oldest = states.slice(pin, 1).to_pylist()[0]
+        row |= {
+            "unreadable": len(states) - states.column("unreadable").null_count,
+            "state_batches": pc.sum(pc.list_value_length(states.column("state_batches"))).as_py(),
+            "needed_from": oldest["needed_from"],
+            "pinned_by": f"{oldest['group_id']}:{oldest['topic_id']}:{oldest['partition']}",
+            "pinned_since_ms": oldest["write_timestamp"] or oldest["last_write_ms"],
+        }
+    return pa.RecordBatch.from_pylist([row], STATE_TOTALS)
 
 
 def states(rows: Partials) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
 """Read a log for any job: plan the log ranges, read them with an engine, and repeat pruned ranges."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,10 @@ from coordinator.recovery.engines.counts import check_read, dicts, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
-from coordinator.recovery.tasks import ReadTask
+from coordinator.recovery.tasks import Output, ReadTask, TableTask
 from protocol.state_records import SharePartitionKey
+
+NEAR_DAMAGE_OUTPUT = "near_damage"
 
 _READS_MAX = 5
 
@@ -61,6 +64,22 @@ class LogRead:
             ):
                 found.append(key)
         return found
+
+
+def states_near_damage(log: LogRead) -> TableTask:
+    """Return the task that selects the states which damage of the log may concern."""
+    state_partitions = frozenset(each["state_partition"] for each in log.damages)
+    named = frozenset(identity for each in log.damages for identity in each["share_partitions"])
+    return partial(_select_near_damage, state_partitions, named)
+
+
+def _select_near_damage(
+    state_partitions: Collection[int], named: Collection[bytes], state_partition: int, states: pa.RecordBatch
+) -> Iterator[Output]:
+    wanted = [
+        state_partition in state_partitions or identity_of_row(row) in named for row in states.to_pylist()
+    ]
+    yield Output(NEAR_DAMAGE_OUTPUT, state_partition, states.filter(pa.array(wanted, pa.bool_())))
 
 
 def read_log(

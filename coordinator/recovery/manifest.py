@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.durable_files import sync_folder, write_durably
+from coordinator.recovery.durable_files import write_durably, write_parquet
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.job import LogRead
 from coordinator.recovery.schema import RANGE_TOTALS
@@ -77,22 +77,16 @@ def check_new(folder: Path) -> None:
         raise ConfigError("--to", folder, "a folder that is new or empty")
 
 
-def write_results(folder: Path, tables: Mapping[str, pa.Table], manifest: dict[str, Any]) -> None:
-    """Write tables as NAME.parquet, then the manifest, which lists them."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_results(
+    folder: Path, tables: Mapping[str, pa.Table], manifest: dict[str, Any], written: Mapping[str, int]
+) -> None:
+    """Write tables as NAME.parquet, then the manifest, which lists them and those already `written`."""
+    rows = dict(written)
     for name, table in tables.items():
         write_parquet(folder / f"{name}.parquet", table)
-    manifest = {**manifest, "files": {f"{name}.parquet": table.num_rows for name, table in tables.items()}}
+        rows[name] = table.num_rows
+    manifest = {**manifest, "files": {f"{name}.parquet": count for name, count in rows.items()}}
     write_durably(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
-
-
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """Write a table to a Parquet file and sync it to disk."""
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -107,10 +101,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return said
 
 
-def read_results(folder: Path, name: str) -> pa.Table:
-    """Read a table of complete results. Raises ConfigError."""
+def check_results(folder: Path, name: str) -> None:
+    """Refuse results that are not complete or do not have a table. Raises ConfigError."""
     if f"{name}.parquet" not in read_manifest(folder).get("files", {}):
         raise ConfigError("results", folder, f"of a job that makes {name}")
+
+
+def read_results(folder: Path, name: str) -> pa.Table:
+    """Read a table of complete results, one file or those of the executors. Raises ConfigError."""
+    check_results(folder, name)
     return pq.read_table(folder / f"{name}.parquet")
 
 

@@ -75,7 +75,7 @@ def _collect_stats(run: RebuildResult) -> list[PartitionStats]:
         if of["start"] is not None:
             starts[int(partition)] = of["start"]
         ends[int(partition)] = max(of["read_to"], 0)
-    return partition_stats(run.states, run.ranges.to_pylist(), starts, ends)
+    return partition_stats(run.totals, run.ranges.to_pylist(), starts, ends)
 
 
 @dataclass(frozen=True)

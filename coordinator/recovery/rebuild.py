@@ -1,17 +1,19 @@
 """The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.final_states import STATES_OUTPUT, join_states, owner_epochs
-from coordinator.recovery.job import LogRead, read_log
+from coordinator.recovery.engines.counts import ResultsIncomplete, dicts
+from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
+from coordinator.recovery.job import LogRead, read_log, states_near_damage
 from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
@@ -19,14 +21,35 @@ from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
 
+_ORDER = ("group_id", "topic_id", "partition", "state_partition")
+
+
+class StoredStates:
+    """States (rows of `STATES`) that are brought to this process when they are first used."""
+
+    def __init__(self, read: Callable[[], pa.Table]) -> None:
+        self._read = read
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The states by group, topic and partition."""
+        found = self._read().cast(STATES)
+        return found.sort_by([(name, "ascending") for name in _ORDER])
+
 
 @dataclass(frozen=True)
 class RebuildResult:
-    """The states (rows of `STATES`), the ranges that were read (rows of `RANGES`), and the manifest."""
+    """States, the ranges that were read, the manifest, and the totals of each state partition."""
 
-    states: pa.Table
+    stored: StoredStates
     ranges: pa.Table
     manifest: dict[str, Any]
+    totals: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def states(self) -> pa.Table:
+        """The states (rows of `STATES`) by group, topic and partition."""
+        return self.stored.table
 
 
 def rebuild(
@@ -41,8 +64,9 @@ def rebuild(
 ) -> RebuildResult:
     """Rebuild all states up to a cut; if `to` is given, write them to this new directory.
 
-    Damaged parts of the log are skipped. The manifest lists them under `damages`, and the share-partitions
-    that may lack updates under `affected`.
+    With a directory, executors of Spark write the states, and this process gets only totals.  Damage is
+    skipped. The manifest lists it under `damages`, and the share-partitions that may lack updates under
+    `affected`.
 
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
@@ -51,26 +75,27 @@ def rebuild(
         check_new(to)
     source = for_states(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
-    try:
-        states = states_of_log(log, phases)
-    finally:
-        log.gathered.close()
-    affected = [str(key) for key in log.affected(states)]
-    unreadable = len(states) - states.column("unreadable").null_count
+    joined = join_log(log, phases)
+    totals = dicts(joined, TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
-        states=len(states),
-        unreadable_states=unreadable,
-        affected=affected,
-        state_batches=pc.sum(pc.list_value_length(states.column("state_batches"))).as_py() or 0,
+        states=total(totals, "states"),
+        unreadable_states=total(totals, "unreadable"),
+        affected=[str(key) for key in log.affected(damaged_states(log, joined))],
+        state_batches=total(totals, "state_batches"),
     )
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
         [("state_partition", "ascending"), ("range_start", "ascending")]
     )
-    if to is not None:
-        write_results(to, {"states": states, "ranges": ranges}, manifest)
-    return RebuildResult(states, ranges, manifest)
+    stored = StoredStates(partial(joined.table, STATES_OUTPUT, STATES))
+    if to is None:
+        # The outputs are deleted when the engine is closed.
+        _ = stored.table
+    else:
+        stored = write_states(joined, totals, to)
+        write_results(to, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
+    return RebuildResult(stored, ranges, manifest, totals)
 
 
 def for_states(source: Source) -> Source:
@@ -78,18 +103,36 @@ def for_states(source: Source) -> Source:
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
-def states_of_log(log: LogRead, phases: Phases) -> pa.Table:
-    """Join the partial states of a log; return states sorted by group, topic and partition."""
+def join_log(log: LogRead, phases: Phases) -> GatheredOutputs:
+    """Join the partial states of a log to states, and to totals of each state partition."""
     known = owner_epochs(log.ranges)
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
-        joined = log.gathered.joined(partial(join_states, known), advance)
-    try:
-        return states_table(joined)
-    finally:
-        joined.close()
+        return log.gathered.joined(partial(join_states, known), advance)
 
 
-def states_table(joined: GatheredOutputs) -> pa.Table:
-    """Return the joined states, sorted by group, topic and partition."""
-    order = ("group_id", "topic_id", "partition", "state_partition")
-    return joined.table(STATES_OUTPUT, STATES).sort_by([(name, "ascending") for name in order])
+def total(totals: Sequence[Mapping[str, Any]], name: str) -> int:
+    """Return the sum of a column of `STATE_TOTALS`."""
+    return sum(row[name] for row in totals)
+
+
+def damaged_states(log: LogRead, joined: GatheredOutputs) -> pa.Table:
+    """Return the states that damage of the log may concern."""
+    found = joined.mapped(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
+    return pa.Table.from_batches([output.rows for output in found], STATES)
+
+
+def write_states(
+    joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Path | str
+) -> StoredStates:
+    """Write the states to `states.parquet` in a directory, or to a URI; compare their number with the totals.
+
+    Raises ResultsIncomplete.
+    """
+    path = to / f"{STATES_OUTPUT}.parquet" if isinstance(to, Path) else to
+    written, wanted = joined.write(STATES_OUTPUT, STATES, _ORDER, path), total(totals, "states")
+    if written != wanted:
+        raise ResultsIncomplete(
+            f"{wanted} states were joined and {written} are in {path} (all executors and the driver must "
+            "see the same folder)"
+        )
+    return StoredStates(partial(pq.read_table, path))

@@ -182,6 +182,19 @@ STATES = pa.schema(
     ]
 )
 
+# The states of one state partition together.  The share-partition in `pinned_by` needs the oldest record.
+STATE_TOTALS = pa.schema(
+    [
+        _required("state_partition", pa.int32()),
+        _required("states", pa.int64()),
+        _required("unreadable", pa.int64()),
+        _required("state_batches", pa.int64()),
+        _required("needed_from", pa.int64()),
+        _required("pinned_by", pa.string()),
+        _required("pinned_since_ms", pa.int64()),
+    ]
+)
+
 # The decoded records of share-partitions, in log order; a field that a kind of record does not have is -1.
 HISTORY = pa.schema(
     [

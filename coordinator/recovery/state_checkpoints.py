@@ -38,15 +38,8 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
         return None
     source = ArchiveSource(str(folder), use_checkpoints=True)
     log = read_log(engine, source, fold_range)
-    try:
-        known = owner_epochs(log.ranges)
-        joined = log.gathered.joined(partial(_join, known), lambda more: None)
-        try:
-            folded = dict(joined.rows(CHECKPOINT_OUTPUT))
-        finally:
-            joined.close()
-    finally:
-        log.gathered.close()
+    joined = log.gathered.joined(partial(_join, owner_epochs(log.ranges)), lambda more: None)
+    folded = dict(joined.rows(CHECKPOINT_OUTPUT))
     parts = []
     for number, rows in sorted(folded.items()):
         own = [row for row in log.ranges if row["state_partition"] == number and row["records"]]

@@ -28,3 +28,5 @@ class Output(NamedTuple):
 Tables = Mapping[str, Sequence[pa.RecordBatch]]
 ReadTask = Callable[[Iterable[Records]], Iterable[Output]]
 JoinTask = Callable[[int, Tables], Iterable[Output]]
+# Applied to one stored table of a state partition; its outputs must be small.
+TableTask = Callable[[int, pa.RecordBatch], Iterable[Output]]

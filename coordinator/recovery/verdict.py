@@ -6,17 +6,25 @@ offset, or *lost*.  Reports, metrics and exit codes use this verdict.
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import Effect, Severity, effect_of
 from coordinator.recovery.deduplication import depends_on
 from coordinator.recovery.schema import ALL, NONE
+from coordinator.recovery.tasks import Output, TableTask
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]
+
+AFFECTED_OUTPUT = "affected"
+_ANY_OFFSET = 2**63 - 1
 
 _YES = "every share-partition has its snapshot and all updates after it: yes"
 _NO = "every share-partition has its snapshot and all updates after it: NO"
@@ -106,21 +114,22 @@ class Verdict:
 
 
 class AuditContext(NamedTuple):
-    """The input of a verdict besides findings and states; `topics` maps topic ids to topic names."""
+    """The input of a verdict besides findings and states; `topics` maps topic ids to topic names.
+
+    `others` are the numbers of share-partitions by group that no finding concerns.
+    """
 
     source: str
     bootstrap_servers: str = ""
     copy: LogCopy | None = None
     topics: Mapping[str, str] = {}
     is_unread: bool = False
-    state_partitions: int | None = None
+    others: Mapping[str, int] = {}
 
 
 def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: AuditContext) -> Verdict:
-    """Classify every group; rows are those of `FINDINGS` and `STATES`."""
-    known: dict[Place, Row] = {}
-    for row in states:
-        known[_place(row)] = row
+    """Classify every group; rows are those of `FINDINGS`, and those of `STATES` that findings concern."""
+    known = {_place(row): row for row in states}
     affected: dict[Place, SharePartitionVerdict] = {}
     critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]
     for row in findings:
@@ -138,6 +147,37 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: Audi
     groups = sorted(_groups(known, affected, context), key=lambda each: (-each.status, each.group_id))
     is_positive = not critical and not context.is_unread
     return Verdict(groups, is_positive, _headline(groups, critical, context), context.topics)
+
+
+def states_for_verdict(findings: Iterable[Row]) -> TableTask:
+    """Return the task that selects the states which findings concern, and counts the others by group."""
+    places: set[Place] = set()
+    # The last log offset of findings that concern a whole state partition, or the log.
+    last_offsets: dict[int, int] = {}
+    for row in findings:
+        if effect_of(row["check"], Severity(row["severity"])) is Effect.NONE:
+            continue
+        if row["group_id"] is not None:
+            places.add(_place(row))
+        else:
+            number, last = row["state_partition"], row["last_log_offset"]
+            last_offsets[number] = max(last_offsets.get(number, NONE), _ANY_OFFSET if last < 0 else last)
+    return partial(_select_for_verdict, frozenset(places), last_offsets)
+
+
+def _select_for_verdict(
+    places: Set[Place], last_offsets: Mapping[int, int], state_partition: int, states: pa.RecordBatch
+) -> Iterator[Output]:
+    last = max(last_offsets.get(number, NONE) for number in (ALL, state_partition))
+    wanted = np.zeros(len(states), np.bool_)
+    if last != NONE or places:
+        columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
+        rows = states.select(columns).to_pylist()
+        wanted[:] = [_place(row) in places or (last != NONE and depends_on(row, last)) for row in rows]
+    counts = states.column("group_id").filter(pa.array(~wanted)).value_counts()
+    groups = pa.RecordBatch.from_arrays(counts.flatten(), ["group_id", "states"])
+    yield Output(AFFECTED_OUTPUT, state_partition, states.filter(pa.array(wanted)))
+    yield Output("groups", state_partition, groups)
 
 
 def _place(row: Row) -> Place:
@@ -211,8 +251,8 @@ def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePar
 def _groups(
     known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], context: AuditContext
 ) -> Iterator[GroupVerdict]:
-    places = {*known, *affected}
-    counts = Counter(group_id for group_id, _, _ in places)
+    counts = Counter(context.others)
+    counts.update(group_id for group_id, _, _ in {*known, *affected})
     by_group: dict[str, list[SharePartitionVerdict]] = {}
     for place in sorted(affected):
         by_group.setdefault(place[0], []).append(affected[place])

@@ -66,8 +66,9 @@ def rebuild_job(engine: Engine, source: Source, folder: Path, phases: Phases) ->
 
 
 def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
-    """Run `audit`; the number of its records is part of the result."""
-    found = audit(engine, source, Options(state_partitions=5), phases=phases)
+    """Run `audit`, whose executors write the states; the number of its records is part of the result."""
+    options = Options(state_partitions=5, to=folder / f"results-{engine.name}")
+    found = audit(engine, source, options, phases=phases)
     return {
         "answer": found.answer.headline,
         "findings": found.findings.to_pylist(),

@@ -95,6 +95,16 @@ def test_lost_or_duplicated_output_between_phases_is_an_error(
         rebuild(Careless(1), source)
 
 
+def test_states_that_are_missing_where_they_were_written_are_an_error(
+    source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster whose executors write to disks of their own."""
+    monkeypatch.setattr(LocalOutputs, "write", lambda *arguments: 0)
+    with pytest.raises(ResultsIncomplete, match="states were joined and 0 are in"):
+        rebuild(ALONE, source, to=tmp_path / "results")
+    assert not (tmp_path / "results" / MANIFEST).exists()
+
+
 def test_range_pruned_after_planning_is_an_error() -> None:
     start = pa.RecordBatch.from_pylist([{"start": 5}])
     outputs = LocalOutputs([Output(PRUNED_OUTPUT, 3, start)])

@@ -32,7 +32,7 @@ from coordinator.recovery.external_checks import (
 )
 from coordinator.recovery.live_coordinator import Answer
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import RebuildResult, rebuild
+from coordinator.recovery.rebuild import RebuildResult, StoredStates, rebuild
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -148,7 +148,7 @@ def test_x1_different_answer_is_found(
 
     monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
     source = SegmentSource(str(tmp_path / "before"))
-    run = RebuildResult(before.states, before.ranges, {})
+    run = RebuildResult(before.stored, before.ranges, {})
     found = compared(source, run, "nobody:1", phases=Phases())
     assert [each.key for each in found.different] == [key_of(wrong)]
     assert found.different[0].what.startswith(what)
@@ -214,7 +214,7 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
     again = audited(
         folder,
         Options(
-            baseline=Baseline(first.manifest, first.states),
+            baseline=Baseline(first.manifest, lambda: first.states),
             external=[LiveCheck(source, "nobody:1"), SampleCheck(source, 100, Cut())],
         ),
     )
@@ -226,7 +226,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
-    run = RebuildResult(before.states, before.ranges, before.manifest)
+    run = RebuildResult(before.stored, before.ranges, before.manifest)
     states = {key_of(row): row for row in rows(before)}
     lost = SharePartitionKey("lost", bytes(16), 3)
     gone = SharePartitionKey("gone", bytes(16), 3)
@@ -287,7 +287,7 @@ def test_x3_state_of_earlier_audit_is_missing(
     log = clean()
     spoil(log)
     folder = write_log(tmp_path / "now", log)
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
     found = audited(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
     assert audited(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
@@ -295,7 +295,7 @@ def test_x3_state_of_earlier_audit_is_missing(
 
 def test_x3_deleted_or_updated_state_is_not_missing(before: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(600).log
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
     assert audited(write_log(tmp_path / "now", log), options).verdict == "clean"
 
 
@@ -308,7 +308,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tm
     }
     key = late[0][0].record.key
     late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, before.states))
+    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
     found = audited(write_log(tmp_path / "now", late), options).findings.to_pylist()
     doubtful = [row for row in found if row["check"] == "X3" and row["group_id"] == key.group_id]
     assert doubtful
@@ -326,11 +326,13 @@ def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.M
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
     # The second comparison uses columns that were rebuilt from both sides.
     changed = before.states.slice(1)
-    run = RebuildResult(changed, before.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
+    run = RebuildResult(
+        StoredStates(lambda: changed), before.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}}
+    )
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "make_topic_access", lambda config: {})
-    whole = RebuildResult(before.states, before.ranges, before.manifest)
+    whole = RebuildResult(before.stored, before.ranges, before.manifest)
     unlike_there = rewrite._verify_rewrite(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
     assert unlike_there == (str(key_of(rows(before)[0])),)
 
@@ -368,7 +370,7 @@ def test_x6_sample_with_different_fold_is_found(before: AuditResult, tmp_path: P
     class Log:
         plan = source.plan(Cut())
 
-    inside = LogContents(states, Log(), before.ranges, {})  # type: ignore[arg-type]
+    inside = LogContents(StoredStates(lambda: states), Log(), before.ranges)  # type: ignore[arg-type]
     external = SampleCheck(source, 100, Cut()).check(inside, Phases())
     ((check, severity, evidence),) = told(list(external.findings))
     assert (check, severity) == ("X6", "critical")

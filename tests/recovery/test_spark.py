@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,22 @@ import pytest
 
 from coordinator.log.claims import encode_claim
 from coordinator.recovery import api
-from coordinator.recovery.engines import LocalEngine, open_engine
+from coordinator.recovery.audit import AuditResult, Options, audit
+from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
+from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark
 from coordinator.recovery.engines.spark_work import error_of_spark
+from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
 from coordinator.recovery.job import LogRead
+from coordinator.recovery.manifest import read_manifest, read_results
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.ranges import RANGES_OUTPUT, fold_range
-from coordinator.recovery.rebuild import rebuild, states_of_log
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
+from coordinator.recovery.rebuild import RebuildResult, StoredStates, join_log, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
+from coordinator.recovery.tasks import Output
 from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
@@ -130,6 +136,38 @@ def test_states_history_and_findings_are_data_frames(
     assert api.findings(spark, disk.text).where("check = 'K1'").count() > 0
 
 
+@pytest.mark.parametrize("job", ["rebuild", "audit"])
+def test_executors_write_states_that_driver_does_not_read(
+    job: str,
+    spark_engine: "SparkEngine",
+    disk: SegmentSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(engine: Engine, to: Path) -> RebuildResult | AuditResult:
+        return rebuild(engine, disk, to=to) if job == "rebuild" else audit(engine, disk, Options(to=to))
+
+    fetched: list[Output] = []
+    inner = spark._fetched
+
+    def fetch(frame: Any) -> list[Output]:
+        found = inner(frame)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(spark, "_fetched", fetch)
+    done = run(spark_engine, tmp_path / "spark")
+    names = {output.name for output in fetched}
+    assert TOTALS_OUTPUT in names
+    assert not names & {STATES_OUTPUT, PARTIALS_OUTPUT, HISTORIES_OUTPUT}
+    alone = run(ALONE, tmp_path / "alone")
+    assert done.states.equals(alone.states)
+    for name in ("states", "state_batches"):
+        assert done.manifest[name] == alone.manifest[name] > 0
+    assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
+    assert StoredStates(partial(read_results, tmp_path / "spark", "states")).table.equals(alone.states)
+
+
 def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     engine = open_engine("auto")
     assert engine.name == "spark"
@@ -200,10 +238,9 @@ def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> Non
         frame.mapInArrow(reading_rows(fold_range), OUTPUTS_SQL), [1], lambda more: None
     )
     ranges = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
-    states = states_of_log(LogRead(Plan((), {}, {}), gathered, ranges), Phases())
+    states = join_log(LogRead(Plan((), {}, {}), gathered, ranges), Phases()).table(STATES_OUTPUT, STATES)
     assert comparable(by_key(states.to_pylist())) == core_rows(core_states(batches))
     assert len(states) > 10
-    gathered.close()
 
 
 def test_error_of_lost_executor_names_the_executor() -> None:

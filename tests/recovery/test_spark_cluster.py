@@ -20,7 +20,8 @@ from tests.recovery.executor_loss import states_of
 from tests.recovery.logs_on_disk import some_records, write_journal
 from tests.recovery.spark_cluster import spark_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# All jobs run in the setup of the first test.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 _RECORDS = 200
 
@@ -54,7 +55,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         # Eight tasks in the second phase, so that tasks begin after others have written their results.
         environment = cluster.environment(**{"spark.default.parallelism": "8", "spark.task.maxFailures": "3"})
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=500, check=False
+            command, env=environment, capture_output=True, text=True, timeout=1_500, check=False
         )
     assert done.returncode == 0, done.stderr[-4_000:]
     found: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())

@@ -1,8 +1,10 @@
 """Test that the verdict depends only on the findings, and is never positive with a critical finding."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,14 @@ from coordinator.recovery.report import as_text, make_content
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.verdict import AuditContext, LogCopy, Status, format_verdict
+from coordinator.recovery.verdict import (
+    AFFECTED_OUTPUT,
+    AuditContext,
+    LogCopy,
+    Status,
+    format_verdict,
+    states_for_verdict,
+)
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import Groups, audited, write_log
@@ -94,6 +103,21 @@ def test_headline_is_positive_only_without_critical_findings(
             assert groups[row["group_id"]].status is not Status.WHOLE
     for group in verdict.groups:
         assert bool(group.command) == bool(group.affected) == (group.status is not Status.WHOLE)
+
+
+@given(st.lists(findings, max_size=6))
+def test_verdict_needs_only_states_that_findings_concern(found: list[dict[str, Any]]) -> None:
+    select, others = states_for_verdict(found), Counter[str]()
+    affected: list[dict[str, Any]] = []
+    for number in (0, 1):
+        rows = [row for row in STATES if row["state_partition"] == number]
+        for name, _, table in select(number, pa.RecordBatch.from_pylist(rows)):
+            if name == AFFECTED_OUTPUT:
+                affected += table.to_pylist()
+            else:
+                others.update({row["group_id"]: row["states"] for row in table.to_pylist()})
+    assert len(affected) + others.total() == len(STATES)
+    assert format_verdict(found, affected, LOG._replace(others=others)) == format_verdict(found, STATES, LOG)
 
 
 @pytest.mark.parametrize("check", CATALOGUE)

@@ -33,6 +33,7 @@ class PartitionStats(NamedTuple):
     bytes: int
     batches: int
     share_partitions: int
+    state_batches: int
     newest_ms: int
     # The share-partition that needs the oldest record, and the time of its snapshot.
     pinned_by: str
@@ -55,38 +56,34 @@ class PartitionStats(NamedTuple):
 
 
 def partition_stats(
-    states: pa.Table, ranges: Sequence[Mapping[str, Any]], starts: Mapping[int, int], ends: Mapping[int, int]
+    totals: Sequence[Mapping[str, Any]],
+    ranges: Sequence[Mapping[str, Any]],
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
 ) -> list[PartitionStats]:
-    """Summarise states and ranges by state partition."""
-    partition = numbers(states.column("state_partition"))
-    needed_from = numbers(states.column("needed_from"))
-    oldest = {int(partition[row]): int(row) for row in np.lexsort((needed_from, partition))[::-1]}
-    count = dict(zip(*np.unique(partition, return_counts=True), strict=True))
+    """Summarise ranges and the totals of states (rows of `STATE_TOTALS`) by state partition."""
+    pins = {row["state_partition"]: row for row in totals if row["states"]}
     found = []
     for number in sorted({*starts, *(row["state_partition"] for row in ranges)}):
         own = [row for row in ranges if row["state_partition"] == number]
         read_to = max((row["range_end"] for row in own), default=0)
         end = max(read_to, min(ends.get(number, read_to), 2**62))
         start = starts.get(number, min((row["range_start"] for row in own), default=0))
-        pin = oldest.get(number)
-        pinned_by, pinned_since_ms = "", 0
-        if pin is not None:
-            state = states.slice(pin, 1).to_pylist()[0]
-            pinned_by = f"{state['group_id']}:{state['topic_id']}:{state['partition']}"
-            pinned_since_ms = state["write_timestamp"] or state["last_write_ms"]
+        pin = pins.get(number)
         found.append(
             PartitionStats(
                 state_partition=number,
                 start=start,
                 end=end,
-                needed_from=end if pin is None else int(needed_from[pin]),
+                needed_from=end if pin is None else pin["needed_from"],
                 records=sum(row["records"] for row in own),
                 bytes=sum(row["bytes"] for row in own),
                 batches=sum(row["batches"] for row in own),
-                share_partitions=int(count.get(number, 0)),
+                share_partitions=0 if pin is None else pin["states"],
+                state_batches=0 if pin is None else pin["state_batches"],
                 newest_ms=max((row["timestamp_ms_max"] for row in own), default=0),
-                pinned_by=pinned_by,
-                pinned_since_ms=pinned_since_ms,
+                pinned_by="" if pin is None else pin["pinned_by"],
+                pinned_since_ms=0 if pin is None else pin["pinned_since_ms"],
             )
         )
     return found
@@ -121,11 +118,9 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     return found
 
 
-def check_complete_counts(states: pa.Table) -> list[Finding]:
-    """Check that delivery complete counts equal the finished records in the state batches (K13)."""
-    batches = states.column("state_batches").combine_chunks()
-    if isinstance(batches, pa.ChunkedArray):
-        batches = batches.chunk(0)
+def check_complete_counts(states: pa.RecordBatch) -> list[Finding]:
+    """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
+    batches = states.column("state_batches")
     parents = numbers(pc.list_parent_indices(batches))
     items = batches.flatten()
     first, last, state = (

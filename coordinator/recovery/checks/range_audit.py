@@ -22,6 +22,7 @@ from coordinator.recovery.checks.findings import (
 from coordinator.recovery.checks.generations import check_generations
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.log_end import check_log_ends, check_routing
+from coordinator.recovery.checks.partition_stats import check_complete_counts
 from coordinator.recovery.checks.record_histories import (
     HISTORIES,
     HISTORIES_OUTPUT,
@@ -34,7 +35,7 @@ from coordinator.recovery.checks.record_histories import (
 )
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, WriterSequence
-from coordinator.recovery.final_states import OwnerEpochs, counting_rows, join_states
+from coordinator.recovery.final_states import STATES_OUTPUT, OwnerEpochs, counting_rows, join_states
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, ScannedRecords
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
@@ -198,11 +199,15 @@ def join_audit(
 ) -> Iterator[Output]:
     """Merge the summaries of a state partition's ranges, and make the remaining checks.
 
-    A job calls it with the first four arguments bound. Yields rows of `STATES`, `PARTIAL_FINDINGS` (merged)
-    and `DELETED`.  `state_partitions` is None if the number is not known.
+    Yields rows of `STATES`, `STATE_TOTALS`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is
+    None if it is not known.
     """
-    yield from join_states(known, state_partition, tables)
     found = Findings(state_partition)
+    for output in join_states(known, state_partition, tables):
+        yield output
+        if output.name == STATES_OUTPUT:
+            for finding in check_complete_counts(output.rows):
+                found.add(finding)
     for finding in settled_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())

@@ -4,13 +4,14 @@ The outputs of a phase are durable before the next phase uses them. Both phases 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT
 from coordinator.recovery.sources.base import LogRange, Source
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask
+from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
 
 # Up to this number of records, starting other processes takes longer than reading the log in this process.
 ALONE_MAX = 300_000
@@ -46,8 +47,16 @@ class GatheredOutputs(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Delete the outputs."""
+    def mapped(self, name: str, task: TableTask) -> list[Output]:
+        """Apply a task to each table of a name where it is stored; return its outputs in this process."""
+        ...
+
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+        """Write all outputs of a name as Parquet; return the number of rows that can be read there.
+
+        The local engine writes one file with all rows in this order; the executors of Spark write a directory
+        of files, each in this order.
+        """
         ...
 
 

@@ -11,15 +11,17 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import LogError
+from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
 from coordinator.recovery.engines.counts import check_joined, join_counted, read_counted
 from coordinator.recovery.sources.base import ALL, LogRange, Source
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask
+from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
 
 
 @dataclass
@@ -57,9 +59,15 @@ class LocalOutputs:
         check_joined(self, joined)
         return joined
 
-    def close(self) -> None:
-        """Drop the outputs."""
-        self.outputs = []
+    def mapped(self, name: str, task: TableTask) -> list[Output]:
+        """Apply a task to each table of a name."""
+        return [output for state_partition, rows in self.rows(name) for output in task(state_partition, rows)]
+
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+        """Write one file."""
+        table = self.table(name, schema).sort_by([(column, "ascending") for column in order])
+        write_parquet(Path(path), table)
+        return len(table)
 
 
 class LocalEngine:

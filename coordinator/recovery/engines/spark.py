@@ -11,6 +11,7 @@ read by many tasks.
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.sources.topic import TopicSource
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask
+from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,11 +73,11 @@ class SparkOutputs:
         return [(each.state_partition, each.rows) for each in self._collected((name,))]
 
     def _collected(self, names: Sequence[str]) -> list[Output]:
-        try:
-            found = self.frame.where(self.frame["name"].isin(list(names))).toArrow()
-        except Exception as error:
-            raise error_of_spark(error) from None
-        return list(_unpacked(found.to_batches()))
+        return _fetched(self.frame.where(self.frame["name"].isin(list(names))))
+
+    def mapped(self, name: str, task: TableTask) -> list[Output]:
+        """Apply a task to each table of a name, on the executors and without a shuffle."""
+        return _fetched(self.frame.where(self.frame["name"] == name).mapInArrow(_mapping(task), OUTPUTS_SQL))
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table, on the driver."""
@@ -102,18 +103,22 @@ class SparkOutputs:
         check_joined(self, joined)
         return joined
 
-    def frame_of(self, name: str, schema: pa.Schema) -> "DataFrame":
-        """Return the outputs of a name as a DataFrame of their rows, which stay on the executors."""
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+        """Write a directory of files, on the executors."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for output in _unpacked(batches):
                 yield output.rows
 
-        return self.frame.where(self.frame["name"] == name).mapInArrow(unpacking, from_arrow_schema(schema))
-
-    def close(self) -> None:
-        """Do nothing: the engine deletes the work directory at the end of the job."""
+        uri = path.absolute().as_uri() if isinstance(path, Path) else path
+        stored = self.frame.where(self.frame["name"] == name)
+        frame = stored.mapInArrow(unpacking, from_arrow_schema(schema)).sortWithinPartitions(*order)
+        try:
+            frame.write.mode("error").option("compression", "zstd").parquet(uri)
+            return int(self._stored.spark.read.parquet(uri).count())
+        except Exception as error:
+            raise error_of_spark(error) from None
 
 
 class SparkEngine:
@@ -181,11 +186,6 @@ class SparkEngine:
         """Compute a DataFrame of outputs once, and store it."""
         return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
-    def as_gathered(self, gathered: GatheredOutputs) -> SparkOutputs:
-        """Cast outputs to those of this engine."""
-        assert isinstance(gathered, SparkOutputs)
-        return gathered
-
     def close(self) -> None:
         """Delete the work directory; stop Spark if it was started here."""
         self._work.delete()
@@ -241,6 +241,24 @@ def _joining(join: JoinTask) -> ArrowTask:
             yield from packed(join_counted(join, state_partition, tables))
 
     return joining
+
+
+def _mapping(task: TableTask) -> ArrowTask:
+    """Return the function that applies a task to each stored table."""
+
+    def mapping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _, state_partition, rows in _unpacked(batches):
+            yield from packed(task(state_partition, rows))
+
+    return mapping
+
+
+def _fetched(frame: "DataFrame") -> list[Output]:
+    """Compute a DataFrame of outputs, and return them on the driver."""
+    try:
+        return list(_unpacked(frame.toArrow().to_batches()))
+    except Exception as error:
+        raise error_of_spark(error) from None
 
 
 def packed(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:

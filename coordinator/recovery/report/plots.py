@@ -120,11 +120,6 @@ def _legend(axes: Axes) -> None:
 
 def _state(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
-    batches = dict.fromkeys(place, 0)
-    states = run.states
-    counts = [len(found) for found in states.column("state_batches").to_pylist()]
-    for number, count in zip(states.column("state_partition").to_pylist(), counts, strict=True):
-        batches[number] = batches.get(number, 0) + count
     at = np.array(place, float)
     axes.bar(
         at - 0.2,
@@ -133,7 +128,9 @@ def _state(axes: Axes, run: AuditResult) -> None:
         color=_BLUE,
         label="share-partitions",
     )
-    axes.bar(at + 0.2, [batches[number] for number in place], 0.4, color=_GREEN, label="state batches")
+    axes.bar(
+        at + 0.2, [each.state_batches for each in run.partitions], 0.4, color=_GREEN, label="state batches"
+    )
     _legend(axes)
     _partitions(axes)
 
