@@ -30,9 +30,6 @@ ResponseCallback = Callable[[Any], None]
 
 # After this many share-partitions, a large request yields to the event loop: about 1 ms.
 _STEP_PARTITIONS = 400
-# The compiled module executes a write of this size in one step of about 10 ms. A larger write is executed in
-# steps by Python code, at ten times the cost per element.
-_PLAIN_ELEMENTS_MAX = 10_000
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
 
@@ -210,7 +207,7 @@ class Service:
         """Return the executor of fast-path writes (`coordinator.fastpath`) or None; it never forwards."""
         writes = self._runtime.fast_path_writes()
         if writes is not None:
-            writes.elements_max = min(self.limits.elements_max, _PLAIN_ELEMENTS_MAX)
+            writes.elements_max = self.limits.elements_max
             writes.batches_max = self.limits.batches_per_write_max
         return writes
 

@@ -30,6 +30,11 @@ class FrameReader:
         """Number of buffered bytes of an incomplete frame."""
         return len(self._held)
 
+    @property
+    def missing_bytes(self) -> int:
+        """Number of bytes until the next step, which completes at most one frame."""
+        return self._wanted_bytes - len(self._held)
+
     def receive_frame(self, data: bytes) -> bytes | None:
         """Return the frame if these bytes of the stream are exactly one frame, which is the usual case.
 

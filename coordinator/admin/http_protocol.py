@@ -3,9 +3,13 @@
 uvicorn alone has none of these limits. It queues all requests that arrive, waits for a body without a
 timeout, and keeps a response that the client does not read. Its `limit_concurrency` does not limit
 connections.
+
+Received bytes are parsed in a turn of the server's `FairQueue`, so one iteration of the event loop begins at
+most one request. Until its turn, a connection is not read.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
@@ -14,6 +18,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.access_middleware import CERTIFICATE
+from coordinator.fair_queue import FairQueue, client_network
 from coordinator.open_files import http_connections_to_accept
 from coordinator.security.tls import ServerTls, Trust
 
@@ -29,6 +34,8 @@ _BODY_WITHIN_S = 20.0
 _UNREAD_WITHIN_S = 20.0
 # Maximum time from the end of the headers to the last byte of the response, except for event streams.
 _RESPONSE_WITHIN_S = 120.0
+# At the limit of connections, this part of it is closed at a time.
+_EVICTIONS_SHARE = 16
 _EVENT_STREAMS = ("/api/v1/live",)
 
 
@@ -39,11 +46,15 @@ class Connection(HttpToolsProtocol):
         self,
         *uvicorns: Any,
         on_rejected: Callable[[HTTPStatus], None],
+        turns: FairQueue,
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
         """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
         super().__init__(*uvicorns, **more)
+        self._turns = turns
+        # Bytes that wait for their turn.
+        self._received: list[bytes] = []
         self._on_rejected = on_rejected
         self._tls = tls
         self.trust: Trust | None = None
@@ -55,15 +66,18 @@ class Connection(HttpToolsProtocol):
         self._certificate = certificate
         if certificate and self._tls is not None:
             self.trust = Trust(self._tls, certificate)
+        self.network = client_network(transport)
         self._head_bytes = 0
         self._in_head = True
         self.began_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
-        if not vacancies({*self.connections} - {self}):
+        # The set has closing connections, too, which are not counted.
+        is_full = len(self.connections) > http_connections_to_accept()
+        if is_full and not vacancies(self.connections - {self}):
             # With TLS, the acceptor has already closed another connection before the handshake.
             self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
-            if not evict_one(self.connections - {self}):
+            if not evict_oldest(self.connections - {self}):
                 self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -73,14 +87,29 @@ class Connection(HttpToolsProtocol):
         self._deadlines.clear()
         super().connection_lost(exc)
         self.pipeline.clear()
+        self._received.clear()
         self.cycle = None  # type: ignore[assignment]
         self.scope, self.headers = cast(Any, {}), []
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes; refuse headers or pipelines that exceed their limits."""
+        """Queue bytes for a turn, and stop reading until then."""
+        self._received.append(data)
+        if len(self._received) == 1:
+            self.transport.pause_reading()
+            self._turns.add(self.network, self._take_turn)
+
+    def _take_turn(self) -> None:
+        data = b"".join(self._received)
+        self._received.clear()
         if self.transport.is_closing():
-            # asyncio's TLS transport may deliver bytes after `close`.
+            # Transports may deliver bytes after `close`.
             return
+        self._parse(data)
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """Process bytes; refuse headers or pipelines that exceed their limits."""
         if self._in_head:
             self._head_bytes += len(data)
         self._unset_keepalive_if_required()
@@ -184,13 +213,18 @@ def vacancies(connections: Iterable[Any]) -> int:
     return http_connections_to_accept() - sum(not each.transport.is_closing() for each in connections)
 
 
-def evict_one(connections: Iterable[Any]) -> bool:
-    """Abort the oldest connection that waits for its client, so that a new one, such as a probe, is accepted.
+def evict_oldest(connections: Iterable[Any]) -> bool:
+    """Abort connections that wait for their client, so that another, such as a probe, is accepted.
 
-    Return False if no connection waits for its client.
+    They are the oldest ones of the address with most such connections. Some are aborted at a time, because
+    finding them takes a millisecond. Return False if there is none.
     """
     waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
     if not waiting:
         return False
-    min(waiting, key=lambda connection: connection.began_s).transport.abort()
+    ((network, _),) = Counter(each.network for each in waiting).most_common(1)
+    of_network = [each for each in waiting if each.network == network]
+    of_network.sort(key=lambda each: each.began_s)
+    for each in of_network[: max(1, http_connections_to_accept() // _EVICTIONS_SHARE)]:
+        each.transport.abort()
     return True

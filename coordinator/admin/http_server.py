@@ -11,16 +11,17 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from coordinator.admin.http_protocol import Connection, evict_one, vacancies
+from coordinator.admin.http_protocol import Connection, evict_oldest, vacancies
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.fair_queue import FairQueue
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.tls import ServerTls
 from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, TlsAcceptor
 
 _logger = logging.getLogger(__name__)
 
-_BACKLOG = 128
+_BACKLOG = 1_024
 _HANDSHAKE_S = 10.0
 _IDLE_CONNECTION_S = 10
 _STOP_TIMEOUT_S = 2
@@ -63,6 +64,7 @@ class HttpServer:
             )
         )
         self._tls = tls
+        self._turns = FairQueue()
         self._acceptor: TlsAcceptor | None = None
         self._rate_limited_log = RateLimitedLog()
         self._task: asyncio.Task[None] | None = None
@@ -97,6 +99,7 @@ class HttpServer:
             self._vacancies,
             self._server.accept_secured,
             self._note_rejected,
+            self._turns,
         )
         await self._acceptor.start(self._address.host, self._address.port, _BACKLOG)
         self.port = self._acceptor.port
@@ -105,10 +108,10 @@ class HttpServer:
         """Return how many more connections are accepted; if none, close an idle connection first."""
         connections = self._server.server_state.connections
         vacant = vacancies(connections)
-        return vacant if vacant > 0 else int(evict_one(connections))
+        return vacant if vacant > 0 else int(evict_oldest(connections))
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
-        return Connection(*uvicorns, on_rejected=self._note_refusal, tls=self._tls, **more)
+        return Connection(*uvicorns, on_rejected=self._note_refusal, turns=self._turns, tls=self._tls, **more)
 
     def close_untrusted(self, now_ms: int) -> None:
         """Abort connections whose certificate is no longer valid, including event streams."""

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from coordinator.fair_queue import FairQueue, network_of
 from coordinator.relay.authentication import authenticate, is_authenticated
 from coordinator.relay.forwarding import forward_both_ways
 from coordinator.relay.frame_reader import EndOfStream, FrameReader, RefusedConnection
@@ -20,6 +21,7 @@ from coordinator.relay.request_memory import RequestMemory
 from coordinator.relay.sasl import Exchange
 from coordinator.relay.streams import PlainStream, TlsStream, accept
 from coordinator.relay.upstream import Upstream
+from coordinator.security.client_hello import wait_for_client_hello
 from coordinator.security.principals import (
     AllowedPrincipals,
     MappingRules,
@@ -58,8 +60,13 @@ class Connection:
         request_memory: RequestMemory,
         figures: RelayMetrics,
         warn: Callable[[str, str], None],
+        turns: FairQueue,
     ) -> None:
-        """Take over an accepted socket. `warn` logs a sentence for the operator, rate-limited by kind."""
+        """Take over an accepted socket. Its TLS handshake takes one of `turns`.
+
+        `warn` logs a sentence for the operator, rate-limited by kind.
+        """
+        self._turns = turns
         self._socket = accepted
         self._route = route
         self._limits = limits
@@ -143,6 +150,9 @@ class Connection:
         """Return the destination, "broker" or "coordinator", after authenticating the peer if required."""
         route, limits = self._route, self._limits
         try:
+            if route.tls is not None:
+                await wait_for_client_hello(self._socket)
+                await self._turns.turn(network_of(self._socket.getpeername()))
             end = await accept(self._socket, route.tls.context if route.tls is not None else None)
         except ssl.SSLError as error:
             raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None

@@ -8,6 +8,7 @@ from functools import partial
 from coordinator.clock import SystemClock
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.fair_queue import FairQueue
 from coordinator.relay.connection import Connection, Route
 from coordinator.relay.limits import RelayLimits
 from coordinator.relay.metrics import RelayMetrics
@@ -35,6 +36,7 @@ class Listener:
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._rate_limited_log = _RateLimitedLog()
+        self._handshakes = FairQueue()
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
@@ -90,7 +92,13 @@ class Listener:
                 continue
             accepted.setblocking(False)
             connection = Connection(
-                accepted, self.route, self.limits, self._request_memory, self._metrics, self._warn
+                accepted,
+                self.route,
+                self.limits,
+                self._request_memory,
+                self._metrics,
+                self._warn,
+                self._handshakes,
             )
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task

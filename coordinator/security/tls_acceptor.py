@@ -2,6 +2,10 @@
 
 asyncio's own TLS server does not report failed handshakes.  This acceptor closes, counts and logs each client
 that connects without TLS or with an invalid certificate.
+
+Most of the cost of a handshake follows its first message, the ClientHello. A handshake begins when the whole
+ClientHello is in the socket, and takes a turn of a `FairQueue`. So many clients at a time neither block the
+event loop nor cost anything before they send a ClientHello.
 """
 
 import asyncio
@@ -14,6 +18,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
+from coordinator.fair_queue import FairQueue, network_of
+from coordinator.security.client_hello import wait_for_client_hello
+from coordinator.security.receive_buffer import limit_receive_buffer
+from coordinator.security.tls_reader import TlsReader
+
 _logger = logging.getLogger(__name__)
 
 # OpenSSL's reasons for bytes that are not TLS, such as a plaintext request from a Kafka client or a browser.
@@ -25,6 +34,8 @@ _NOT_TLS_REASONS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
+# A handshake whose turn comes shortly before its deadline has at least this time.
+_LAST_STEPS_S = 1.0
 # Metric label of a rejection because of the connection limit.
 TOO_MANY_CONNECTIONS = "too_many_connections"
 # The system has no free files or buffers; accepting works again after connections close.
@@ -111,7 +122,9 @@ class TlsAcceptor:
         free_connections: Callable[[], int],
         make_protocol: ProtocolFactory,
         report_rejected: ReportRejected,
+        turns: FairQueue,
     ) -> None:
+        self._turns = turns
         self._context = context
         self._handshake_s = handshake_s
         self._free_connections = free_connections
@@ -179,19 +192,30 @@ class TlsAcceptor:
                     accepted.close()
                     continue
                 next(iter(self._handshakes)).cancel()
-            handshake = asyncio.create_task(self._handshake(accepted, _format_address(address)))
+            handshake = asyncio.create_task(self._handshake(accepted, address))
             self._handshakes[handshake] = accepted
             handshake.add_done_callback(self._forget)
 
     def _forget(self, handshake: "asyncio.Task[None]") -> None:
         accepted = self._handshakes.pop(handshake)
         if accepted is not None:
-            # The task was cancelled before its first step.
+            # The handshake has not begun, so no transport owns the socket.
             accepted.close()
 
-    async def _handshake(self, accepted: socket.socket, peer: str) -> None:
-        own_task = asyncio.current_task()
+    async def _handshake(self, accepted: socket.socket, address: Any) -> None:
+        own_task, peer = asyncio.current_task(), _format_address(address)
         assert own_task is not None, "a handshake is a task"
+        deadline_s = self._loop.time() + self._handshake_s
+        try:
+            limit_receive_buffer(accepted, is_authorized=False)
+            async with asyncio.timeout_at(deadline_s):
+                await wait_for_client_hello(accepted)
+                await self._turns.turn(network_of(address))
+        except (OSError, TimeoutError) as error:
+            # `_forget` closes the socket.
+            _logger.debug("No TLS handshake was begun: %s", error, extra={"peer": peer})
+            self._report_rejected("tls_unfinished", "", peer)
+            return
         self._handshakes[own_task] = None
         with suppress(OSError):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -200,7 +224,7 @@ class TlsAcceptor:
                 lambda: _HandshakeProtocol(self._make_protocol),
                 accepted,
                 ssl=self._context(),
-                ssl_handshake_timeout=self._handshake_s,
+                ssl_handshake_timeout=max(deadline_s - self._loop.time(), _LAST_STEPS_S),
             )
         except asyncio.CancelledError:
             # Otherwise the transport would wait for the client's close_notify.
@@ -229,7 +253,7 @@ class _HandshakeProtocol(asyncio.Protocol):
         if protocol is None:
             secured.abort()
             return
-        secured.set_protocol(protocol)
+        secured.set_protocol(TlsReader(protocol, secured))
         protocol.connection_made(secured)
 
 

@@ -4,6 +4,8 @@ A callback protocol without a task.  Each request takes a response slot in a que
 in any order and are written in the order of the slots.  Reading pauses if the client has too many requests
 in progress, if it does not read its responses, or if the request memory is full.
 
+Bytes of a client that is not authorized wait for turns of the listener's `FairQueue`, one for each frame.
+
 A malformed frame closes the connection. A broker handles a closed connection normally, but an unexpected
 response ends its network thread.
 """
@@ -12,16 +14,18 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Protocol, cast
+from typing import cast
 
+from coordinator.fair_queue import client_network
 from coordinator.fastpath.fields import ConnectionFields
 from coordinator.metrics import Metrics
+from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls import Trust
 from coordinator.security.tls_acceptor import peer_address
 from coordinator.server.api import CloseConnection
+from coordinator.server.connection_registry import ConnectionRegistry
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener_security import Handler
-from coordinator.server.request_memory import RequestMemory
 from coordinator.server.sasl_authenticator import SaslAuthenticator
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
@@ -30,31 +34,6 @@ _logger = logging.getLogger(__name__)
 
 # The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
-
-
-class ConnectionRegistry(Protocol):
-    """The limits that all connections of a listener share."""
-
-    @property
-    def request_memory(self) -> RequestMemory:
-        """The memory for requests of all clients."""
-        ...
-
-    def connection_opened(self, connection: "Connection") -> bool:
-        """Register a connection; return False if there are too many."""
-        ...
-
-    def connection_closed(self, connection: "Connection") -> None:
-        """Remove a closed connection."""
-        ...
-
-    def connection_idle(self) -> None:
-        """Handle that a connection has no request in progress."""
-        ...
-
-    def warn_client(self, sentence: str, peer: str) -> None:
-        """Log a warning about a client's mistake, with a rate limit."""
-        ...
 
 
 class _ResponseSlot:
@@ -82,6 +61,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
     """
 
     __slots__ = (
+        "_awaits_turn",
         "_closing_reason",
         "_closing_since_s",
         "_connections",
@@ -89,6 +69,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         "_limits",
         "_loop",
         "_metrics",
+        "_network",
         "_partial_since_s",
         "_queued_frames",
         "_reader",
@@ -96,6 +77,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         "_response_slots",
         "_transport",
         "_trust",
+        "_unsplit",
         "_unwritable_since_s",
         "sasl_authenticator",
     )
@@ -118,8 +100,8 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(0)
-        self.set_handler(handler)
         self._transport: asyncio.Transport | None = None
+        self.set_handler(handler)
         self._response_slots: deque[_ResponseSlot] = deque()
         self._queued_frames: deque[bytes] = deque()
         self._partial_bytes = 0
@@ -129,6 +111,10 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._reading = True
         self._handling = False
         self._draining = False
+        self._network = ""
+        # Bytes of a client that was not authorized when they arrived, and whether a turn is queued for them.
+        self._unsplit = bytearray()
+        self._awaits_turn = False
         self._closing_reason: str | None = None
         self._closing_since_s = 0.0
         self.disconnected = False
@@ -140,10 +126,12 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Register the connection, or close it if there are too many."""
         # uvloop's transports do not inherit from asyncio's, but have the same methods.
         self._transport = cast(asyncio.Transport, transport)
+        self._network = client_network(transport)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None:
             # Keep-alive detects clients whose machine vanished without closing the connection.
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._limit_receive_buffer()
         if not self._connections.connection_opened(self):
             self._close("too_many_connections", "too many connections")
 
@@ -151,9 +139,10 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Release the request memory, and drop queued frames."""
         self.disconnected = True
         held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
-        held += sum(map(len, self._queued_frames))
+        held += sum(map(len, self._queued_frames)) + len(self._unsplit)
         self._response_slots.clear()
         self._queued_frames.clear()
+        self._unsplit.clear()
         self._partial_bytes = 0
         self._request_memory.hold(-held)
         self._connections.connection_closed(self)
@@ -164,6 +153,11 @@ class Connection(ConnectionFields, asyncio.Protocol):
         if self.disconnected:
             return
         self.active_s = self._loop.time()
+        if self._unsplit or not self._handler.is_authorized:
+            self._unsplit += data
+            self._request_memory.hold(len(data))
+            self._update_reading()
+            return
         if (
             not self._response_slots
             and not self._queued_frames
@@ -173,6 +167,9 @@ class Connection(ConnectionFields, asyncio.Protocol):
         ):
             self._handle_single_frame(frame)
             return
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         try:
             frames = self._reader.receive_data(data)
         except FrameError as error:
@@ -224,6 +221,20 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._handling = False
         self._flush()
         self._update_reading()
+
+    def _take_turn(self) -> None:
+        """Handle the next frame; if the client is authorized by now, handle all bytes."""
+        self._awaits_turn = False
+        while self._unsplit and not self.disconnected and self._may_accept_request():
+            wanted = len(self._unsplit) if self._handler.is_authorized else self._reader.missing_bytes
+            data = bytes(self._unsplit[:wanted])
+            del self._unsplit[:wanted]
+            self._request_memory.hold(-len(data))
+            self._receive(data)
+            if not self._reader.buffered_bytes:
+                break
+        if not self.disconnected:
+            self._update_reading()
 
     def _handle_single_frame(self, frame: bytes) -> None:
         """Handle the single frame of an idle connection, the usual case, like `_handle_queued_frames`."""
@@ -290,6 +301,13 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._reader.frame_bytes_max = (
             limits.frame_bytes_max if handler.is_authorized else limits.login_bytes_max
         )
+        self._limit_receive_buffer()
+
+    def _limit_receive_buffer(self) -> None:
+        if (get := getattr(self._transport, "get_extra_info", None)) is None:
+            return
+        if self.sasl_authenticator is not None or get("sslcontext") is not None:
+            limit_receive_buffer(get("socket"), is_authorized=self._handler.is_authorized)
 
     @property
     def partial_bytes(self) -> int:
@@ -307,9 +325,12 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Pause or resume reading according to the limits."""
         assert self._transport is not None
         is_full = self._request_memory.is_full
-        read_on = (
-            self._may_accept_request() and not self._queued_frames and not is_full and not self._draining
-        )
+        may_accept = self._may_accept_request()
+        if self._unsplit and may_accept and not self._awaits_turn:
+            self._awaits_turn = True
+            self._connections.untrusted_work.add(self._network, self._take_turn)
+        waits = self._queued_frames or self._unsplit
+        read_on = may_accept and not waits and not is_full and not self._draining
         if is_full:
             self._request_memory.waiting.add(self)
         if read_on == self._reading or self.disconnected or self._transport.is_closing():
@@ -364,8 +385,9 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def stop_reading(self) -> None:
         """Stop accepting requests; requests in progress still get their responses."""
         self._draining = True
-        self._request_memory.hold(-sum(map(len, self._queued_frames)))
+        self._request_memory.hold(-sum(map(len, self._queued_frames)) - len(self._unsplit))
         self._queued_frames.clear()
+        self._unsplit.clear()
         self._update_reading()
 
     def _close(self, reason: str, message: str) -> None:

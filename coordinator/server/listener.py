@@ -7,6 +7,7 @@ from contextlib import suppress
 from coordinator import fastpath
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.fair_queue import FairQueue
 from coordinator.metrics import Metrics
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.security.tls import Trust
@@ -41,6 +42,8 @@ class Listener:
         self._metrics = metrics
         self._limits = limits
         self._watching: list[asyncio.Task[None]] = []
+        # TLS handshakes, and the frames of clients that are not authorized.
+        self.untrusted_work = FairQueue()
         self._acceptor = self._make_acceptor()
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
@@ -146,6 +149,7 @@ class Listener:
             lambda: self._limits.connections_max - len(self._connections),
             self._accept_secured,
             self._note_rejected,
+            self.untrusted_work,
         )
 
     def _connection(self, handler: Handler | None = None, trust: Trust | None = None) -> asyncio.Protocol:

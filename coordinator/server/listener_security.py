@@ -20,7 +20,7 @@ from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
 from coordinator.server.api import Api, Respond, undecodable
 from coordinator.server.error_responses import decode_frame, error_response, read_api_key
-from coordinator.server.large_requests import LargeOrigin, LargeRequests, Steps
+from coordinator.server.large_requests import LargeOrigin
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
@@ -75,21 +75,12 @@ class UnauthorizedHandler:
     def __init__(self, api: Api, metrics: Metrics) -> None:
         self._api = api
         self._metrics = metrics
-        # One request at a time, so that many unauthorized clients do not delay authorized clients.
-        self._refusals = LargeRequests()
 
     def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         """Respond with CLUSTER_AUTHORIZATION_FAILED; ApiVersions and SASL requests go to the API."""
-        if read_api_key(frame) in _APIS_BEFORE_LOGIN and not self._refusals.has(origin):
-            self._api.handle(frame, origin, respond)
-            return
-        self._refusals.add(origin, lambda: self._steps(frame, origin, respond))
-
-    def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
         if read_api_key(frame) in _APIS_BEFORE_LOGIN:
             self._api.handle(frame, origin, respond)
             return
-        yield
         try:
             asked = decode_frame(frame)
         except DecodeError as error:

@@ -1,8 +1,8 @@
 """Measure how hostile connections of each kind affect other clients: `python -m tests.limits`.
 
-A coordinator with TLS and SASL is attacked at its Kafka port and its HTTP port. The figures are the latency
-of a broker and of a probe, the memory growth of the process, and the growth that remains 30 s after the
-attack.
+A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port. The figures are the CPU
+time of the event loop (its share, for each connection, and between two ticks of a timer), the latency of a
+broker and of a probe, the memory growth of the process, and the growth that remains 30 s after the attack.
 """
 
 import argparse
@@ -11,12 +11,9 @@ from pathlib import Path
 
 from tests.benchmarks.start_systems import our_process
 from tests.limits.attacks import HTTP, KAFKA
-from tests.limits.cost import measure
+from tests.limits.cost import HEADINGS, measure
+from tests.limits.observed import LoopTimes
 from tests.limits.victims import settings_of
-
-_HEADINGS = (
-    f"{'kind':18}{'requests':>9}{'broker p99.9':>14}{'probe p99.9':>14}{'growth MB':>12}{'left MB':>10}"
-)
 
 
 def main() -> int:
@@ -27,13 +24,14 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", default=[*KAFKA, *HTTP])
     options = parser.parse_args()
     print(f"{options.connections} connections of each kind, {options.seconds:g} s")
-    print(_HEADINGS)
+    print(HEADINGS)
     faults = []
     with tempfile.TemporaryDirectory(prefix="share-coordinator-limits-") as name:
         folder = Path(name)
-        with our_process(folder / "attacked", settings_of(folder)) as process:
+        loop_times = LoopTimes(folder / "loop-times")
+        with our_process(folder / "attacked", settings_of(folder), loop_times.build) as process:
             for kind in options.kinds:
-                cost = measure(process, [kind], options.connections, options.seconds)
+                cost = measure(process, [kind], options.connections, options.seconds, loop_times)
                 print(cost.line(), flush=True)
                 faults += [f"{kind}: {fault}" for fault in cost.faults()]
     for fault in faults:

@@ -68,6 +68,15 @@ def write_of(partition: int, batches: bytes, count: int) -> bytes:
     )
 
 
+def with_one_batch_each(count: int) -> bytes:
+    """Return a write of one state batch to each partition that `with_partitions` initialized."""
+    batch = write_uvarint(2) + batches_of(1) + b"\0"
+    fields = (1).to_bytes(4, "big") + bytes(12)
+    partitions = b"".join(number.to_bytes(4, "big") + fields + batch for number in range(count))
+    topic = _TOPIC_ID + write_uvarint(count + 1) + partitions + b"\0"
+    return frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
+
+
 def with_keys(keys: list[bytes]) -> bytes:
     """Return a FindCoordinator request for these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)

@@ -1,4 +1,8 @@
-"""Run a coordinator under attack, and regular clients that measure its latency."""
+"""A coordinator under attack, and regular clients that measure its latency.
+
+The regular clients have another address than the attackers, because the coordinator divides its time between
+addresses.
+"""
 
 import ssl
 import threading
@@ -12,6 +16,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.limits import frames
 from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
 
+_ADDRESS = ("127.0.0.2", 0)
 _PAUSE_S = 0.002
 # A probe without a response counts with this latency, in ms.
 NO_ANSWER_MS = 10_000.0
@@ -37,7 +42,7 @@ class Clients:
             thread.join()
 
     def _broker(self) -> None:
-        plain = create_connection(("127.0.0.1", self._process.port), timeout=60)
+        plain = create_connection(("127.0.0.1", self._process.port), 60, _ADDRESS)
         with untrusting_context().wrap_socket(plain) as connection:
             login = handshake_frames(LISTED)
             first = 4 + int.from_bytes(login[:4], "big")
@@ -55,7 +60,9 @@ class Clients:
     def _probe(self) -> None:
         while self._running:
             began_s = time.perf_counter()
-            connection = HTTPConnection("127.0.0.1", self._process.http_port, timeout=NO_ANSWER_MS / 1000)
+            connection = HTTPConnection(
+                "127.0.0.1", self._process.http_port, NO_ANSWER_MS / 1000, source_address=_ADDRESS
+            )
             try:
                 connection.request("GET", "/livez")
                 answered = connection.getresponse().status == 200

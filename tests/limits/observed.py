@@ -1,0 +1,86 @@
+"""Run `share-coordinator`, and append the CPU time between ticks of its event loop to a file.
+
+Run as `python -m tests.limits.observed FILE ARGUMENTS`. A timer fires every millisecond. If one iteration of
+the event loop takes long, so does the CPU time between two ticks. Unlike the latency that a client sees, CPU
+time does not depend on other processes.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from array import array
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coordinator import event_loop
+from tests.kafka.jars import REPOSITORY
+from tests.kafka.served_process import Build
+
+TICK_S = 0.001
+
+
+class LoopTime(NamedTuple):
+    """The CPU time of an event loop during an attack: all of it, and between ticks."""
+
+    cpu_s: float
+    p999_ms: float
+    max_ms: float
+
+
+class LoopTimes:
+    """Reads the file of an observed process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._begin = 0
+
+    @property
+    def build(self) -> Build:
+        """Return the program to start."""
+        command = (sys.executable, "-m", "tests.limits.observed", str(self._file))
+        return Build(command, {"PYTHONPATH": str(REPOSITORY)})
+
+    def begin(self) -> None:
+        """Begin a measurement."""
+        self._begin = self._file.stat().st_size
+
+    def end(self) -> LoopTime:
+        """Return the times since `begin`."""
+        ticks = array("d", self._file.read_bytes()[self._begin :])
+        ordered = sorted(ticks)
+        return LoopTime(sum(ticks), ordered[int(len(ticks) * 0.999)] * 1000, ordered[-1] * 1000)
+
+
+async def _observed(main: Coroutine[None, None, Any], file: int) -> Any:
+    loop = asyncio.get_running_loop()
+    before_s = time.thread_time()
+
+    def tick() -> None:
+        nonlocal before_s
+        now_s = time.thread_time()
+        os.write(file, array("d", [now_s - before_s]).tobytes())
+        before_s = now_s
+        loop.call_later(TICK_S, tick)
+
+    tick()
+    return await main
+
+
+def _main(path: str, arguments: list[str]) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    run = event_loop.run
+
+    def observed_run(main: Coroutine[None, None, Any]) -> Any:
+        return run(_observed(main, file))
+
+    event_loop.run = observed_run  # type: ignore[assignment]
+    from coordinator.cli import main as command
+
+    sys.argv = ["share-coordinator", *arguments]
+    command()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,57 @@
+"""TLS connections: what is read of a client, and when."""
+
+import ssl
+
+import pytest
+
+from coordinator.security.tls import ServerTls
+from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
+from tests.unit.server.sasl_clients import FIND_BODY, find_error
+from tests.unit.server.test_tls_port import World, world
+from tests.unit.server.wire import Served, request_frame
+
+__all__ = ["world"]
+
+
+def test_handshake_begins_when_the_client_hello_is_complete(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[ServerTls] = []
+    make_context = ServerTls.context.fget
+    assert make_context is not None
+
+    def count(tls: ServerTls) -> ssl.SSLContext:
+        begun.append(tls)
+        return make_context(tls)
+
+    monkeypatch.setattr(ServerTls, "context", property(count))
+    broker = world.authority.issue("broker-1")
+
+    async def scenario(one: Served) -> None:
+        _, incomplete = await one.connect(), await one.connect()
+        incomplete.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        await incomplete.writer.drain()
+        assert await find_error(await one.connect(world.client(broker))) == 0
+        assert len(begun) == 1
+        incomplete.send(bytes(0x200))
+        await incomplete.closed()
+        assert len(begun) == 2
+
+    world.run(scenario)
+
+
+def test_requests_larger_than_the_read_buffer_keep_their_order(world: World) -> None:
+    broker = world.authority.issue("broker-1")
+    large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
+
+    async def scenario(one: Served) -> None:
+        client = await one.connect(world.client(broker))
+        for number in range(200):
+            client.send(request_frame(10, 6, number, FIND_BODY))
+        client.send(request_frame(10, 6, 200, large))
+        client.send(request_frame(10, 6, 201, FIND_BODY))
+        answers = [await client.frame() for _ in range(202)]
+        assert [number for number, _ in answers] == list(range(202))
+        assert len(answers[200][1]) > len(large)
+
+    world.run(scenario)

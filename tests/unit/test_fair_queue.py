@@ -1,0 +1,71 @@
+"""Work of different client addresses takes turns, one unit in an iteration of the event loop."""
+
+import asyncio
+
+import pytest
+
+from coordinator.fair_queue import FairQueue, network_of
+
+
+def test_addresses_take_turns() -> None:
+    async def scenario() -> list[str]:
+        queue, done = FairQueue(), list[str]()
+        for number in range(3):
+            queue.add("hostile", lambda number=number: done.append(f"hostile {number}"))
+        queue.add("broker", lambda: done.append("broker"))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return done
+
+    assert asyncio.run(scenario()) == ["hostile 0", "broker", "hostile 1", "hostile 2"]
+
+
+def test_one_unit_runs_in_an_iteration() -> None:
+    async def scenario() -> None:
+        queue, done = FairQueue(), list[int]()
+        for number in range(5):
+            queue.add("a", lambda number=number: done.append(number))
+        for iteration in range(5):
+            assert done == list(range(iteration))
+            await asyncio.sleep(0)
+        assert done == list(range(5))
+
+    asyncio.run(scenario())
+
+
+def test_failed_unit_does_not_stop_the_queue() -> None:
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        queue, done = FairQueue(), list[str]()
+        queue.add("a", lambda: 1 // 0 and None)
+        queue.add("a", lambda: done.append("next"))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert done == ["next"]
+
+    asyncio.run(scenario())
+
+
+def test_cancelled_turn_does_not_stop_the_queue() -> None:
+    async def scenario() -> None:
+        queue = FairQueue()
+        first, second = (asyncio.create_task(queue.turn("a")) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("peer", "network"),
+    [
+        (("192.0.2.7", 40_000), "192.0.2.7"),
+        (("2001:db8:0:1:ffff::7", 40_000, 0, 0), "2001:db8:0:1::"),
+        (("fe80::1%eth0", 40_000, 0, 2), "fe80::"),
+        (("::ffff:192.0.2.7", 40_000, 0, 0), "192.0.2.7"),
+        (None, ""),
+    ],
+)
+def test_network_of_address(peer: object, network: str) -> None:
+    assert network_of(peer) == network
