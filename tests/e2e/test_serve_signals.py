@@ -67,11 +67,7 @@ def test_coordinator_reports_rates_and_lost_records(
 
         asyncio.run(send())
 
-    async def initialize() -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
-            await client.initialize(key, state_epoch=1, start_offset=0)
-
-    asyncio.run(initialize())
+    asyncio.run(_initialize(coordinator.port, key))
     wait_until(
         lambda: signals(coordinator).get("lag") == RECORDS, seconds=COMPUTED_S, what="the lag is computed"
     )
@@ -110,6 +106,11 @@ def test_coordinator_reports_rates_and_lost_records(
 
     key_and_event = asyncio.run(_read_event(built_in.broker.bootstrap, "lost-before-delivery"))
     assert key_and_event == (GROUP.encode(), shown["message"].partition(",")[0])
+
+
+async def _initialize(port: int, key: SharePartitionKey) -> None:
+    async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
+        await client.initialize(key, state_epoch=1, start_offset=0)
 
 
 async def _read_event(bootstrap: str, problem: str) -> tuple[bytes | None, str]:
