@@ -1,6 +1,7 @@
 """Work of different client addresses takes turns, one unit in an iteration of the event loop."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,8 +12,8 @@ def test_addresses_take_turns() -> None:
     async def scenario() -> list[str]:
         queue, done = FairQueue(), list[str]()
         for number in range(3):
-            queue.add("hostile", lambda number=number: done.append(f"hostile {number}"))
-        queue.add("broker", lambda: done.append("broker"))
+            queue.add("hostile", partial(done.append, f"hostile {number}"))
+        queue.add("broker", partial(done.append, "broker"))
         for _ in range(4):
             await asyncio.sleep(0)
         return done
@@ -24,7 +25,7 @@ def test_one_unit_runs_in_an_iteration() -> None:
     async def scenario() -> None:
         queue, done = FairQueue(), list[int]()
         for number in range(5):
-            queue.add("a", lambda number=number: done.append(number))
+            queue.add("a", partial(done.append, number))
         for iteration in range(5):
             assert done == list(range(iteration))
             await asyncio.sleep(0)
@@ -33,12 +34,16 @@ def test_one_unit_runs_in_an_iteration() -> None:
     asyncio.run(scenario())
 
 
+def fail() -> None:
+    raise ValueError
+
+
 def test_failed_unit_does_not_stop_the_queue() -> None:
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         queue, done = FairQueue(), list[str]()
-        queue.add("a", lambda: 1 // 0 and None)
-        queue.add("a", lambda: done.append("next"))
+        queue.add("a", fail)
+        queue.add("a", partial(done.append, "next"))
         for _ in range(2):
             await asyncio.sleep(0)
         assert done == ["next"]

@@ -1,6 +1,7 @@
 """TLS connections: what is read of a client, and when."""
 
 import ssl
+from collections.abc import Callable
 
 import pytest
 
@@ -17,8 +18,7 @@ def test_handshake_begins_when_the_client_hello_is_complete(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[ServerTls] = []
-    make_context = ServerTls.context.fget
-    assert make_context is not None
+    make_context: Callable[[ServerTls], ssl.SSLContext] = vars(ServerTls)["context"].fget
 
     def count(tls: ServerTls) -> ssl.SSLContext:
         begun.append(tls)
