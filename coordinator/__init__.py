@@ -1,5 +1,5 @@
 """The share coordinator: a standalone service that keeps the state of KIP-932 share groups."""
 
-from coordinator.compiled_sources import import_sources_if_asked
+from coordinator.compiled_sources import select_python_sources
 
-import_sources_if_asked()
+select_python_sources()

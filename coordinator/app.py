@@ -105,7 +105,7 @@ class _OwnershipHandler:
         return bool(self._runtime.resigning)
 
 
-def _service(config: Config, runtime: Runtime, forwarder: Forwarder | None) -> Service:
+def _make_service(config: Config, runtime: Runtime, forwarder: Forwarder | None) -> Service:
     limits = ServiceLimits(
         elements_max=config.request_elements_max,
         response_bytes_max=config.response_bytes_max,
@@ -130,13 +130,13 @@ class _Coordinator:
         self._append_sample = AppendSample()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
-        self._take_signals()
+        self._install_signal_handlers()
         config, metrics = self._config, self._metrics
         runtime = make_runtime(
             config, self._make_log(), metrics, may_claim=self._may_claim, on_fenced=self._on_fenced
         )
         directory = CoordinatorDirectory(
-            _advertised(config, config.listen.port),
+            _advertised_address(config, config.listen.port),
             node_id_first=config.node_id_first,
             node_ids=config.node_ids,
             state_partitions=config.state_partitions,
@@ -144,7 +144,7 @@ class _Coordinator:
         instance = uuid.uuid4().hex
         self._forwarding = make_forwarding(config, runtime, metrics, instance)
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
-        listener = make_listener(config, _service(config, runtime, forwarder), directory, metrics)
+        listener = make_listener(config, _make_service(config, runtime, forwarder), directory, metrics)
         runtime.add_health_source(listener.health)
         http = self._make_http(runtime)
         try:
@@ -154,7 +154,7 @@ class _Coordinator:
                 await self._stop(runtime, listener, http)
                 return EXIT_OK
             await listener.start(config.listen)
-            advertised = _advertised(config, listener.port)
+            advertised = _advertised_address(config, listener.port)
             self._ownership = make_ownership(
                 config, instance, advertised, config.http._replace(port=http.port)
             )
@@ -185,7 +185,7 @@ class _Coordinator:
         await self._stop_requested.wait()
         _logger.info("Stopping; accepted requests are finished first.")
         runtime.mark_not_ready()
-        await self._unless_forced(self._drain(listener))
+        await self._wait_unless_forced(self._drain(listener))
         await self._stop(runtime, listener, http)
         _logger.info("stopped")
         return EXIT_OK
@@ -256,7 +256,7 @@ class _Coordinator:
         await runtime.stop()
         await http.stop()
 
-    async def _unless_forced(self, drain: Coroutine[None, None, None]) -> None:
+    async def _wait_unless_forced(self, drain: Coroutine[None, None, None]) -> None:
         drained = asyncio.ensure_future(drain)
         hurried = asyncio.ensure_future(self._force_stop_requested.wait())
         await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -265,7 +265,7 @@ class _Coordinator:
             with suppress(asyncio.CancelledError):
                 await task
 
-    def _take_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -307,7 +307,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
 
     limits = _group_limits(config)
 
-    def make_link() -> GroupClient:
+    def make_group_client() -> GroupClient:
         return KafkaGroupClient(
             config.bootstrap_servers,
             config.group_id,
@@ -318,7 +318,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
         )
 
     return GroupOwnership(
-        make_link,
+        make_group_client,
         replica=replica,
         state_topic=config.state_topic,
         state_partitions=config.state_partitions,
@@ -368,6 +368,6 @@ def make_runtime(
     return runtime
 
 
-def _advertised(config: Config, listening_port: int) -> HostPort:
+def _advertised_address(config: Config, listening_port: int) -> HostPort:
     """Return the address for brokers. If its port is 0, the port of the listener is used."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

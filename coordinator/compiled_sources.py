@@ -50,7 +50,7 @@ class _SourceFinder:
         return spec_from_file_location(name, source, loader=SourceFileLoader(name, str(source)))
 
 
-def import_sources_if_asked() -> None:
+def select_python_sources() -> None:
     """From now on, import Python sources instead of compiled modules, if the environment selects them."""
     if is_pure_python():
         sys.meta_path.insert(0, _SourceFinder)

@@ -33,10 +33,10 @@ class CoordinatorError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Support pickling: the arguments of most exceptions differ from their text."""
-        return _remade, (type(self), self.args, self.__dict__)
+        return _restore_exception, (type(self), self.args, self.__dict__)
 
 
-def _remade(
+def _restore_exception(
     kind: type[CoordinatorError], args: tuple[Any, ...], attributes: dict[str, Any]
 ) -> CoordinatorError:
     error = kind.__new__(kind, *args)

@@ -78,7 +78,7 @@ class _IgnoredExceptions:
         _logger.error("An exception was ignored.", extra={**facts, "where": where})
 
 
-def fields_of(record: logging.LogRecord) -> dict[str, object]:
+def extra_fields(record: logging.LogRecord) -> dict[str, object]:
     """Return the fields that a call passed as `extra`."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
@@ -88,7 +88,7 @@ def _format_field(value: object) -> str:
     return text if _PLAIN.fullmatch(text) else escape_json_unprintable(json.dumps(text, ensure_ascii=False))
 
 
-def _timestamp(record: logging.LogRecord) -> str:
+def _format_timestamp(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -99,11 +99,11 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line without its line break."""
         entry: dict[str, object] = {
-            "ts": _timestamp(record),
+            "ts": _format_timestamp(record),
             "level": record.levelname,
             "logger": record.name,
             "event": record.getMessage(),
-            **fields_of(record),
+            **extra_fields(record),
         }
         if record.exc_info and record.exc_info[0]:
             entry["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
@@ -120,10 +120,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the text without its last line break."""
-        fields = "".join(f" {name}={_format_field(value)}" for name, value in fields_of(record).items())
+        fields = "".join(f" {name}={_format_field(value)}" for name, value in extra_fields(record).items())
         name = f"{AUDIT}: " if record.name == AUDIT else ""
         said = escape_unprintable(f"{name}{record.getMessage()}{fields}")
-        lines = [f"{_timestamp(record)[11:23]} {record.levelname:<7} {said}"]
+        lines = [f"{_format_timestamp(record)[11:23]} {record.levelname:<7} {said}"]
         if record.exc_info:
             lines += (
                 f"    {escape_unprintable(line)}"

@@ -28,7 +28,7 @@ def raise_open_files(wanted: int) -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def http_connections_to_accept() -> int:
+def http_connection_limit() -> int:
     """Return the number of HTTP connections to accept."""
     open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if open_files == resource.RLIM_INFINITY:
@@ -36,7 +36,7 @@ def http_connections_to_accept() -> int:
     return min(HTTP_CONNECTIONS_MAX, open_files // _FILES_PER_CONNECTION)
 
 
-def connections_to_accept(connections_max: int) -> int:
+def connection_limit(connections_max: int) -> int:
     """Return the number of connections to accept; if it is lower than requested, log a warning."""
     wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
     open_files = raise_open_files(wanted)

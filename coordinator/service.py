@@ -177,7 +177,7 @@ class _RequestOperation(ForwardableOperation):
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
-            self.call.not_coordinator(self)
+            self.call.on_not_coordinator(self)
             return
         self.answer(self._partition_result(self.key.partition, int(error_code), error_message))
 

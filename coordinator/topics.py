@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-def lag_of(start_offset: int, delivery_complete_count: int, end_offset: int | None) -> int | None:
+def compute_lag(start_offset: int, delivery_complete_count: int, end_offset: int | None) -> int | None:
     """Return the lag of a share-partition as Kafka's group coordinator computes it (KIP-1226).
 
     None if one of the three values is not known, as in Kafka. The end offset may be older than the state, so

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from protocol.errors import DecodeError
-from protocol.wire import read_length, skip_tags, spend
+from protocol.wire import read_length, skip_tags, spend_elements
 
 BATCH_BYTES = 20
 
@@ -120,7 +120,7 @@ def read_untagged_within(buf: bytes, at: int, left: int) -> tuple[bytes, int, in
     count -= 1
     end = first + count * BATCH_BYTES
     is_packed = end <= len(buf) and buf[first + _FIELDS_BYTES : end : BATCH_BYTES].count(0) == count
-    left = spend(left, count // BATCHES_PER_ELEMENT if is_packed else count)
+    left = spend_elements(left, count // BATCHES_PER_ELEMENT if is_packed else count)
     packed, at = read_untagged(buf, at)
     return packed, at, left
 

@@ -139,11 +139,11 @@ def skip_tags_within(buf: bytes, at: int, left: int) -> tuple[int, int]:
     Raises TooManyElementsError before reading any field if the section has more than ``left`` fields.
     """
     count, _ = read_uvarint(buf, at)
-    left = spend(left, count)
+    left = spend_elements(left, count)
     return skip_tags(buf, at), left
 
 
-def spend(left: int, count: int) -> int:
+def spend_elements(left: int, count: int) -> int:
     """Return ``left - count``; raise TooManyElementsError if the result is negative."""
     if count > left:
         raise TooManyElementsError(f"{count} more elements, where {left} are left")

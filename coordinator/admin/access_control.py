@@ -72,8 +72,8 @@ class AccessControl:
         self._metrics_open = config.http_metrics_open == "true"
         self._by_certificate = config.http_ssl_client_auth != "none"
         self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
-        self._readers = _principals("http.allowed.principals", config.http_allowed_principals)
-        self._writers = _principals("http.write.principals", config.http_write_principals)
+        self._readers = _parse_principals("http.allowed.principals", config.http_allowed_principals)
+        self._writers = _parse_principals("http.write.principals", config.http_write_principals)
         rules = config.http_ssl_principal_mapping_rules
         try:
             self._rules = MappingRules.parse(rules)
@@ -117,7 +117,7 @@ class AccessControl:
         """Return the client if it may read. Raises AccessDenied."""
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
-        principal = self._principal(address, certificate)
+        principal = self._certificate_principal(address, certificate)
         if principal != ANONYMOUS and self._writers.allows(principal):
             return HttpPrincipal(principal, address, may_write=True)
         if not self._guarded or self._readers.allows(principal):
@@ -173,7 +173,7 @@ class AccessControl:
         self._login_throttle.record_success(address, digest)
         return HttpPrincipal(f"token {token.name}", address, token.may_write)
 
-    def _principal(self, address: str, certificate: Mapping[str, Any] | None) -> str:
+    def _certificate_principal(self, address: str, certificate: Mapping[str, Any] | None) -> str:
         try:
             return principal_of_certificate(certificate, self._rules)
         except UnmappedCertificate as error:
@@ -199,7 +199,7 @@ def _is_safe_host(host: str) -> bool:
     return True
 
 
-def _principals(setting: str, text: str) -> AllowedPrincipals:
+def _parse_principals(setting: str, text: str) -> AllowedPrincipals:
     try:
         return AllowedPrincipals.parse(text)
     except ValueError as error:

@@ -55,7 +55,7 @@ class AccessMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            principal = self._visitor(scope)
+            principal = self._authenticate_request(scope)
             if scope["method"] not in _READ_METHODS:
                 self._check_body(scope, principal)
                 receive = _BodyLimit(receive, self._refused)
@@ -78,7 +78,7 @@ class AccessMiddleware:
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)
 
-    def _visitor(self, scope: Scope) -> HttpPrincipal:
+    def _authenticate_request(self, scope: Scope) -> HttpPrincipal:
         address = scope["client"][0] if scope.get("client") else "-"
         if scope["method"] in _READ_METHODS and self._access.is_public(scope["path"]):
             return HttpPrincipal("-", address)

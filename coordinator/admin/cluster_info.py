@@ -136,7 +136,7 @@ class _RefreshingCache(Generic[Key, Value]):
     async def get_all(self, keys: Collection[Key]) -> dict[Key, Value]:
         """Return the entries that are available within a second; a slower query serves later calls."""
         loop = asyncio.get_running_loop()
-        if self._outdated(keys, loop.time()):
+        if self._outdated_keys(keys, loop.time()):
             task = loop.create_task(self._refresh(keys))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -149,7 +149,7 @@ class _RefreshingCache(Generic[Key, Value]):
                 found[key] = value
         return found
 
-    def _outdated(self, keys: Collection[Key], now_s: float) -> list[Key]:
+    def _outdated_keys(self, keys: Collection[Key], now_s: float) -> list[Key]:
         if now_s < self._failed_s + _FAILURE_PAUSE_S:
             return []
         since_s = now_s - self._refresh_interval_s
@@ -160,7 +160,7 @@ class _RefreshingCache(Generic[Key, Value]):
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
             # The previous query may have included the same keys.
-            wanted = self._outdated(keys, loop.time())
+            wanted = self._outdated_keys(keys, loop.time())
             if not wanted:
                 return
             try:

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from coordinator.admin.api_models import ErrorResponse
 from coordinator.admin.coordinator_view import CoordinatorView
 from coordinator.admin.health_routes import make_summary
-from coordinator.open_files import http_connections_to_accept
+from coordinator.open_files import http_connection_limit
 
 # A subscriber keeps a connection; at least half of the HTTP connections are left for other requests.
 SUBSCRIBERS_MAX = 200
@@ -27,9 +27,9 @@ _REFRESH_INTERVAL_S = 1.0
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def subscribers_to_accept() -> int:
+def subscriber_limit() -> int:
     """Return the maximum number of subscribers."""
-    return min(SUBSCRIBERS_MAX, http_connections_to_accept() // 2)
+    return min(SUBSCRIBERS_MAX, http_connection_limit() // 2)
 
 
 class EventStream:
@@ -50,14 +50,14 @@ class EventStream:
     @property
     def is_full(self) -> bool:
         """True if no further subscriber is accepted."""
-        return self._ended or self._subscribers >= subscribers_to_accept()
+        return self._ended or self._subscribers >= subscriber_limit()
 
     def end(self) -> None:
         """End all streams, so that the server can stop."""
         self._ended = True
         self._refreshed.set()
 
-    def interrupt(self) -> None:
+    def restart_streams(self) -> None:
         """End the current streams; subscribers that are still authorized reconnect."""
         self._interrupted += 1
         self._refreshed.set()
@@ -123,7 +123,7 @@ def event_routes(event_stream: EventStream) -> APIRouter:
         """Send changes as server-sent events until the connection is closed."""
         if event_stream.is_full:
             raise HTTPException(
-                503, f"{subscribers_to_accept()} clients are subscribed already, which is the limit"
+                503, f"{subscriber_limit()} clients are subscribed already, which is the limit"
             )
         # A HEAD request must not wait for a stream without an end.
         events = iter(()) if request.state.head_only else event_stream.stream()

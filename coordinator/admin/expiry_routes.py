@@ -112,40 +112,40 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
         limit: Limit = 1000, offset: Offset = 0, retention_minutes: RetentionMinutes = None
     ) -> ExpiryPage:
         """List abandoned state and when it expires."""
-        found = await _or_unavailable(_expiry(view).forecast(retention_minutes))
-        return _page(found, view.missing_shards(), limit, offset)
+        found = await _await_or_503(_require_expiry(view).forecast(retention_minutes))
+        return _make_page(found, view.missing_shards(), limit, offset)
 
     @routes.post("/api/v1/expiry", responses=_REFUSALS)
     async def run_expiry(order: ExpiryRequest, request: Request) -> ExpiryRound:
         """Remove the due state now, as the periodic rounds do."""
-        expiry = _expiry(view)
+        expiry = _require_expiry(view)
         if not expiry.enabled:
             raise HTTPException(
                 409, "share.coordinator.group.state.retention.minutes is -1, so state never expires"
             )
         if not order.execute:
-            return _dry_run(await _or_unavailable(expiry.forecast()))
+            return _plan_round(await _await_or_503(expiry.forecast()))
         return await run_audited(request, "expiry", order, lambda: _run_round(expiry))
 
     return routes
 
 
-def _expiry(view: CoordinatorView) -> Expiry:
+def _require_expiry(view: CoordinatorView) -> Expiry:
     if view.expiry is None:
         raise HTTPException(503, f"{NO_CLUSTER}, so it is not known which groups are empty")
     return view.expiry
 
 
-async def _or_unavailable(answer: Awaitable[Answer]) -> Answer:
+async def _await_or_503(answer: Awaitable[Answer]) -> Answer:
     try:
         return await answer
     except CoordinatorError as error:
         raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
-def _page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+def _make_page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
     return ExpiryPage(
-        items=[_abandoned_topic(each) for each in found.items[offset : offset + limit]],
+        items=[_make_abandoned_topic(each) for each in found.items[offset : offset + limit]],
         total=len(found.items),
         limit=limit,
         offset=offset,
@@ -160,7 +160,7 @@ def _page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -
     )
 
 
-def _abandoned_topic(each: AbandonedState) -> AbandonedTopic:
+def _make_abandoned_topic(each: AbandonedState) -> AbandonedTopic:
     return AbandonedTopic(
         group=each.group_id,
         topic=each.topic,
@@ -175,7 +175,7 @@ def _abandoned_topic(each: AbandonedState) -> AbandonedTopic:
     )
 
 
-def _removed_topic(each: AbandonedState, share_partitions: int, refused: str = "") -> RemovedTopic:
+def _make_removed_topic(each: AbandonedState, share_partitions: int, refused: str = "") -> RemovedTopic:
     return RemovedTopic(
         group=each.group_id,
         topic=each.topic,
@@ -186,11 +186,11 @@ def _removed_topic(each: AbandonedState, share_partitions: int, refused: str = "
     )
 
 
-def _dry_run(found: Forecast) -> ExpiryRound:
+def _plan_round(found: Forecast) -> ExpiryRound:
     due = [each for each in found.items if each.status is Status.DUE]
     return ExpiryRound(
         executed=False,
-        items=[_removed_topic(each, len(each.partitions)) for each in due],
+        items=[_make_removed_topic(each, len(each.partitions)) for each in due],
         left_over=0,
         outcome=f"would remove {_format_count(sum(len(each.partitions) for each in due))}",
     )
@@ -202,7 +202,7 @@ async def _run_round(expiry: Expiry) -> ExpiryRound:
     # Retrieve the exception even if the request timed out, so that asyncio does not log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
-        done = await _or_unavailable(asyncio.wait_for(asyncio.shield(task), _TIMEOUT_S))
+        done = await _await_or_503(asyncio.wait_for(asyncio.shield(task), _TIMEOUT_S))
     except TimeoutError:
         raise HTTPException(
             503, f"the round did not finish within {_TIMEOUT_S:.0f} s; it continues"
@@ -217,7 +217,7 @@ async def _run_round(expiry: Expiry) -> ExpiryRound:
     return ExpiryRound(
         executed=True,
         items=[
-            _removed_topic(removal.abandoned, removal.share_partitions, removal.refused)
+            _make_removed_topic(removal.abandoned, removal.share_partitions, removal.refused)
             for removal in done.removals
         ],
         left_over=done.left_over,

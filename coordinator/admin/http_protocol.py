@@ -19,8 +19,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.admin.access_middleware import CERTIFICATE
 from coordinator.fair_queue import FairQueue, client_network
-from coordinator.open_files import http_connections_to_accept
-from coordinator.security.tls import ServerTls, Trust
+from coordinator.open_files import http_connection_limit
+from coordinator.security.tls import CertificateTrust, ServerTls
 
 # Maximum size of request line and headers; browsers send less than 8 KiB.
 HEAD_BYTES_MAX = 64 << 10
@@ -57,7 +57,7 @@ class Connection(HttpToolsProtocol):
         self._received: list[bytes] = []
         self._on_rejected = on_rejected
         self._tls = tls
-        self.trust: Trust | None = None
+        self.trust: CertificateTrust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request; if there are too many connections, close another one first."""
@@ -65,16 +65,16 @@ class Connection(HttpToolsProtocol):
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
         if certificate and self._tls is not None:
-            self.trust = Trust(self._tls, certificate)
+            self.trust = CertificateTrust(self._tls, certificate)
         self.network = client_network(transport)
         self._head_bytes = 0
         self._in_head = True
         self.began_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
-        self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+        self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
         # The set has closing connections, too, which are not counted.
-        is_full = len(self.connections) > http_connections_to_accept()
-        if is_full and not vacancies(self.connections - {self}):
+        is_full = len(self.connections) > http_connection_limit()
+        if is_full and not free_connection_slots(self.connections - {self}):
             # With TLS, the acceptor has already closed another connection before the handshake.
             self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
             if not evict_oldest(self.connections - {self}):
@@ -139,28 +139,28 @@ class Connection(HttpToolsProtocol):
         cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
-            self._within("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+            self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
 
     def on_headers_complete(self) -> None:
         """Start the timers of body and response, and process the request."""
         self._in_head = False
-        self._met("head")
-        self._within("body", _BODY_WITHIN_S, self.transport.abort)
+        self._cancel_deadline("head")
+        self._start_deadline("body", _BODY_WITHIN_S, self.transport.abort)
         super().on_headers_complete()
         if self.scope.get("path") not in _EVENT_STREAMS:
-            self._within("response", _RESPONSE_WITHIN_S, self.transport.abort)
+            self._start_deadline("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
     def on_message_complete(self) -> None:
         """Stop the timer of the request body."""
-        self._met("body")
+        self._cancel_deadline("body")
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Stop the timer of the response; the connection then closes or waits for the next request."""
-        self._met("response")
+        self._cancel_deadline("response")
         if self.transport.is_closing():
             # Without a timer, a client that does not read would keep the remaining bytes in memory.
-            self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+            self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -170,12 +170,12 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Start the timer for a client that does not read."""
         super().pause_writing()
-        self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+        self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
 
     def resume_writing(self) -> None:
         """Stop the timer for a client that does not read."""
         if not self.transport.is_closing():
-            self._met("unread")
+            self._cancel_deadline("unread")
         super().resume_writing()
 
     @property
@@ -188,11 +188,11 @@ class Connection(HttpToolsProtocol):
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete
 
-    def _within(self, step: str, seconds: float, act: Callable[[], None]) -> None:
-        self._met(step)
+    def _start_deadline(self, step: str, seconds: float, act: Callable[[], None]) -> None:
+        self._cancel_deadline(step)
         self._deadlines[step] = self.loop.call_later(seconds, act)
 
-    def _met(self, step: str) -> None:
+    def _cancel_deadline(self, step: str) -> None:
         deadline = self._deadlines.pop(step, None)
         if deadline is not None:
             deadline.cancel()
@@ -205,12 +205,12 @@ class Connection(HttpToolsProtocol):
     def _close_slow_request(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
-        self._within("unread", _UNREAD_WITHIN_S, self.transport.abort)
+        self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
 
 
-def vacancies(connections: Iterable[Any]) -> int:
+def free_connection_slots(connections: Iterable[Any]) -> int:
     """Return how many more connections are accepted."""
-    return http_connections_to_accept() - sum(not each.transport.is_closing() for each in connections)
+    return http_connection_limit() - sum(not each.transport.is_closing() for each in connections)
 
 
 def evict_oldest(connections: Iterable[Any]) -> bool:
@@ -225,6 +225,6 @@ def evict_oldest(connections: Iterable[Any]) -> bool:
     ((network, _),) = Counter(each.network for each in waiting).most_common(1)
     of_network = [each for each in waiting if each.network == network]
     of_network.sort(key=lambda each: each.began_s)
-    for each in of_network[: max(1, http_connections_to_accept() // _EVICTIONS_SHARE)]:
+    for each in of_network[: max(1, http_connection_limit() // _EVICTIONS_SHARE)]:
         each.transport.abort()
     return True

@@ -11,7 +11,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from coordinator.admin.http_protocol import Connection, evict_oldest, vacancies
+from coordinator.admin.http_protocol import Connection, evict_oldest, free_connection_slots
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.fair_queue import FairQueue
@@ -96,41 +96,43 @@ class HttpServer:
         self._acceptor = TlsAcceptor(
             lambda: tls.context,
             _HANDSHAKE_S,
-            self._vacancies,
+            self._free_connection_slots,
             self._server.accept_secured,
-            self._note_rejected,
+            self._record_rejection,
             self._turns,
         )
         await self._acceptor.start(self._address.host, self._address.port, _BACKLOG)
         self.port = self._acceptor.port
 
-    def _vacancies(self) -> int:
+    def _free_connection_slots(self) -> int:
         """Return how many more connections are accepted; if none, close an idle connection first."""
         connections = self._server.server_state.connections
-        vacant = vacancies(connections)
+        vacant = free_connection_slots(connections)
         return vacant if vacant > 0 else int(evict_oldest(connections))
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
-        return Connection(*uvicorns, on_rejected=self._note_refusal, turns=self._turns, tls=self._tls, **more)
+        return Connection(
+            *uvicorns, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
+        )
 
-    def close_untrusted(self, now_ms: int) -> None:
+    def close_untrusted_connections(self, now_ms: int) -> None:
         """Abort connections whose certificate is no longer valid, including event streams."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
             if trust is not None and not trust.holds(now_ms):
                 connection.transport.abort()
 
-    def _note_refusal(self, status: HTTPStatus) -> None:
+    def _record_refusal(self, status: HTTPStatus) -> None:
         self._refused(status)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
             self._rate_limited_log.warn(
                 "The HTTP server has reached its connection limit. It closes the oldest idle connections."
             )
 
-    def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
+    def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
         _logger.debug("An HTTP connection was rejected", extra={"reason": reason, "peer": peer})
         if reason == TOO_MANY_CONNECTIONS:
-            self._note_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._record_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
         if sentence:
             self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
 

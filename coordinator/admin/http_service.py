@@ -102,10 +102,10 @@ class HttpService:
     async def _watch_tokens(self) -> None:
         while True:
             await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
-            self._server.close_untrusted(self._clock.now_ms())
+            self._server.close_untrusted_connections(self._clock.now_ms())
             if self._access.reload_if_changed():
                 # Subscribers reconnect and authenticate again.
-                self._event_stream.interrupt()
+                self._event_stream.restart_streams()
 
 
 def make_server_tls(config: Config) -> ServerTls | None:

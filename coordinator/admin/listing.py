@@ -72,7 +72,7 @@ class YieldTimer:
     def __init__(self) -> None:
         self._left = SLICE
 
-    async def spend(self, work: int) -> None:
+    async def add_work(self, work: int) -> None:
         """Add work; after each slice, let other tasks run."""
         self._left -= work
         if self._left <= 0:
@@ -80,7 +80,7 @@ class YieldTimer:
             self._left = SLICE
 
 
-class ListingTurns:
+class ListingLimiter:
     """Lets one request at a time list the whole state; a limited number of others wait.
 
     Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
@@ -137,7 +137,7 @@ async def groups(
             continue
         if group_id in figures or contained in group_id.casefold():
             figures[group_id] = figure_after(figures.get(group_id, 0), state)
-            await yield_timer.spend(1)
+            await yield_timer.add_work(1)
     sign = -1 if descending else 1
     chosen = await sorted_page(
         figures,
@@ -150,18 +150,18 @@ async def groups(
     async for key, state in runtime.share_partitions():
         if (group := totals.get(key.group_id)) is not None:
             group.add(key, state)
-            await yield_timer.spend(1)
+            await yield_timer.add_work(1)
     return GroupSelection(len(figures), list(totals.items()))
 
 
-class Selection(NamedTuple):
+class SharePartitionSelection(NamedTuple):
     """The number of share-partitions, and the first ones in their order, unsorted."""
 
     total: int
     first: list[ListedSharePartition]
 
 
-async def first_share_partitions(
+async def select_share_partitions(
     runtime: StateView,
     wanted: Callable[[SharePartitionKey], bool],
     order: SharePartitionOrder,
@@ -169,7 +169,7 @@ async def first_share_partitions(
     descending: bool,
     count: int,
     seen: Callable[[SharePartitionKey, ShareState], None] = lambda key, state: None,
-) -> Selection:
+) -> SharePartitionSelection:
     """Select the first `count` share-partitions in an order; `seen` is called with each match.
 
     At most 2 x `count` entries are kept in memory, unless `count` is above `_SELECTED_MAX`.
@@ -179,13 +179,13 @@ async def first_share_partitions(
     total = 0
     first: list[ListedSharePartition] = []
     held_max = max(2 * count, SLICE)
-    async for found in _share_partitions(runtime, wanted, order, descending=descending):
+    async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending):
         total += 1
         seen(found.key, found.state)
         first.append(found)
         if len(first) > held_max and count <= _SELECTED_MAX:
             first = select(count, first, key=lambda entry: entry[:2])
-    return Selection(total, first)
+    return SharePartitionSelection(total, first)
 
 
 async def share_partitions(
@@ -196,10 +196,10 @@ async def share_partitions(
     descending: bool,
 ) -> list[ListedSharePartition]:
     """Return the matching share-partitions in the order of the shards, each with its sort key."""
-    return [found async for found in _share_partitions(runtime, wanted, order, descending=descending)]
+    return [found async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending)]
 
 
-async def _share_partitions(
+async def _iterate_share_partitions(
     runtime: StateView,
     wanted: Callable[[SharePartitionKey], bool],
     order: SharePartitionOrder,
@@ -215,9 +215,9 @@ async def _share_partitions(
             if rank is not None:
                 for some in unpack_slices(state.batches):
                     place = rank(place, some)
-                    await yield_timer.spend(_SORT_WORK * len(some))
+                    await yield_timer.add_work(_SORT_WORK * len(some))
             yield ListedSharePartition(sign * place, key, state)
-            await yield_timer.spend(1)
+            await yield_timer.add_work(1)
 
 
 async def sum_batches(
@@ -227,10 +227,10 @@ async def sum_batches(
     sums = DeliverySums(state)
     for some in unpack_slices(state.batches):
         sums.add(some)
-        await yield_timer.spend(_SUM_WORK * len(some))
+        await yield_timer.add_work(_SUM_WORK * len(some))
         if window is not None:
             for batch in some:
-                await yield_timer.spend(window.add(batch))
+                await yield_timer.add_work(window.add(batch))
     return sums
 
 
@@ -248,16 +248,16 @@ async def sorted_page(
     """
     yield_timer = YieldTimer()
     runs = []
-    for one in _slices(entries):
+    for one in _split_slices(entries):
         runs.append(sorted(one, key=place, reverse=backwards))
-        await yield_timer.spend(len(one))
+        await yield_timer.add_work(len(one))
     part: list[Entry] = []
     for number, entry in enumerate(merge(*runs, key=place, reverse=backwards)):
         if number == offset + limit:
             break
         if number >= offset:
             part.append(entry)
-        await yield_timer.spend(1)
+        await yield_timer.add_work(1)
     return part
 
 
@@ -269,7 +269,7 @@ async def build_responses(
     answers = []
     for entry in entries:
         answers.append(make(entry))
-        await yield_timer.spend(work(entry))
+        await yield_timer.add_work(work(entry))
     return answers
 
 
@@ -287,17 +287,17 @@ async def render_page(
     return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
 
 
-def _slices(entries: Collection[Entry]) -> Iterator[list[Entry]]:
+def _split_slices(entries: Collection[Entry]) -> Iterator[list[Entry]]:
     left = iter(entries)
     while one := list(islice(left, SLICE)):
         yield one
 
 
-def _in_flight(before: int, batches: list[StateBatch]) -> int:
+def _add_in_flight(before: int, batches: list[StateBatch]) -> int:
     return before + sum(last - first + 1 for first, last, _, _ in batches)
 
 
-def _delivery_count(before: int, batches: list[StateBatch]) -> int:
+def _max_delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
 
 
@@ -310,6 +310,6 @@ _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
 }
 # Functions that update a sort value with each slice of offset ranges.
 _SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
-    SharePartitionOrder.IN_FLIGHT: _in_flight,
-    SharePartitionOrder.DELIVERY_COUNT: _delivery_count,
+    SharePartitionOrder.IN_FLIGHT: _add_in_flight,
+    SharePartitionOrder.DELIVERY_COUNT: _max_delivery_count,
 }

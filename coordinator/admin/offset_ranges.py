@@ -50,7 +50,7 @@ def make_offset_range(batch: StateBatch) -> OffsetRange:
     return OffsetRange(
         first_offset=batch.first_offset,
         last_offset=batch.last_offset,
-        records=_records(batch),
+        records=_record_count(batch),
         delivery_state=delivery_state_name(batch.delivery_state),
         delivery_state_number=batch.delivery_state,
         delivery_count=batch.delivery_count,
@@ -76,9 +76,9 @@ class DeliverySums:
     def add(self, batches: list[StateBatch]) -> None:
         """Add the next state batches."""
         for batch in batches:
-            self.records_by_state[delivery_state_name(batch.delivery_state)] += _records(batch)
+            self.records_by_state[delivery_state_name(batch.delivery_state)] += _record_count(batch)
             if self._incomplete is None:
-                self._note_incomplete(batch)
+                self._find_incomplete_record(batch)
         again = [batch for batch in batches if batch.delivery_count > 1]
         self._most = nsmallest(
             _MOST_DELIVERED,
@@ -87,7 +87,7 @@ class DeliverySums:
         )
         self.delivery_count_max = max(self.delivery_count_max, *(batch.delivery_count for batch in batches))
 
-    def _note_incomplete(self, batch: StateBatch) -> None:
+    def _find_incomplete_record(self, batch: StateBatch) -> None:
         if batch.first_offset > self._next_offset:
             self._incomplete = IncompleteRecord(
                 offset=self._next_offset, delivery_state=None, delivery_count=0
@@ -148,5 +148,5 @@ class WindowHistogram:
         return taken
 
 
-def _records(batch: StateBatch) -> int:
+def _record_count(batch: StateBatch) -> int:
     return batch.last_offset - batch.first_offset + 1

@@ -44,14 +44,14 @@ def page_routes() -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     folder = files("coordinator.admin") / "assets"
 
-    def add(path: str, name: str, media_type: str) -> None:
+    def add_file(path: str, name: str, media_type: str) -> None:
         content = (folder / name).read_bytes()
 
         @routes.get(path)
-        async def show() -> Response:
+        async def send_file() -> Response:
             return Response(content, media_type=media_type, headers=_HEADERS)
 
-    add("/", "index.html", "text/html; charset=utf-8")
+    add_file("/", "index.html", "text/html; charset=utf-8")
     for name, media_type in _ASSETS.items():
-        add(f"/assets/{name}", name, media_type)
+        add_file(f"/assets/{name}", name, media_type)
     return routes

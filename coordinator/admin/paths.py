@@ -41,7 +41,7 @@ Contains = Annotated[
 Descending = Annotated[bool, Query(description="Reverse the order.")]
 
 
-async def _group(
+async def _decode_group(
     group: Annotated[str, Path(description="The group id, percent-encoded (`/` as %2F).")],
 ) -> str:
     try:
@@ -85,5 +85,5 @@ Topic = Annotated[
 # Kafka's partition numbers are signed 32-bit integers.
 PARTITION_MAX = 2**31 - 1
 
-GroupId = Annotated[str, Depends(_group)]
+GroupId = Annotated[str, Depends(_decode_group)]
 PartitionQuery = Annotated[int, Query(ge=0, le=PARTITION_MAX)]

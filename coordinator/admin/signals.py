@@ -84,7 +84,9 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
         shown = with_problem if only_problems else groups
         shown = sorted(shown, key=lambda each: (-each.problem, -each.lag, each.group))
         return SignalsAnswer(
-            items=[_answer(each) for each in shown[:limit]], total=len(shown), problems=len(with_problem)
+            items=[_make_response(each) for each in shown[:limit]],
+            total=len(shown),
+            problems=len(with_problem),
         )
 
     @routes.get("/api/v1/events")
@@ -112,19 +114,19 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
         found = view.signals.groups.get(group) if view.signals is not None else None
         if found is None:
             raise HTTPException(404, f"group {group!r} has no state here")
-        return _answer(found)
+        return _make_response(found)
 
     return routes
 
 
-def _answer(signals: GroupSignals) -> GroupSignalsAnswer:
+def _make_response(signals: GroupSignals) -> GroupSignalsAnswer:
     return GroupSignalsAnswer(
         group=signals.group,
         problem=signals.problem.label,
         severity=signals.problem,
         message=signals.message,
         share_partitions=signals.share_partitions,
-        lag=_known(signals.lag),
+        lag=_none_if_negative(signals.lag),
         in_flight_records=signals.in_flight,
         redelivered_records=signals.redelivered,
         delivery_count_max=signals.delivery_count_max,
@@ -132,18 +134,18 @@ def _answer(signals: GroupSignals) -> GroupSignalsAnswer:
         window_usage=round(signals.window_usage, 4),
         stuck_seconds=round(signals.stuck_s, 1),
         stuck_at=signals.stuck_at or None,
-        oldest_record_age_seconds=_rate(signals.oldest_record_age_s),
-        acknowledged_per_second=_rate(signals.acknowledged_rate),
-        released_per_second=_rate(signals.released_rate),
-        rejected_per_second=_rate(signals.rejected_rate),
+        oldest_record_age_seconds=_round_rate(signals.oldest_record_age_s),
+        acknowledged_per_second=_round_rate(signals.acknowledged_rate),
+        released_per_second=_round_rate(signals.released_rate),
+        rejected_per_second=_round_rate(signals.rejected_rate),
         lost_records=signals.lost_records,
-        members=_known(signals.members),
+        members=_none_if_negative(signals.members),
     )
 
 
-def _known(value: int) -> int | None:
+def _none_if_negative(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def _rate(value: float) -> float | None:
+def _round_rate(value: float) -> float | None:
     return None if value < 0 else round(value, 3)

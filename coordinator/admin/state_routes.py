@@ -20,7 +20,7 @@ from coordinator.admin.api_models import (
     WindowChart,
 )
 from coordinator.admin.coordinator_view import CoordinatorView
-from coordinator.admin.listing import GroupOrder, ListedSharePartition, ListingTurns, SharePartitionOrder
+from coordinator.admin.listing import GroupOrder, ListedSharePartition, ListingLimiter, SharePartitionOrder
 from coordinator.admin.offset_ranges import (
     WindowHistogram,
     first_batch_index,
@@ -75,7 +75,7 @@ def state_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that return state."""
     routes = APIRouter(tags=["state"], responses=MALFORMED)
     _add_shards(routes, view)
-    turns = ListingTurns()
+    turns = ListingLimiter()
     _add_groups(routes, view, turns)
     _add_share_partitions(routes, view, turns)
     return routes
@@ -90,7 +90,7 @@ def _add_shards(routes: APIRouter, view: CoordinatorView) -> None:
         return await listing.render_page(page, shards[offset : offset + limit], _WRITE_WORK)
 
 
-def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -> None:
+def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
     @routes.get(GROUPS_PATH, response_model=GroupPage)
     async def list_groups(
         limit: Limit = 100,
@@ -125,7 +125,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -
         """Return a group and its share-partitions, ordered by topic id and partition."""
         totals = GroupTotals()
         async with turns.turn():
-            found = await listing.first_share_partitions(
+            found = await listing.select_share_partitions(
                 view.runtime,
                 lambda key: key.group_id == group,
                 SharePartitionOrder.KEY,
@@ -157,7 +157,7 @@ def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int
     )
 
 
-def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: ListingTurns) -> None:
+def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
     @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only share-partitions of this group.")] = None,
@@ -174,7 +174,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         topic_id = None if topic is None else await resolve_topic(view.cluster, topic)
         after_key = None if after is None else _parse_key(after)
 
-        def wanted(key: SharePartitionKey) -> bool:
+        def matches_filter(key: SharePartitionKey) -> bool:
             return (
                 (group is None or key.group_id == group)
                 and (topic_id is None or key.topic_id == topic_id)
@@ -182,8 +182,8 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
             )
 
         async with turns.turn():
-            found = await listing.first_share_partitions(
-                view.runtime, wanted, sort, descending=descending, count=offset + limit
+            found = await listing.select_share_partitions(
+                view.runtime, matches_filter, sort, descending=descending, count=offset + limit
             )
             backwards = descending and sort is SharePartitionOrder.KEY
             items = await _make_page(view, found.first, limit=limit, offset=offset, backwards=backwards)
@@ -289,5 +289,5 @@ async def _make_page(
     for entry in part:
         sums = await listing.sum_batches(entry.state, yield_timer)
         items.append(make_share_partition(entry.key, entry.state, sums, state_partitions, cluster_info))
-        await yield_timer.spend(_ANSWER_WORK)
+        await yield_timer.add_work(_ANSWER_WORK)
     return items

@@ -48,7 +48,7 @@ class TokenFile(ReloadingFiles):
         self._load()
 
     def _load(self) -> None:
-        self._tokens = _read(self._path)
+        self._tokens = _read_tokens(self._path)
 
     def find(self, given: str) -> Token | None:
         """Return the token, or None; takes the same time for every wrong token."""
@@ -60,7 +60,7 @@ class TokenFile(ReloadingFiles):
         return found
 
 
-def _read(path: str) -> tuple[Token, ...]:
+def _read_tokens(path: str) -> tuple[Token, ...]:
     try:
         with open(path, "rb") as file:
             text = file.read(_FILE_BYTES_MAX + 1).decode("ascii")
@@ -76,7 +76,7 @@ def _read(path: str) -> tuple[Token, ...]:
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if words and not words[0].startswith("#"):
-            tokens.append(_token(path, number, words))
+            tokens.append(_parse_token(path, number, words))
     if not tokens:
         raise _invalid_token_file(path, "a file with a token: a line of NAME, read or write, and TOKEN")
     for wrong, named in (("name", [token.name for token in tokens]), ("token", [t.digest for t in tokens])):
@@ -85,7 +85,7 @@ def _read(path: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
-def _token(path: str, number: int, words: list[str]) -> Token:
+def _parse_token(path: str, number: int, words: list[str]) -> Token:
     if len(words) != 3 or words[1] not in _SCOPES:
         raise _invalid_token_file(
             path, f"a file of lines of NAME, read or write, and TOKEN; line {number} is none"

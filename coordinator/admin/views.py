@@ -10,7 +10,7 @@ from coordinator.admin.offset_ranges import DeliverySums, last_offset
 from coordinator.admin.owner_directory import Owner
 from coordinator.shard import ShareState
 from coordinator.state_view import ShardView
-from coordinator.topics import lag_of
+from coordinator.topics import compute_lag
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, topic_id_text
 
@@ -77,7 +77,7 @@ def make_share_partition(
     cluster_info: ClusterInfo,
 ) -> SharePartition:
     """Create the response for a share-partition in a list."""
-    return SharePartition(**_share_partition(key, state, sums, state_partitions, cluster_info))
+    return SharePartition(**_share_partition_fields(key, state, sums, state_partitions, cluster_info))
 
 
 def make_share_partition_detail(
@@ -90,7 +90,7 @@ def make_share_partition_detail(
     """Return the fields of the response for one share-partition, without its offset ranges."""
     end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
     return {
-        **_share_partition(key, state, sums, state_partitions, cluster_info),
+        **_share_partition_fields(key, state, sums, state_partitions, cluster_info),
         "leader_epoch_max": state.leader_epoch_max,
         "snapshot_epoch": state.snapshot_epoch,
         "snapshot_created_ms": state.create_timestamp,
@@ -102,7 +102,7 @@ def make_share_partition_detail(
     }
 
 
-def _share_partition(
+def _share_partition_fields(
     key: SharePartitionKey,
     state: ShareState,
     sums: DeliverySums,
@@ -119,7 +119,7 @@ def _share_partition(
         "state_partition": state_partition(key, state_partitions),
         "start_offset": state.start_offset,
         "end_offset": end_offset,
-        "lag": lag_of(state.start_offset, state.delivery_complete_count, end_offset),
+        "lag": compute_lag(state.start_offset, state.delivery_complete_count, end_offset),
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,
         "in_flight_records": sums.records_by_state.total(),

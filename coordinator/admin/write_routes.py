@@ -122,7 +122,7 @@ def write_routes(view: CoordinatorView) -> APIRouter:
     @routes.post("/api/v1/snapshots")
     async def write_snapshots(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
         """Write snapshots of share-partitions, so that older records can be pruned."""
-        found, missing = await _find_wanted(view, request_body)
+        found, missing = await _select_share_partitions(view, request_body)
         plan = SnapshotResponse(
             executed=request_body.execute,
             share_partitions=len(found),
@@ -132,17 +132,19 @@ def write_routes(view: CoordinatorView) -> APIRouter:
         )
         if not request_body.execute:
             return plan
-        return await run_audited(request, "snapshot", request_body, lambda: _snapshot(view, found, plan))
+        return await run_audited(
+            request, "snapshot", request_body, lambda: _write_snapshots(view, found, plan)
+        )
 
     @routes.post("/api/v1/prunes")
     async def prune_logs(request_body: PruneRequest, request: Request) -> PruneResponse:
         """Prune the records that are no longer needed, as a job does every few minutes."""
-        here = _shards_here(view, request_body.shard)
+        here = _loaded_shards(view, request_body.shard)
         shards = [_describe_prune(view, number) for number in here]
         plan = PruneResponse(executed=request_body.execute, shards=shards)
         if not request_body.execute:
             return plan
-        return await run_audited(request, "prune", request_body, lambda: _prune(view, plan))
+        return await run_audited(request, "prune", request_body, lambda: _prune_shards(view, plan))
 
     @routes.post("/api/v1/hand-overs")
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
@@ -193,11 +195,11 @@ async def run_audited(
     except BaseException as error:
         audit.error("write request failed", extra={**cluster_info, "outcome": repr(error)})
         raise
-    audit.info("write request executed", extra={**cluster_info, "outcome": _outcome(done)})
+    audit.info("write request executed", extra={**cluster_info, "outcome": _describe_outcome(done)})
     return done
 
 
-def _outcome(done: BaseModel) -> str:
+def _describe_outcome(done: BaseModel) -> str:
     if isinstance(done, SnapshotResponse):
         return f"{done.share_partitions} snapshots"
     if isinstance(done, PruneResponse):
@@ -208,7 +210,7 @@ def _outcome(done: BaseModel) -> str:
 # Snapshots.
 
 
-async def _find_wanted(
+async def _select_share_partitions(
     view: CoordinatorView, request_body: SnapshotRequest
 ) -> tuple[list[ListedSharePartition], list[int]]:
     """Return the selected share-partitions, and unloaded shards that may have more. Raises HTTPException."""
@@ -221,7 +223,7 @@ async def _find_wanted(
         raise HTTPException(422, "specify a shard, a group, or a group with a topic and a partition")
     runtime = view.runtime
     if request_body.shard is not None:
-        (shard,) = _shards_here(view, request_body.shard)
+        (shard,) = _loaded_shards(view, request_body.shard)
         return await _find_share_partitions(
             view, lambda key: state_partition(key, runtime.state_partitions) == shard
         ), []
@@ -239,7 +241,7 @@ async def _find_wanted(
         return found, missing
     topic_id = await resolve_topic(view.cluster, request_body.topic)
     wanted = SharePartitionKey(group, topic_id, request_body.partition)
-    _shards_here(view, state_partition(wanted, runtime.state_partitions))
+    _loaded_shards(view, state_partition(wanted, runtime.state_partitions))
     state = runtime.share_partition(wanted)
     if state is None:
         raise HTTPException(404, f"share-partition {wanted} has no state here")
@@ -250,7 +252,7 @@ async def _find_share_partitions(view: CoordinatorView, wanted: Any) -> list[Lis
     return await listing.share_partitions(view.runtime, wanted, SharePartitionOrder.KEY, descending=False)
 
 
-async def _snapshot(
+async def _write_snapshots(
     view: CoordinatorView, found: list[ListedSharePartition], plan: SnapshotResponse
 ) -> SnapshotResponse:
     by_shard: dict[int, list[SharePartitionKey]] = {}
@@ -266,7 +268,7 @@ async def _snapshot(
 # Pruning.
 
 
-def _shards_here(view: CoordinatorView, shard: int | None) -> list[int]:
+def _loaded_shards(view: CoordinatorView, shard: int | None) -> list[int]:
     """Return the given shard if it is loaded here, or all loaded shards. Raises HTTPException."""
     views = view.runtime.shard_views()
     if shard is None:
@@ -288,7 +290,7 @@ def _describe_prune(view: CoordinatorView, shard: int) -> PrunedShard:
     )
 
 
-async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
+async def _prune_shards(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
     for shard in plan.shards:
         view.coordinator.jobs.prune_now(shard.state_partition)
     return plan
@@ -299,7 +301,7 @@ async def _prune(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
 
 def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
     """Return the instance that should get a shard, "" for any instance. Raises HTTPException."""
-    (shard,) = _shards_here(view, request_body.shard)
+    (shard,) = _loaded_shards(view, request_body.shard)
     if view.config.ownership == "static":
         raise HTTPException(
             409, "this coordinator owns all shards (ownership=static), so there is no other owner"

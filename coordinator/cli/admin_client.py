@@ -29,7 +29,7 @@ _PAGE = 1_000
 Answer = dict[str, Any]
 
 
-class _Object(Answer):
+class _JsonObject(Answer):
     """A JSON object of a response. Another service or release may omit a field."""
 
     def __missing__(self, name: str) -> Any:
@@ -52,12 +52,12 @@ class AdminClient:
     def __init__(
         self, url: str, *, token_file: str = "", ca: str = "", cert: str = "", key: str = ""
     ) -> None:
-        scheme = _scheme(url)
+        scheme = _parse_scheme(url)
         self.url = url.rstrip("/")
         self._headers = {"Accept": "application/json"}
         if token_file:
-            self._headers["Authorization"] = f"Bearer {_token(token_file)}"
-        context = _tls(scheme, ca, cert, key)
+            self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
+        context = _make_tls_context(scheme, ca, cert, key)
         self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
 
     def get(self, path: str, **query: object) -> Answer:
@@ -87,7 +87,7 @@ class AdminClient:
     def _ask(self, request: Request, timeout_s: float) -> Answer:
         asked: Future[Answer] = Future()
 
-        def ask() -> None:
+        def send() -> None:
             try:
                 asked.set_result(self._answer(request, timeout_s))
             except BaseException as error:
@@ -95,7 +95,7 @@ class AdminClient:
 
         # The thread may continue after the timeout: a server may never finish its response, and a socket's
         # timeout covers only one read.
-        Thread(target=ask, daemon=True).start()
+        Thread(target=send, daemon=True).start()
         try:
             return asked.result(timeout_s)
         except (URLError, OSError, ValueError, HTTPException) as error:
@@ -109,13 +109,13 @@ class AdminClient:
         answer: object
         try:
             with self._opener.open(request, timeout=timeout_s) as response:
-                answer = json.load(response, object_hook=_Object)
+                answer = json.load(response, object_hook=_JsonObject)
         except HTTPError as error:
             answer = _read(error)
             # While a coordinator is not ready, /healthz has a complete body with status 503.
             if error.code != 503 or "reasons" not in answer:
                 raise RequestRefused(error.code, _format_error(answer, error)) from None
-        if not isinstance(answer, _Object):
+        if not isinstance(answer, _JsonObject):
             raise CoordinatorError(f"no coordinator answers at {self.url}: the response is not a JSON object")
         return answer
 
@@ -146,7 +146,7 @@ class _NoRedirects(HTTPRedirectHandler):
         """Treat a redirection as the response."""
 
 
-def _scheme(url: str) -> str:
+def _parse_scheme(url: str) -> str:
     """Return http or https. Raises ConfigError for an invalid URL, without showing a password in it."""
     allowed = "http://HOST:PORT or https://HOST:PORT"
     if "@" in url:
@@ -161,7 +161,7 @@ def _scheme(url: str) -> str:
     return parts.scheme
 
 
-def _token(path: str) -> str:
+def _read_token(path: str) -> str:
     """Return the token in a file, the last word of its first line that is not a comment.
 
     Raises ConfigError.
@@ -181,7 +181,7 @@ def _token(path: str) -> str:
     return token
 
 
-def _tls(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
+def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
     """Return the TLS context for https, None for http. Raises ConfigError for an invalid file."""
     if key and not cert:
         raise ConfigError("--key", key, "given together with --cert")
@@ -211,10 +211,10 @@ def _tls(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
 
 def _read(error: HTTPError) -> Answer:
     try:
-        answer = json.load(error, object_hook=_Object)
+        answer = json.load(error, object_hook=_JsonObject)
     except ValueError:
         return {}
-    return answer if isinstance(answer, _Object) else {}
+    return answer if isinstance(answer, _JsonObject) else {}
 
 
 def _format_error(answer: Answer, error: HTTPError) -> str:
@@ -227,7 +227,7 @@ def _format_error(answer: Answer, error: HTTPError) -> str:
             else status
         )
     message, owner = str(answer["message"]), answer.get("owner")
-    page = owner.get("page") if isinstance(owner, _Object) else None
+    page = owner.get("page") if isinstance(owner, _JsonObject) else None
     return f"{message}; ask {page}" if page and page not in message else message
 
 
@@ -241,7 +241,7 @@ def cluster_config(extra: list[str]) -> "Config | None":
     return config if config.bootstrap_servers else None
 
 
-def fill_in(items: list[Answer], config: "Config | None") -> None:
+def add_cluster_data(items: list[Answer], config: "Config | None") -> None:
     """Add topic names, end offsets and lags from the cluster if the coordinator does not know them.
 
     Raises CoordinatorError if the cluster does not answer.
@@ -253,10 +253,10 @@ def fill_in(items: list[Answer], config: "Config | None") -> None:
 
     from coordinator.kafka.user_topics import UserTopics
     from coordinator.security.client_security import make_client_security
-    from coordinator.topics import lag_of
+    from coordinator.topics import compute_lag
     from protocol.state_records import parse_topic_id
 
-    async def ask() -> None:
+    async def read_cluster_data() -> None:
         topics = UserTopics(config.bootstrap_servers, security=make_client_security(config))
         try:
             keys = [(parse_topic_id(item["topic_id"]), item["partition"]) for item in wanting]
@@ -267,6 +267,8 @@ def fill_in(items: list[Answer], config: "Config | None") -> None:
         for item, key in zip(wanting, keys, strict=True):
             item["topic"] = names.get(key[0])
             item["end_offset"] = ends.get(key)
-            item["lag"] = lag_of(item["start_offset"], item["delivery_complete_count"], item["end_offset"])
+            item["lag"] = compute_lag(
+                item["start_offset"], item["delivery_complete_count"], item["end_offset"]
+            )
 
-    asyncio.run(ask())
+    asyncio.run(read_cluster_data())

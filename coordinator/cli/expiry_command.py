@@ -47,14 +47,14 @@ def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: F
     answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
     items = list(api.items(_PATH, retention_minutes=retention_minutes))
     if output is not Form.TABLE:
-        (print_json if output is Form.JSON else print_yaml)({**_about(answer), "items": items})
+        (print_json if output is Form.JSON else print_yaml)({**_without_items(answer), "items": items})
         return
     print_table(_HEAD, map(_row, items))
-    for sentence in _sentences(answer):
+    for sentence in _status_lines(answer):
         print_line(f"share-coordinator: {sentence}", err=True)
 
 
-def _about(answer: "Answer") -> "Answer":
+def _without_items(answer: "Answer") -> "Answer":
     return {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
 
 
@@ -62,7 +62,7 @@ def _row(item: "Answer") -> tuple[object, ...]:
     return (
         item["group"],
         item["topic"] or item["topic_id"],
-        _ranges(item["partitions"]),
+        _format_ranges(item["partitions"]),
         item["reason"],
         item["since"] or "-",
         item["expires_at"] or "never",
@@ -70,7 +70,7 @@ def _row(item: "Answer") -> tuple[object, ...]:
     )
 
 
-def _ranges(numbers: list[int]) -> str:
+def _format_ranges(numbers: list[int]) -> str:
     """Format ascending numbers as ranges: 0-3,7."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -81,7 +81,7 @@ def _ranges(numbers: list[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _sentences(answer: "Answer") -> list[str]:
+def _status_lines(answer: "Answer") -> list[str]:
     sentences = []
     if not answer["enabled"]:
         sentences.append(

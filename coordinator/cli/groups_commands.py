@@ -56,14 +56,14 @@ def describe(
     api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
-    from coordinator.cli.admin_client import cluster_config, fill_in
+    from coordinator.cli.admin_client import add_cluster_data, cluster_config
 
     config = cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
         # The error explains whether the group does not exist or is on another coordinator.
-        api.get("/api/v1/groups/" + _segment(group))
-    fill_in(items, config)
+        api.get("/api/v1/groups/" + _quote_segment(group))
+    add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     if output is Form.TABLE:
         print_table(_VERBOSE if verbose else _HEAD, [_row(item, verbose=verbose) for item in items])
@@ -104,7 +104,7 @@ def _row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
     return (*key, item["leader_epoch"], *start, format_known(item["end_offset"]), *flight, *bookkeeping)
 
 
-def _segment(group: str) -> str:
+def _quote_segment(group: str) -> str:
     from urllib.parse import quote
 
     return quote(group, safe="").replace(".", "%2E")

@@ -35,9 +35,9 @@ class _NoKeys:
 
 
 @contextmanager
-def keys() -> Iterator[Keys]:
+def terminal_keys() -> Iterator[Keys]:
     """Provide the keys of standard input; none if it is not a terminal or the system is not POSIX."""
-    descriptor = _terminal()
+    descriptor = _terminal_descriptor()
     if descriptor is None:
         yield _NoKeys()
         return
@@ -53,7 +53,7 @@ def keys() -> Iterator[Keys]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _terminal() -> int | None:
+def _terminal_descriptor() -> int | None:
     try:
         if find_spec("termios") is not None and sys.stdin.isatty():
             return sys.stdin.fileno()

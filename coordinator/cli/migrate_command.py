@@ -125,7 +125,7 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
             topic,
             len(keys),
             sum(report.folded.states[key].batch_count for key in keys),
-            _span([report.folded.states[key].start_offset for key in keys]),
+            _format_span([report.folded.states[key].start_offset for key in keys]),
             ", ".join(f"{count} {step}" for step, count in _counts(report, keys).items()),
         )
         for (group, topic), keys in _by_topic(report).items()
@@ -170,7 +170,7 @@ def _counts(report: "Report", keys: "list[SharePartitionKey]") -> dict[str, int]
     return counts
 
 
-def _span(offsets: list[int]) -> str:
+def _format_span(offsets: list[int]) -> str:
     low, high = min(offsets), max(offsets)
     return str(low) if low == high else f"{low} to {high}"
 

@@ -17,7 +17,7 @@ from coordinator.cli.write_commands import print_dry_run_note
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient
-    from coordinator.cli.offsets_plan import Planned, TopicPartition
+    from coordinator.cli.offsets_plan import PlannedChange, TopicPartition
     from coordinator.kafka.share_groups import ChangeResult, ShareGroups
     from coordinator.kafka.user_topics import UserTopics
 
@@ -74,9 +74,9 @@ def reset(
 
     scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=True)
     target = Target.parse(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
-    states = _states(api, group)
+    states = _read_states(api, group)
 
-    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
+    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[PlannedChange], list[str]]":
         planned, remarks = await Planner(groups, topics, states).reset(group, scope, target)
         if not execute:
             return planned, remarks
@@ -95,8 +95,8 @@ def reset(
         return planned, [*remarks, *failed]
 
     planned, remarks = _with_cluster(ctx.args, change)
-    _show(group, planned, output, executed=execute, reset=True)
-    _end(remarks, executed=execute)
+    _print_plan(group, planned, output, executed=execute, reset=True)
+    _print_remarks(remarks, executed=execute)
 
 
 @offsets_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_NEEDED)
@@ -120,9 +120,9 @@ def delete(
     from coordinator.cli.offsets_plan import Planner, Scope
 
     scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=False)
-    states = _states(api, group)
+    states = _read_states(api, group)
 
-    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[Planned], list[str]]":
+    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[PlannedChange], list[str]]":
         planned = await Planner(groups, topics, states).delete(group, scope)
         if not execute:
             return planned, []
@@ -130,8 +130,8 @@ def delete(
         return planned, _failures(await groups.delete_offsets(group, names))
 
     planned, remarks = _with_cluster(ctx.args, change)
-    _show(group, planned, output, executed=execute, reset=False)
-    _end(remarks, executed=execute)
+    _print_plan(group, planned, output, executed=execute, reset=False)
+    _print_remarks(remarks, executed=execute)
 
 
 def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
@@ -163,12 +163,12 @@ def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], A
     return asyncio.run(run())
 
 
-def _states(api: "AdminClient", group: str) -> "dict[TopicPartition, dict[str, object]] | None":
-    from coordinator.cli.offsets_plan import states_of
+def _read_states(api: "AdminClient", group: str) -> "dict[TopicPartition, dict[str, object]] | None":
+    from coordinator.cli.offsets_plan import read_group_states
     from coordinator.errors import CoordinatorError
 
     try:
-        return states_of(api, group)
+        return read_group_states(api, group)
     except CoordinatorError as error:
         print_line(f"share-coordinator: in-flight records are not known: {error}", err=True)
         return None
@@ -187,7 +187,9 @@ def _failures(outcomes: "dict[str, ChangeResult]") -> list[str]:
 _KEY = ("GROUP", "TOPIC", "PARTITION", "START-OFFSET")
 
 
-def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: bool, reset: bool) -> None:
+def _print_plan(
+    group: str, planned: "Sequence[PlannedChange]", output: Form, *, executed: bool, reset: bool
+) -> None:
     if output is not Form.TABLE:
         rows = [
             {
@@ -224,7 +226,7 @@ def _show(group: str, planned: "Sequence[Planned]", output: Form, *, executed: b
     )
 
 
-def _end(remarks: Sequence[str], *, executed: bool) -> None:
+def _print_remarks(remarks: Sequence[str], *, executed: bool) -> None:
     for remark in remarks:
         print_line(f"share-coordinator: {remark}", err=True)
     print_dry_run_note(executed=executed)

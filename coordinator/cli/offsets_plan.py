@@ -86,7 +86,7 @@ def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
     )
 
 
-def states_of(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, Any]]:
+def read_group_states(api: "AdminClient", group: str) -> dict[TopicPartition, dict[str, Any]]:
     """Return a group's states with all offset ranges from a share coordinator. Raises CoordinatorError."""
     from protocol.state_records import parse_topic_id
 
@@ -126,7 +126,7 @@ class Scope(NamedTuple):
         return cls(found)
 
 
-class Planned(NamedTuple):
+class PlannedChange(NamedTuple):
     """The planned change of one share-partition; offsets are None if they are not known or not set."""
 
     topic: str
@@ -175,7 +175,7 @@ class Planner:
         self._topics = topics
         self._states = states
 
-    async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[Planned], list[str]]:
+    async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[PlannedChange], list[str]]:
         """Plan new start offsets; also return notes for the user. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
         shown = await self._stored_start_offsets(group)
@@ -191,7 +191,7 @@ class Planner:
         planned = [self._make_planned(names[key[0]], key, shown, news[key]) for key in wanted]
         return sorted(planned), remarks
 
-    async def delete(self, group: str, scope: Scope) -> list[Planned]:
+    async def delete(self, group: str, scope: Scope) -> list[PlannedChange]:
         """Plan to delete the state of a group for some topics. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
         shown = await self._stored_start_offsets(group)
@@ -254,18 +254,18 @@ class Planner:
 
     def _make_planned(
         self, name: str, key: TopicPartition, shown: Mapping[TopicPartition, int], new_offset: int | None
-    ) -> Planned:
+    ) -> PlannedChange:
         state = None if self._states is None else self._states.get(key)
         start = shown.get(key, -1)
         known = start if start >= 0 else None
         if state is None:
             nothing = Effect(0, 0, 0) if self._states is not None and key not in shown else NOT_KNOWN
-            return Planned(name, key[1], known, new_offset, nothing)
+            return PlannedChange(name, key[1], known, new_offset, nothing)
         found = (
             Effect(state["in_flight_records"], None, None)
             if new_offset is None
             else effect(state, new_offset)
         )
-        return Planned(
+        return PlannedChange(
             name, key[1], state["start_offset"] if state["start_offset"] >= 0 else known, new_offset, found
         )

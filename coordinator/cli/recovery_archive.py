@@ -56,18 +56,18 @@ def archive(
     from coordinator.recovery.progress import progress_display
 
     if engine == "spark" or master:
-        done = _with_spark(
+        done = _archive_with_spark(
             ctx, opened, to, every, checkpoint, state_checkpoint, master, config, settings, output
         )
     else:
         with progress_display() as phases:
             done = [copy_new(opened, to, phases=phases)]
         _print(done[0], output)
-        _checkpoint(to, state_checkpoint)
+        _write_checkpoint(to, state_checkpoint)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
-def _with_spark(
+def _archive_with_spark(
     ctx: typer.Context,
     opened: Any,
     to: Path,
@@ -85,9 +85,9 @@ def _with_spark(
     from coordinator.recovery.engines.spark_session import session
     from coordinator.recovery.sources.topic_access import stream_options
 
-    def told(each: "ArchiveResult") -> None:
+    def print_result(each: "ArchiveResult") -> None:
         _print(each, output)
-        _checkpoint(to, state_checkpoint)
+        _write_checkpoint(to, state_checkpoint)
 
     spark = session(master)
     try:
@@ -98,13 +98,13 @@ def _with_spark(
             options=stream_options(flags.load(ctx.args, config, settings).config),
             checkpoint=checkpoint,
             every_s=parse_duration_s(every) if every else None,
-            told=told,
+            told=print_result,
         )
     finally:
         spark.stop()
 
 
-def _checkpoint(folder: Path, interval: str) -> None:
+def _write_checkpoint(folder: Path, interval: str) -> None:
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.clock import SystemClock
     from coordinator.recovery.state_checkpoints import checkpoint_states

@@ -152,7 +152,7 @@ def audit(
     from coordinator.errors import CoordinatorError
 
     try:
-        job = _Job(ctx.args, source, config, settings)
+        job = _AuditJob(ctx.args, source, config, settings)
         job.prepare(
             recovery.parse_cut(as_of_offset, as_of_time),
             limits={"prune_backlog_max": prune_backlog, "replay_s_max": replay_seconds},
@@ -180,7 +180,7 @@ def audit(
     raise typer.Exit(found.exit_code)
 
 
-class _Job:
+class _AuditJob:
     """The parameters of one command: what is audited, and where results are written."""
 
     engine: Any
@@ -274,7 +274,7 @@ class _Job:
         """Audit until stopped; print a line for each run."""
         from coordinator.errors import ConfigError, CoordinatorError
         from coordinator.recovery.baselines import BaselineStore
-        from coordinator.recovery.continuous import repeat
+        from coordinator.recovery.continuous import audit_periodically
 
         if self.options.to is None:
             raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
@@ -287,7 +287,7 @@ class _Job:
             store.remove_old()
             return found
 
-        def told(found: Any) -> None:
+        def print_result(found: Any) -> None:
             if isinstance(found, CoordinatorError | OSError):
                 said = f"the audit failed: {format_error(found)}"
             elif isinstance(found, Exception):
@@ -296,7 +296,7 @@ class _Job:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
             print_line(f"{_now_text()} {said}")
 
-        repeat(run, every_s=every_s, listen=listen, told=told, baseline=baseline)
+        audit_periodically(run, every_s=every_s, listen=listen, told=print_result, baseline=baseline)
 
 
 def _external_checks(

@@ -71,7 +71,7 @@ def diff(
     worker = recovery.open_engine(engine, master, processes, work=work)
     try:
         # List first, so that state which is initialised later is not reported as missing in the log.
-        listed = [*_listed_by_coordinator(url, token_file), *_listed_by_groups(loaded)]
+        listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
         with progress_display() as phases:
             found = compare(worker, opened, asked, phases=phases, groups=group or (), listed=listed)
     except ConfigError:
@@ -91,7 +91,7 @@ def diff(
         raise typer.Exit(EXIT_COULD_NOT_COMPARE)
 
 
-def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
+def _list_coordinator_keys(url: str, token_file: str) -> list[Any]:
     """Return the share-partitions that this project's coordinator lists over HTTP.
 
     Raises CoordinatorError.
@@ -108,16 +108,16 @@ def _listed_by_coordinator(url: str, token_file: str) -> list[Any]:
     ]
 
 
-def _listed_by_groups(config: Any) -> list[Any]:
+def _list_group_keys(config: Any) -> list[Any]:
     """Return the share-partitions of the cluster's groups, if the cluster returns them."""
     if not config.bootstrap_servers:
         return []
     from coordinator.errors import LogError
-    from coordinator.recovery.external_checks import initialised_by_groups
+    from coordinator.recovery.external_checks import list_initialised_keys
     from coordinator.recovery.sources.topic_access import make_topic_access
 
     try:
-        return initialised_by_groups(**make_topic_access(config))
+        return list_initialised_keys(**make_topic_access(config))
     except LogError as error:
         print_line(
             f"share-coordinator: the groups of the cluster could not be listed: {format_error(error)}",

@@ -30,7 +30,7 @@ def plan_prune(
 
     Nothing is pruned, because coordinators prune their logs periodically.
     """
-    run, _ = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
+    run, _ = _rebuild_source(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.manifest import iso_time
     from coordinator.recovery.prune_plan import prune_plan
 
@@ -89,7 +89,7 @@ def replay_cost(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Estimate how long a coordinator takes to load each state partition of a log."""
-    run, opened = _rebuilt(ctx, source, engine, master, processes, work, config, settings)
+    run, opened = _rebuild_source(ctx, source, engine, master, processes, work, config, settings)
     from coordinator.recovery.prune_plan import replay_cost as cost_of
 
     cost = cost_of(opened, run, records_per_second)
@@ -128,7 +128,7 @@ def replay_cost(
     )
 
 
-def _rebuilt(
+def _rebuild_source(
     ctx: typer.Context,
     source: str,
     engine: str,

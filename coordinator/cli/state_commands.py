@@ -46,11 +46,11 @@ def show(
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    from coordinator.cli.admin_client import cluster_config, fill_in
+    from coordinator.cli.admin_client import add_cluster_data, cluster_config
 
     config = cluster_config(ctx.args)
-    detail = _detail(api, group, topic_id_of(api, group, topic, config), partition)
-    fill_in([detail], config)
+    detail = _read_detail(api, group, topic_id_of(api, group, topic, config), partition)
+    add_cluster_data([detail], config)
     if output is Form.TABLE:
         _print(detail)
     else:
@@ -59,11 +59,11 @@ def show(
 
 def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
     """Return the id of a topic of the group, from the coordinator or the cluster."""
-    from coordinator.cli.admin_client import fill_in
+    from coordinator.cli.admin_client import add_cluster_data
 
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not any(item["topic"] == topic for item in items):
-        fill_in(items, config)
+        add_cluster_data(items, config)
     for item in items:
         if item["topic"] == topic:
             return str(item["topic_id"])
@@ -84,7 +84,7 @@ def _is_id(topic: str) -> bool:
     return True
 
 
-def _detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
+def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
     key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
     detail = api.get("/api/v1/share-partition", **key)
@@ -118,7 +118,7 @@ def _print(detail: "Answer") -> None:
     typer.echo()
     for name, value in (
         ("oldest incomplete record", "none known" if oldest is None else oldest["offset"]),
-        ("by delivery state", _counts(detail["records_by_state"])),
+        ("by delivery state", _format_counts(detail["records_by_state"])),
         ("last write", detail["last_write"] or "-"),
         ("state epoch", detail["state_epoch"]),
         ("snapshot epoch", f"{detail['snapshot_epoch']}, updates since: {detail['updates_since_snapshot']}"),
@@ -144,7 +144,7 @@ def _print(detail: "Answer") -> None:
         )
 
 
-def _counts(records_by_state: dict[str, int]) -> str:
+def _format_counts(records_by_state: dict[str, int]) -> str:
     return (
         ", ".join(f"{state} {records}" for state, records in records_by_state.items()) or "nothing in flight"
     )

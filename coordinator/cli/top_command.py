@@ -10,7 +10,7 @@ import typer
 
 from coordinator.cli.admin_options import with_admin_client
 from coordinator.cli.groups_commands import format_known
-from coordinator.cli.keyboard import keys
+from coordinator.cli.keyboard import terminal_keys
 from coordinator.cli.output import print_line, print_table
 from coordinator.printable import escape_unprintable
 
@@ -71,7 +71,7 @@ def top(
     seen, looked = view.poll(rows()), 1
     with (
         suppress(KeyboardInterrupt),
-        keys() as pressed,
+        terminal_keys() as pressed,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         live.update(_render(seen, view.sort, console.width), refresh=True)
@@ -159,7 +159,7 @@ _DELIVERIES = _Column(
 )
 _LAST_WRITE = _Column(
     "LAST-WRITE",
-    lambda item, now_ms: age(now_ms - item["last_write_ms"]) if item["last_write"] else "-",
+    lambda item, now_ms: format_age(now_ms - item["last_write_ms"]) if item["last_write"] else "-",
     TopOrder.LAST_WRITE,
 )
 _NAMES = (_GROUP, _TOPIC)
@@ -168,7 +168,7 @@ _COLUMNS = (*_NAMES, _PARTITION, _START_OFFSET, _LAG, _IN_FLIGHT, _DELIVERIES, _
 _OPTIONAL_COLUMNS = (_START_OFFSET, _DELIVERIES, _LAST_WRITE, _LAG, _IN_FLIGHT)
 
 
-def age(ms: int) -> str:
+def format_age(ms: int) -> str:
     """Format an age, such as "5min ago"."""
     seconds = max(0, round(ms / 1000))
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -177,7 +177,7 @@ def age(ms: int) -> str:
     return f"{seconds}s ago"
 
 
-def _cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
+def _format_cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
     return [
         [escape_unprintable(str(column.cell(item, seen.now_ms))) for column in columns] for item in seen.items
     ]
@@ -185,20 +185,20 @@ def _cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
 
 def _print(seen: _Sample, sort: TopOrder) -> None:
     """Print without limiting the width, for files and programs."""
-    for line in _head(seen).plain.split("\n"):
+    for line in _header_text(seen).plain.split("\n"):
         print_line(line)
     print_line("")
-    print_table([column.header(sort) for column in _COLUMNS], _cells(seen, _COLUMNS))
+    print_table([column.header(sort) for column in _COLUMNS], _format_cells(seen, _COLUMNS))
 
 
 def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     """Return the screen with the columns that fit its width."""
     from rich.console import Group
 
-    return Group(_head(seen), "", _table(seen, sort, width))
+    return Group(_header_text(seen), "", _table(seen, sort, width))
 
 
-def _head(seen: _Sample) -> "Text":
+def _header_text(seen: _Sample) -> "Text":
     from rich.text import Text
 
     health, rate = seen.health, seen.rate
@@ -240,7 +240,7 @@ def _table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     from rich.text import Text
 
     heads = [column.header(sort) for column in _COLUMNS]
-    widths = [max(map(cell_len, cells)) for cells in zip(heads, *_cells(seen, _COLUMNS), strict=True)]
+    widths = [max(map(cell_len, cells)) for cells in zip(heads, *_format_cells(seen, _COLUMNS), strict=True)]
     wanted = dict(zip(_COLUMNS, widths, strict=True))
     columns = _fit_columns(wanted, sort, width)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -249,6 +249,6 @@ def _table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
             table.add_column(column.head, overflow="fold")
         else:
             table.add_column(column.header(sort), justify="right", no_wrap=True, min_width=wanted[column])
-    for row in _cells(seen, columns):
+    for row in _format_cells(seen, columns):
         table.add_row(*map(Text, row))
     return table

@@ -51,7 +51,7 @@ def snapshot(
                 f"share-coordinator: {missing} shards are not loaded here; their state is not included",
                 err=True,
             )
-    _end(done, output)
+    _print_result(done, output)
 
 
 @with_admin_client
@@ -80,7 +80,7 @@ def prune(
                 for each in done["shards"]
             ],
         )
-    _end(done, output)
+    _print_result(done, output)
 
 
 @with_admin_client
@@ -107,10 +107,10 @@ def hand_over(
         giver, taker = (done[role]["wire"] if done[role] else "-" for role in ("giver", "taker"))
         print_table(("SHARD", "OWNER", "NEW-OWNER"), [(shard, giver, taker if execute else to or "-")])
         print_line(done["outcome"])
-    _end(done, output)
+    _print_result(done, output)
 
 
-def _end(done: "Answer", output: Form) -> None:
+def _print_result(done: "Answer", output: Form) -> None:
     if output is Form.TABLE:
         print_dry_run_note(executed=done["executed"])
     else:

@@ -5,10 +5,10 @@ def parse_addresses(text: str | tuple[str, int]) -> list[tuple[str, int]]:
     """Return the addresses in a text, or the single address of a pair. Raises ValueError."""
     if not isinstance(text, str):
         return [(text[0], text[1])]
-    return [_parse(piece.strip()) for piece in text.split(",")]
+    return [_parse_address(piece.strip()) for piece in text.split(",")]
 
 
-def _parse(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

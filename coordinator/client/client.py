@@ -123,7 +123,7 @@ class ShareCoordinatorClient:
 
         Existing state is replaced, unless its state epoch is higher (FencedStateEpoch).
         """
-        _check(key, state_epoch=state_epoch)
+        _check_arguments(key, state_epoch=state_epoch)
         await self._send_one(
             INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
         )
@@ -134,7 +134,7 @@ class ShareCoordinatorClient:
         Later requests with a lower leader epoch are fenced.
         Raises Uninitialised if there is no state, and FencedLeaderEpoch if there is a newer leader.
         """
-        _check(key, leader_epoch=leader_epoch)
+        _check_arguments(key, leader_epoch=leader_epoch)
         result = await self._send_one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
         return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
 
@@ -155,25 +155,25 @@ class ShareCoordinatorClient:
         number of offsets from the start offset up whose delivery is complete; servers before Kafka 4.2 ignore
         it. Raises Uninitialised, FencedLeaderEpoch, FencedStateEpoch.
         """
-        _check(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
+        _check_arguments(key, state_epoch=state_epoch, leader_epoch=leader_epoch)
         part = write_api.PartitionData(
             partition=key.partition,
             state_epoch=state_epoch,
             leader_epoch=leader_epoch,
             start_offset=start_offset,
             delivery_complete_count=delivery_complete_count,
-            state_batches=_packed(list(batches)),
+            state_batches=_pack_batches(list(batches)),
         )
         await self._send_one(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Delete the state; if there is no state, the call succeeds."""
-        _check(key)
+        _check_arguments(key)
         await self._send_one(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return epochs, start offset and complete count; this call fences no leader."""
-        _check(key)
+        _check_arguments(key)
         result = await self._send_one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
         return StateSummary(
             result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
@@ -211,7 +211,9 @@ class ShareCoordinatorClient:
         """
         rpc = RPC_BY_REQUEST[type(request)]
         outcomes = await self._send_with_retries(rpc, request.group_id, parts_by_key(request))
-        return make_response(rpc, ((key, _result(rpc, key, outcome)) for key, outcome in outcomes.items()))
+        return make_response(
+            rpc, ((key, _make_result(rpc, key, outcome)) for key, outcome in outcomes.items())
+        )
 
     # Attempts.
 
@@ -265,7 +267,7 @@ class ShareCoordinatorClient:
                 self._lookup.forget_node(node)
             return {key: _Outcome(None, error.with_key(key)) for key in parts}
         results = results_by_key(group_id, response)
-        outcomes = {key: _outcome(rpc, key, results.get(key)) for key in parts}
+        outcomes = {key: _make_outcome(rpc, key, results.get(key)) for key in parts}
         for key, outcome in outcomes.items():
             if _is_retriable(outcome):
                 self._lookup.forget(key)
@@ -282,7 +284,7 @@ class ShareCoordinatorClient:
             closing.cancel()
 
 
-def _outcome(rpc: Rpc, key: SharePartitionKey, result: Any) -> _Outcome:
+def _make_outcome(rpc: Rpc, key: SharePartitionKey, result: Any) -> _Outcome:
     """Return the outcome for the result of a share-partition; None means a missing result."""
     if result is None:
         message = "The answer has no result for this share-partition."
@@ -297,7 +299,7 @@ def _is_retriable(outcome: _Outcome) -> bool:
     return outcome.error is not None and outcome.error.retriable
 
 
-def _result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
+def _make_result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
     """Return the result of an outcome; without one, return a result with the error."""
     if outcome.result is not None:
         return outcome.result
@@ -305,7 +307,7 @@ def _result(rpc: Rpc, key: SharePartitionKey, outcome: _Outcome) -> Any:
     return rpc.partition_result(key.partition, int(outcome.error.error_code), outcome.error.message)
 
 
-def _check(key: SharePartitionKey, **not_negative: int) -> None:
+def _check_arguments(key: SharePartitionKey, **not_negative: int) -> None:
     """Raise ValueError for arguments that every coordinator would refuse."""
     if not key.group_id or len(key.topic_id) != 16:
         raise ValueError(f"{key!r} is not a share-partition: it needs a group id and a topic id of 16 bytes")
@@ -314,7 +316,7 @@ def _check(key: SharePartitionKey, **not_negative: int) -> None:
             raise ValueError(f"{name} is {value}; it must not be negative")
 
 
-def _packed(batches: list[StateBatch]) -> bytes:
+def _pack_batches(batches: list[StateBatch]) -> bytes:
     for batch in batches:
         if batch.first_offset > batch.last_offset:
             raise ValueError(f"{batch} ends before it begins")

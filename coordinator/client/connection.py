@@ -137,10 +137,10 @@ class Connection(asyncio.Protocol):
             message = f"Cannot connect to {name} over TLS: {reason}."
             raise AuthenticationFailed(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from None
         except OSError as error:
-            message = f"Cannot connect to {name}: {_reason(error)}."
+            message = f"Cannot connect to {name}: {_failure_reason(error)}."
             raise Disconnected(ErrorCode.NETWORK_EXCEPTION, message) from None
         try:
-            await connection._ask_versions()
+            await connection._negotiate_versions()
             if security.uses_sasl:
                 await connection._log_in()
         except BaseException:
@@ -182,20 +182,20 @@ class Connection(asyncio.Protocol):
 
     # Versions.
 
-    async def _ask_versions(self) -> None:
+    async def _negotiate_versions(self) -> None:
         """Request the API versions; if the request version is not supported, use an older one (KIP-511)."""
         version = api_versions.MAX_VERSION
-        response = await self._versions_in(version)
+        response = await self._request_versions(version)
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             served = {api.api_key: api.max_version for api in response.api_keys}
             version = min(served.get(api_versions.API_KEY, 0), version - 1)
-            response = await self._versions_in(version)
+            response = await self._request_versions(version)
         if response.error_code:
             message = f"{self._name} answered ApiVersions v{version} with error {response.error_code}."
             raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
-    async def _versions_in(self, version: int) -> ApiVersionsResponse:
+    async def _request_versions(self, version: int) -> ApiVersionsResponse:
         client = ApiVersionsRequest("share-coordinator", "1")
         body = api_versions.encode_request(client, version)
 
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
 
     async def _log_in(self) -> None:
         """Log in, and re-authenticate before each session expires while the connection is open."""
-        lifetime_ms = await log_in(self._name, self.versions, self._security, self._ask_sasl)
+        lifetime_ms = await log_in(self._name, self.versions, self._security, self._send_sasl)
         if lifetime_ms > 0:
             self._session = self._loop.create_task(self._reauthenticate(lifetime_ms / 1000))
 
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
             self.abandon(error)
         self._admitted.set()
 
-    async def _ask_sasl(self, module: Any, message: Any, version: int) -> Any:
+    async def _send_sasl(self, module: Any, message: Any, version: int) -> Any:
         body = module.encode_request(message, version)
         header_version = response_header_version(module.API_KEY, version)
 
@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]
     ) -> asyncio.Future[Any]:
         if self._why_lost is not None:
-            raise self._copy_of(self._why_lost)
+            raise self._copy_error(self._why_lost)
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
@@ -349,15 +349,15 @@ class Connection(asyncio.Protocol):
         waiting, self._pending = self._pending, deque()
         for request in waiting:
             if not request.answer.done():
-                request.answer.set_exception(self._copy_of(why))
+                request.answer.set_exception(self._copy_error(why))
 
     @staticmethod
-    def _copy_of(error: ShareCoordinatorError) -> ShareCoordinatorError:
+    def _copy_error(error: ShareCoordinatorError) -> ShareCoordinatorError:
         # Each raise adds to an exception's traceback, so each caller gets a copy.
         return type(error)(error.error_code, error.message)
 
 
-def _reason(error: OSError) -> str:
+def _failure_reason(error: OSError) -> str:
     """Return the reason for a failed connection; asyncio's own text repeats the address."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)

@@ -28,7 +28,7 @@ async def log_in(
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
         message = f"{name} does not take {mechanism}; it takes {offered}."
-        raise AuthenticationFailed(_code(handshake.error_code), message)
+        raise AuthenticationFailed(_to_error_code(handshake.error_code), message)
     newest = versions.get(sasl_authenticate.API_KEY, (0, 0))[1]
     version = min(newest, sasl_authenticate.MAX_VERSION)
     lifetime_ms = 0
@@ -38,7 +38,7 @@ async def log_in(
         response = await ask(sasl_authenticate, sasl_authenticate.SaslAuthenticateRequest(token), version)
         if response.error_code:
             message = f"{name} refuses the login: {response.error_message}."
-            raise AuthenticationFailed(_code(response.error_code), message)
+            raise AuthenticationFailed(_to_error_code(response.error_code), message)
         lifetime_ms = response.session_lifetime_ms
         auth_bytes: bytes = response.auth_bytes
         return auth_bytes
@@ -51,7 +51,7 @@ async def log_in(
     return lifetime_ms
 
 
-def _code(error_code: int) -> ErrorCode:
+def _to_error_code(error_code: int) -> ErrorCode:
     try:
         return ErrorCode(error_code)
     except ValueError:

@@ -72,7 +72,7 @@ class Lookup:
         failure: ShareCoordinatorError | None = None
         for node in list(self._bootstrap):
             try:
-                return await self._ask_at(node, keys)
+                return await self._request_from_node(node, keys)
             except ClientClosed:
                 raise
             except ShareCoordinatorError as error:
@@ -86,7 +86,7 @@ class Lookup:
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]
 
-    async def _ask_at(
+    async def _request_from_node(
         self, node: Node, keys: list[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
         connection = await self._nodes.connection(node)
@@ -101,7 +101,7 @@ class Lookup:
             raise UnsupportedVersion(ErrorCode.UNSUPPORTED_VERSION, message)
         response = await connection.request(request, version=version)
         answers = {answer.key: answer for answer in response.coordinators}
-        found = {key: _coordinator(key, answers.get(text)) for key, text in text_of.items()}
+        found = {key: _make_node(key, answers.get(text)) for key, text in text_of.items()}
         self._remember(found)
         return found
 
@@ -113,7 +113,7 @@ class Lookup:
                 self._coordinators[key] = node
 
 
-def _coordinator(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
+def _make_node(key: SharePartitionKey, answer: Any) -> Node | ShareCoordinatorError:
     """Return the coordinator in a FindCoordinator result, or an error; None means a missing result."""
     if answer is None:
         message = "The FindCoordinator response does not contain this share-partition."

@@ -48,22 +48,22 @@ class SettingInfo(NamedTuple):
     secret: bool = False
 
 
-def _host_port(value: object) -> object:
+def _parse_host_port(value: object) -> object:
     return HostPort.parse(value) if isinstance(value, str) else value
 
 
-def _path(value: object) -> object:
+def _check_path(value: object) -> object:
     if value == "":
         raise ValueError(value)
     return value
 
 
-def upper(value: object) -> object:
+def to_upper(value: object) -> object:
     """Convert a string to upper case; return any other value unchanged."""
     return value.upper() if isinstance(value, str) else value
 
 
-Address = Annotated[HostPort, BeforeValidator(_host_port)]
-Folder = Annotated[Path, BeforeValidator(_path)]
+Address = Annotated[HostPort, BeforeValidator(_parse_host_port)]
+Folder = Annotated[Path, BeforeValidator(_check_path)]
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 Milliseconds = Annotated[int, Field(ge=1, le=INT32_MAX)]

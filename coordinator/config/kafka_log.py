@@ -5,20 +5,20 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from coordinator.config.fields import Count, HostPort, Milliseconds, SettingInfo, upper
+from coordinator.config.fields import Count, HostPort, Milliseconds, SettingInfo, to_upper
 from coordinator.errors import ConfigError
 
 _TOPIC = "share.coordinator.state.topic."
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def _addresses(value: object) -> object:
+def _parse_addresses(value: object) -> object:
     if isinstance(value, str) and value:
         return ",".join(str(HostPort.parse(address)) for address in value.split(","))
     return value
 
 
-def _topic_name(value: object) -> object:
+def _check_topic_name(value: object) -> object:
     if isinstance(value, str) and (not _TOPIC_NAME.fullmatch(value) or value in (".", "..")):
         raise ValueError(value)
     return value
@@ -31,7 +31,7 @@ class KafkaLogSettings(BaseModel):
 
     bootstrap_servers: Annotated[
         str,
-        BeforeValidator(_addresses),
+        BeforeValidator(_parse_addresses),
         SettingInfo(
             "bootstrap.servers",
             "With log=kafka: brokers of the cluster with the state topic. One available broker is enough. "
@@ -42,7 +42,7 @@ class KafkaLogSettings(BaseModel):
     ] = ""
     state_topic: Annotated[
         str,
-        BeforeValidator(_topic_name),
+        BeforeValidator(_check_topic_name),
         SettingInfo(
             _TOPIC + "name",
             "With log=kafka: the state topic. It is created if it does not exist. It cannot be one of "
@@ -94,12 +94,12 @@ class KafkaLogSettings(BaseModel):
     ] = 3_000
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo("security.protocol", "With log=kafka: the security protocol of connections to brokers."),
     ] = "PLAINTEXT"
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo("sasl.mechanism", "With a SASL protocol: the mechanism for connections to brokers."),
     ] = "PLAIN"
     sasl_username: Annotated[str, SettingInfo("sasl.username", "With a SASL protocol: the user name.")] = ""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from coordinator.config.admin import is_loopback
-from coordinator.config.fields import INT32_MAX, HostPort, Milliseconds, SettingInfo, upper
+from coordinator.config.fields import INT32_MAX, HostPort, Milliseconds, SettingInfo, to_upper
 from coordinator.errors import ConfigError
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -17,11 +17,11 @@ _FILE = "a file"
 _ANONYMOUS = "User:ANONYMOUS"
 
 
-def _lower(value: object) -> object:
+def _to_lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _mechanisms(value: object) -> object:
+def _parse_mechanisms(value: object) -> object:
     if not isinstance(value, str):
         return value
     names = [name.strip().upper() for name in value.split(",") if name.strip()]
@@ -35,7 +35,7 @@ class ListenerSecuritySettings(BaseModel):
 
     listen_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo(
             "listen.security.protocol",
             "The security protocol of listen. With any other than PLAINTEXT, listen.allowed.principals "
@@ -44,7 +44,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = "PLAINTEXT"
     listen_plaintext_allowed: Annotated[
         Literal["true", "false"],
-        BeforeValidator(_lower),
+        BeforeValidator(_to_lower),
         SettingInfo(
             "listen.plaintext.allowed",
             "true: with PLAINTEXT, listen may be an address that other hosts can reach. Every host that "
@@ -92,7 +92,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = ""
     listen_ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
-        BeforeValidator(_lower),
+        BeforeValidator(_to_lower),
         SettingInfo(
             "listen.ssl.client.auth",
             "Whether clients present a certificate. With SSL, the certificate identifies the client.",
@@ -109,7 +109,7 @@ class ListenerSecuritySettings(BaseModel):
     ] = "DEFAULT"
     listen_sasl_enabled_mechanisms: Annotated[
         str,
-        BeforeValidator(_mechanisms),
+        BeforeValidator(_parse_mechanisms),
         SettingInfo(
             "listen.sasl.enabled.mechanisms",
             "With a SASL protocol: the enabled mechanisms.",
@@ -213,7 +213,7 @@ class ListenerSecuritySettings(BaseModel):
 
     forwarding_sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo(
             "forwarding.sasl.mechanism",
             "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS uses "

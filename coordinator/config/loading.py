@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from coordinator.config.fields import MASK
 from coordinator.config.kafka_settings import EQUIVALENT_SETTINGS, SETTINGS_WITHOUT_EFFECT
 from coordinator.config.properties import parse_properties
-from coordinator.config.settings import SETTINGS, Config, env_of, flag_of
+from coordinator.config.settings import SETTINGS, Config, env_variable_name, flag_name
 from coordinator.errors import ConfigError
 
 ENV_PREFIX = "SHARE_COORDINATOR_"
@@ -26,8 +26,8 @@ _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 _BY_FILE_NAME = {setting.name + ".file": setting for setting in SETTINGS if setting.secret}
 _SECRETS = {setting.name for setting in SETTINGS if setting.secret}
 _NAMES = (*_BY_NAME, *_BY_FILE_NAME, *SETTINGS_WITHOUT_EFFECT)
-_NAME_OF_ENV = {env_of(name): name for name in _NAMES}
-_NAME_OF_FLAG = {flag_of(name): name for name in _NAMES}
+_NAME_OF_ENV = {env_variable_name(name): name for name in _NAMES}
+_NAME_OF_FLAG = {flag_name(name): name for name in _NAMES}
 
 # Not settings; the command line or the tests read these variables.
 _OTHER_ENV = {
@@ -82,9 +82,9 @@ def load_config(
         file = Path(environ[CONFIG_FILE_ENV])
     values = {
         **{name: _Value(text, "default of the command") for name, text in (defaults or {}).items()},
-        **(_from_file(file) if file is not None else {}),
-        **_from_environment(environ),
-        **_from_flags(flags or {}),
+        **(_read_file(file) if file is not None else {}),
+        **_read_environment(environ),
+        **_read_flags(flags or {}),
     }
     _check_for_nul(values)
     values = _read_secret_files(values)
@@ -94,7 +94,7 @@ def load_config(
     )
     ours = {name: value for name, value in values.items() if name in _BY_NAME}
     origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}
-    return LoadedConfig(_validate(ours), origins, notes)
+    return LoadedConfig(_make_config(ours), origins, notes)
 
 
 def printable_value(given: str, text: str) -> str | None:
@@ -120,7 +120,7 @@ def _check_for_nul(values: Mapping[str, _Value]) -> None:
             raise _invalid_value(name, value, "text without NUL")
 
 
-def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
+def _read_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
     values: dict[str, _Value] = {}
     for given, text in flags.items():
         name = _NAME_OF_FLAG.get(given, given)
@@ -134,7 +134,7 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
     return values
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
+def _read_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
     values = {}
     for variable, text in environ.items():
         if not variable.startswith(ENV_PREFIX) or variable in _OTHER_ENV or _SERVICE_LINK.fullmatch(variable):
@@ -148,7 +148,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
     return values
 
 
-def _from_file(path: Path) -> dict[str, _Value]:
+def _read_file(path: Path) -> dict[str, _Value]:
     try:
         entries = parse_properties(path.read_text("utf-8-sig"))
     except OSError as error:
@@ -210,7 +210,7 @@ def _check_kafka_setting(name: str, value: _Value) -> str:
     return f"{name} has no effect: {kafka_setting.reason} ({value.origin})"
 
 
-def _validate(values: Mapping[str, _Value]) -> Config:
+def _make_config(values: Mapping[str, _Value]) -> Config:
     try:
         return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
     except ValidationError as error:

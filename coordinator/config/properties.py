@@ -27,7 +27,7 @@ def parse_properties(text: str) -> list[Property]:
     """
     found: dict[str, Property] = {}
     for line, logical in _logical_lines(text):
-        name, value = _split(logical)
+        name, value = _split_entry(logical)
         try:
             entry = Property(_unescape(name), _unescape(value), line)
         except ValueError as error:
@@ -59,7 +59,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield begun, "".join(parts)
 
 
-def _split(logical: str) -> tuple[str, str]:
+def _split_entry(logical: str) -> tuple[str, str]:
     """Split at the first unescaped `=`, `:` or blank; blanks around one `=` or `:` are removed."""
     end = 0
     while end < len(logical) and logical[end] not in "=:" + _BLANK:

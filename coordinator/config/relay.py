@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from coordinator.config.fields import INT32_MAX, Address, Count, HostPort, Milliseconds, SettingInfo, upper
+from coordinator.config.fields import INT32_MAX, Address, Count, HostPort, Milliseconds, SettingInfo, to_upper
 from coordinator.errors import ConfigError
 
 _FILE = "a file"
@@ -46,7 +46,7 @@ class RelaySettings(BaseModel):
 
     relay_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo(
             "relay.security.protocol",
             "The security protocol of the broker's inter-broker listener. The relay uses it to accept "
@@ -121,7 +121,7 @@ class RelaySettings(BaseModel):
 
     relay_coordinator_security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo(
             "relay.coordinator.security.protocol",
             "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other client "

@@ -24,7 +24,7 @@ from coordinator.config.fields import (
     HostPort,
     Milliseconds,
     SettingInfo,
-    upper,
+    to_upper,
 )
 from coordinator.config.kafka_log import KafkaLogSettings
 from coordinator.config.listener_security import ListenerSecuritySettings
@@ -253,7 +253,7 @@ class Config(
 
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-        BeforeValidator(upper),
+        BeforeValidator(to_upper),
         SettingInfo("logging.level", "The lowest severity that is logged."),
     ] = "INFO"
     log_format: Annotated[
@@ -336,12 +336,12 @@ class Setting(NamedTuple):
         return MASK if self.secret and value else value
 
 
-def env_of(name: str) -> str:
+def env_variable_name(name: str) -> str:
     """Return a setting's environment variable: `max.connections` becomes SHARE_..._MAX_CONNECTIONS."""
     return "SHARE_COORDINATOR_" + name.removeprefix("share.coordinator.").replace(".", "_").upper()
 
 
-def flag_of(name: str) -> str:
+def flag_name(name: str) -> str:
     """Return a setting's flag: `max.connections` becomes --max-connections."""
     return "--" + name.removeprefix("share.coordinator.").replace(".", "-")
 
@@ -362,7 +362,7 @@ def _kind_and_allowed(annotation: Any, metadata: list[Any], named: SettingInfo) 
     return "int", f"a whole number from {low} to {high}"
 
 
-def _settings() -> tuple[Setting, ...]:
+def _list_settings() -> tuple[Setting, ...]:
     rows = []
     # Python lists fields of base classes first; the documentation lists them last.
     later = {
@@ -384,8 +384,8 @@ def _settings() -> tuple[Setting, ...]:
             Setting(
                 attribute,
                 named.name,
-                env_of(named.name),
-                flag_of(named.name),
+                env_variable_name(named.name),
+                flag_name(named.name),
                 kind,
                 default,
                 allowed,
@@ -396,4 +396,4 @@ def _settings() -> tuple[Setting, ...]:
     return tuple(rows)
 
 
-SETTINGS = _settings()
+SETTINGS = _list_settings()

@@ -69,7 +69,7 @@ class OffsetRow:
             Text(label.ljust(_LABEL_CHARS)) for label in ("offset", "state", "deliveries")
         )
         for offset in range(RECORDS):
-            batch = _batch_at(state, offset)
+            batch = _find_batch(state, offset)
             offsets.append(str(offset).rjust(_CELL_CHARS), "dim")
             if offset < state.start_offset:
                 marks.append(self._below.rjust(_CELL_CHARS), "dim")
@@ -97,7 +97,7 @@ class TextOutput:
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
         """Print the coordinator and the share-partition, and explain the offset row."""
-        self._indented(
+        self._print_indented(
             Text(
                 "In a share group, many consumers process the records of one partition, each record "
                 "independently. The broker that leads the partition tracks every record, and the share "
@@ -105,7 +105,7 @@ class TextOutput:
             ),
             0,
         )
-        self._indented(
+        self._print_indented(
             Text(
                 f"Coordinator {bootstrap}, share group {key.group_id}, "
                 f"topic id {topic_id_text(key.topic_id)}, partition {key.partition}."
@@ -114,30 +114,30 @@ class TextOutput:
         )
         self._console.print()
         for line in self._offset_row.legend():
-            self._indented(line)
+            self._print_indented(line)
 
     def show_step(self, step: DemoStep) -> None:
         """Show one step."""
         self._number += 1
         self._console.print()
         self._console.print(Text(f"{self._number}. {step.title}", "bold"))
-        self._indented(Text(step.text))
+        self._print_indented(Text(step.text))
         for call in step.calls:
-            self._indented(Text(f"{call.name}({_arguments(call)})", "cyan"))
+            self._print_indented(Text(f"{call.name}({_format_arguments(call)})", "cyan"))
             style = "bold red" if call.error else "green"
-            self._indented(Text(f"{self._arrow} ").append(_outcome(call), style), 4)
+            self._print_indented(Text(f"{self._arrow} ").append(_format_outcome(call), style), 4)
         if step.state is None:
             return
-        self._indented(
+        self._print_indented(
             Text(
                 f"The coordinator holds: state epoch {step.state.state_epoch}, "
                 f"start offset {step.state.start_offset}"
             )
         )
         for row in self._offset_row.draw(step.state):
-            self._indented(row, 4)
+            self._print_indented(row, 4)
 
-    def _indented(self, text: Text, columns: int = 2) -> None:
+    def _print_indented(self, text: Text, columns: int = 2) -> None:
         for line in text.wrap(self._console, self._console.width - columns):
             line.rstrip()
             self._console.print(Text(" " * columns).append_text(line), no_wrap=True)
@@ -167,7 +167,7 @@ class JsonOutput:
                         "name": call.name,
                         "request": _to_json_value(call.request),
                         "answer": _to_json_value(call.answer),
-                        "error": _error(call),
+                        "error": _error_fields(call),
                         "took_ms": round(call.took_ms, 3),
                     }
                     for call in step.calls
@@ -181,7 +181,7 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _error(call: RecordedCall) -> dict[str, Any] | None:
+def _error_fields(call: RecordedCall) -> dict[str, Any] | None:
     if call.error is None:
         return None
     return {
@@ -200,7 +200,7 @@ def _can_encode(characters: str, stream: TextIO) -> bool:
     return True
 
 
-def _batch_at(state: ReadState, offset: int) -> StateBatch | None:
+def _find_batch(state: ReadState, offset: int) -> StateBatch | None:
     for batch in state.batches:
         if batch.first_offset <= offset <= batch.last_offset:
             return batch
@@ -222,7 +222,7 @@ def _to_json_value(value: Any) -> Any:
     return value
 
 
-def _arguments(call: RecordedCall) -> str:
+def _format_arguments(call: RecordedCall) -> str:
     return ", ".join(
         f"{name}=[{', '.join(map(_describe_batch, value))}]" if name == "batches" else f"{name}={value}"
         for name, value in call.request.items()
@@ -237,7 +237,7 @@ def _describe_batch(batch: StateBatch) -> str:
     return f"{offsets}:{_STATE_NAMES.get(batch.delivery_state, batch.delivery_state)}:{batch.delivery_count}"
 
 
-def _outcome(call: RecordedCall) -> str:
+def _format_outcome(call: RecordedCall) -> str:
     if call.error is not None:
         return f"refused, {call.error.error_code.name}: {call.error.message}"
     took = f"({call.took_ms:.1f} ms)"

@@ -73,14 +73,14 @@ class DemoScenario:
             "Each record is delivered to one consumer of the group. First deliveries are not stored. If the "
             "broker crashed now, the records would be delivered again.",
         )
-        async for step in self._broker_a(state.state_epoch):
+        async for step in self._steps_of_broker_a(state.state_epoch):
             yield step
-        async for step in self._broker_b():
+        async for step in self._steps_of_broker_b():
             yield step
         async for step in self._end():
             yield step
 
-    async def _broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
+    async def _steps_of_broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
         """Steps of the first leader: accepted, released and rejected records, and a new start offset."""
         await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
         yield await self._step(
@@ -109,7 +109,7 @@ class DemoScenario:
             "Records 0 and 1 are accepted. Records below offset 6 are complete and no longer stored.",
         )
 
-    async def _broker_b(self) -> AsyncIterator[DemoStep]:
+    async def _steps_of_broker_b(self) -> AsyncIterator[DemoStep]:
         """Steps of a second leader: takeover, fencing of the first one, and continuation."""
         self._leader_epoch = 2
         state: ReadState = await self._call("read", leader_epoch=2)

@@ -135,7 +135,7 @@ class Expiry:
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = await _abandoned(look, rules)
+        items = await _find_abandoned(look, rules)
         items.sort(key=_sort_key)
         unheard = {part.group_id for part in look.held} - set(look.seen.heard)
         return Forecast(
@@ -146,7 +146,7 @@ class Expiry:
         """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer."""
         async with self._round_lock:
             look = await self._current_observation()
-            due = [each for each in await _abandoned(look, self.rules) if each.status is Status.DUE]
+            due = [each for each in await _find_abandoned(look, self.rules) if each.status is Status.DUE]
             removals: list[Removal] = []
             # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
@@ -195,7 +195,7 @@ class Expiry:
         )
 
 
-async def _abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
+async def _find_abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
     for at in range(0, len(look.held), SLICE):

@@ -78,7 +78,7 @@ def observe_group(
         return _first_observation(seen, now_ms)
     if is_gap:
         return _first_observation(seen, now_ms)
-    return _continued(before, seen, now_ms)
+    return _continue_observation(before, seen, now_ms)
 
 
 def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool:
@@ -99,7 +99,7 @@ def _first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:
     )
 
 
-def _continued(before: GroupObservation, seen: GroupDescription, now_ms: int) -> GroupObservation:
+def _continue_observation(before: GroupObservation, seen: GroupDescription, now_ms: int) -> GroupObservation:
     left = {topic: left_ms for topic, left_ms in before.left_ms.items() if topic not in seen.subscribed}
     left |= dict.fromkeys(before.subscribed - seen.subscribed, now_ms)
     since_ms = before.since_ms

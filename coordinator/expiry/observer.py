@@ -91,18 +91,18 @@ class Observer:
         topic_ids = {part.topic_id for part in held}
         presence = await self._topics.resolve(sorted(topic_ids))
         if self._begin_observations:
-            groups |= await self._listed_groups()
+            groups |= await self._list_groups()
         described = await self._groups.describe_groups(groups)
         # Take the time after the last response, so that retention times start late rather than early.
         now_ms = self._clock.now_ms()
-        self._follow_cluster(presence.cluster_id)
-        doubt = self._note_topics(topic_ids, presence, now_ms)
+        self._check_cluster_id(presence.cluster_id)
+        doubt = self._update_topics(topic_ids, presence, now_ms)
         initialized_ms: dict[str, int] = {}
         for part in held:
             known_ms = initialized_ms.get(part.group_id, 0)
             initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
         not_here_yet = {} if is_whole else self._observations
-        heard = await self._note_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
+        heard = await self._update_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
         self._observations = {**not_here_yet, **self._observations}
         if self._file is not None:
             await self._file.save(StoredObservations(self._cluster_id, self._observations))
@@ -110,14 +110,14 @@ class Observer:
         seen = ClusterView(dict(self._observations), heard, dict(self._names), dict(self._missing), unclear)
         return ClusterObservation(now_ms, held, seen, doubt)
 
-    async def _listed_groups(self) -> set[str]:
+    async def _list_groups(self) -> set[str]:
         """Return all groups; if a broker does not list its groups, return the observed ones."""
         try:
             return await self._groups.names()
         except LogUnavailable:
             return set(self._observations)
 
-    def _owns_first(self, group_id: str, topic_id: bytes) -> bool:
+    def _owns_partition_zero(self, group_id: str, topic_id: bytes) -> bool:
         """Return whether this coordinator owns the shard of the topic's partition 0."""
         first = SharePartitionKey(group_id, topic_id, 0)
         return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
@@ -139,13 +139,13 @@ class Observer:
         held: list[HeldState] = []
         for group_id, topic_id in partitions:
             found = tuple(sorted(partitions[group_id, topic_id]))
-            leads = self._owns_first(group_id, topic_id)
+            leads = self._owns_partition_zero(group_id, topic_id)
             held.append(HeldState(group_id, topic_id, found, initialized_ms[group_id, topic_id], leads))
             if len(held) % SLICE == 0:
                 await asyncio.sleep(0)
         return held
 
-    def _follow_cluster(self, cluster_id: str) -> None:
+    def _check_cluster_id(self, cluster_id: str) -> None:
         if not cluster_id:
             # No broker returned the cluster id.
             return
@@ -160,7 +160,7 @@ class Observer:
             self._names.clear()
         self._cluster_id = cluster_id
 
-    def _note_topics(
+    def _update_topics(
         self, topic_ids: Collection[bytes], presence: ResolvedTopicIds, now_ms: int
     ) -> str | None:
         self._names = {
@@ -181,7 +181,7 @@ class Observer:
                 self._missing.setdefault(topic_id, since_ms)
         return None
 
-    async def _note_groups(
+    async def _update_groups(
         self,
         described: Mapping[str, GroupDescription],
         initialized_ms: Mapping[str, int],

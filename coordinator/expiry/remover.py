@@ -89,7 +89,7 @@ class Remover:
         """Remove due state up to the limits of a round; yield each result."""
         gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
         if gone:
-            for removal in await self._remove_gone(gone):
+            for removal in await self._remove_deleted_in_kafka(gone):
                 yield removal
         by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
         for each in due:
@@ -112,19 +112,19 @@ class Remover:
 
     async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[Removal]:
         """Delete topics of a group through Kafka, which refuses if the group is not empty."""
-        owned = [each for each in due if self._still_owned(each)]
+        owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
             return []
         states = {each: self._states(each) for each in owned}
         # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
         if described.error_code != ErrorCode.NONE:
-            return [_refused(each, described.error_code, described.error_message) for each in owned]
+            return [_make_refusal(each, described.error_code, described.error_message) for each in owned]
         still = [each for each in owned if _is_unchanged(each, described, states[each])]
         removals = [Removal(each, 0, _USED) for each in owned if each not in still]
         if not still:
             return removals
-        shown = await self._listed_offsets(group)
+        shown = await self._list_offsets(group)
         outcomes = await self._groups.delete_offsets(group, [str(each.topic) for each in still])
         for each in still:
             outcome = outcomes[str(each.topic)]
@@ -139,10 +139,10 @@ class Remover:
                 if not removal.refused:
                     self._emptied_groups.add(group)
             else:
-                removals.append(_refused(each, outcome.error_code, outcome.error_message))
+                removals.append(_make_refusal(each, outcome.error_code, outcome.error_message))
         return removals
 
-    async def _listed_offsets(self, group: str) -> list[GroupOffset]:
+    async def _list_offsets(self, group: str) -> list[GroupOffset]:
         """Return the group's offsets in Kafka, which are only counted; [] if Kafka does not answer."""
         try:
             return await self._groups.offsets([group])
@@ -177,7 +177,7 @@ class Remover:
             elif outcome.error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
                 self._emptied_groups.add(group)
 
-    def _still_owned(self, each: AbandonedState) -> bool:
+    def _is_still_owned(self, each: AbandonedState) -> bool:
         """Return whether this coordinator still owns a shard of the item."""
         shards = self._runtime.state_partitions
         keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
@@ -185,7 +185,7 @@ class Remover:
 
     # Local deletion.
 
-    async def _remove_gone(self, due: Sequence[AbandonedState]) -> list[Removal]:
+    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[Removal]:
         """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
@@ -242,7 +242,7 @@ def _is_unchanged(
     return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
 
 
-def _refused(each: AbandonedState, error_code: int, message: str) -> Removal:
+def _make_refusal(each: AbandonedState, error_code: int, message: str) -> Removal:
     failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
     why = message or f"Kafka's error {error_code}"
     return Removal(each, 0, why, failed, error_code in _NOT_FOUND_NOW)

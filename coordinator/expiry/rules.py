@@ -102,14 +102,14 @@ def find_abandoned_state(
 ) -> Iterator[AbandonedState]:
     """Yield the abandoned state. State that is used, or may be used, is not included."""
     for held_state in held:
-        found = _for_deleted_in_kafka(held_state, seen, rules, now_ms) or _for_unsubscribed(
+        found = _check_deleted_in_kafka(held_state, seen, rules, now_ms) or _check_unsubscribed(
             held_state, seen, rules, now_ms
         )
         if found is not None:
             yield found
 
 
-def _for_deleted_in_kafka(
+def _check_deleted_in_kafka(
     held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
 ) -> AbandonedState | None:
     """Return the state of a deleted topic or group. Each coordinator removes the partitions that it owns."""
@@ -143,7 +143,7 @@ def _for_deleted_in_kafka(
     )
 
 
-def _for_unsubscribed(
+def _check_unsubscribed(
     held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
 ) -> AbandonedState | None:
     """Return the state of an unsubscribed topic. The owner of partition 0 deletes all of it through Kafka."""

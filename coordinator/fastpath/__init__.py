@@ -22,7 +22,7 @@ from types import ModuleType
 from coordinator.compiled_sources import is_pure_python
 
 
-def _load(name: str) -> ModuleType | None:
+def _import_compiled(name: str) -> ModuleType | None:
     if is_pure_python():
         return None
     try:
@@ -31,5 +31,5 @@ def _load(name: str) -> ModuleType | None:
         return None
 
 
-compiled = _load("_compiled")
-loading = _load("_loading")
+compiled = _import_compiled("_compiled")
+loading = _import_compiled("_loading")

@@ -39,7 +39,7 @@ from coordinator.forwarding.operation import (
     ForwardableOperation,
     is_abandoned,
     operation_bytes,
-    refuse,
+    refuse_operations,
 )
 from coordinator.forwarding.peer_connections import PeerConnections
 from coordinator.metrics import Metrics
@@ -100,7 +100,7 @@ class _RoutedRequest:
         self.group_id = group_id
         self.rpc: Rpc = _RPCS[api_key]
 
-    def not_coordinator(self, operation: ForwardableOperation) -> None:
+    def on_not_coordinator(self, operation: ForwardableOperation) -> None:
         """Hold an operation that the runtime rejected with NOT_COORDINATOR."""
         self._forwarder.hold(self, operation, _NOT_OWNED_HERE)
 
@@ -199,7 +199,7 @@ class Forwarder:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
         held, self._deferred = self._deferred, []
-        refuse((one.operation for one in held), _STOPPING)
+        refuse_operations((one.operation for one in held), _STOPPING)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -232,11 +232,11 @@ class Forwarder:
     def hold(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
         """Keep an operation to route it again. Refuse it if it is too old or too many are held."""
         if self._closed:
-            refuse([operation], _STOPPING)
+            refuse_operations([operation], _STOPPING)
         elif self._is_late(operation):
-            refuse([operation], why)
+            refuse_operations([operation], why)
         elif len(self._deferred) >= self._limits.held_max:
-            refuse([operation], _TOO_MANY_DEFERRED)
+            refuse_operations([operation], _TOO_MANY_DEFERRED)
         else:
             self._deferred.append(_DeferredOperation(call, operation, why))
             if self._retry_timer is None:
@@ -249,7 +249,7 @@ class Forwarder:
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
             if self._is_late(operation):
-                refuse([operation], why)
+                refuse_operations([operation], why)
             elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
@@ -269,7 +269,7 @@ class Forwarder:
             )
         request_bytes = sum(map(operation_bytes, operations))
         if not peer.reserve(request_bytes):
-            refuse(operations, _TOO_MANY_IN_FLIGHT)
+            refuse_operations(operations, _TOO_MANY_IN_FLIGHT)
             return
         asking = self._forward_request(call, owner, peer, operations, request_bytes)
         task = self._loop.create_task(asking)
@@ -302,11 +302,11 @@ class Forwarder:
             for operation in operations:
                 self.hold(call, operation, _NO_RESPONSE)
         except asyncio.CancelledError:
-            refuse(operations, _STOPPING)
+            refuse_operations(operations, _STOPPING)
             raise
         except Exception:
             _logger.exception("Internal error while forwarding to %s; the request fails.", owner.wire)
-            refuse(operations, _DEFECT)
+            refuse_operations(operations, _DEFECT)
         self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
 
     async def _exchange(
@@ -346,7 +346,7 @@ class Forwarder:
         wanted = []
         for operation in operations:
             if self._is_late(operation):
-                refuse([operation], _NO_RESPONSE)
+                refuse_operations([operation], _NO_RESPONSE)
             elif not is_abandoned(operation):
                 wanted.append(operation)
         return wanted
@@ -362,7 +362,7 @@ class Forwarder:
         for operation in operations:
             result = results.get(operation.key)
             if result is None:
-                refuse([operation], _NO_RESULT)
+                refuse_operations([operation], _NO_RESULT)
                 continue
             first_error = first_error or result.error_code
             if result.error_code == ErrorCode.NOT_COORDINATOR:

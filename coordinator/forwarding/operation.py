@@ -13,7 +13,7 @@ _PART_BYTES = 40
 class ClientRequest(Protocol):
     """A client request whose operations are being routed."""
 
-    def not_coordinator(self, operation: "ForwardableOperation") -> None:
+    def on_not_coordinator(self, operation: "ForwardableOperation") -> None:
         """Route an operation again, because this coordinator does not own its shard."""
         ...
 
@@ -21,7 +21,7 @@ class ClientRequest(Protocol):
 class ForwardableOperation(Operation):
     """An operation that is being routed while `call` is set; without `call`, it is answered or refused.
 
-    While `call` is set, `refuse` with NOT_COORDINATOR calls `call.not_coordinator` instead of answering.
+    While `call` is set, `refuse` with NOT_COORDINATOR calls `call.on_not_coordinator` instead of answering.
     """
 
     __slots__ = ("call",)
@@ -36,7 +36,7 @@ class ErrorReason(NamedTuple):
     message: str
 
 
-def refuse(operations: Iterable[ForwardableOperation], reason: ErrorReason) -> None:
+def refuse_operations(operations: Iterable[ForwardableOperation], reason: ErrorReason) -> None:
     """Refuse all operations that have no response yet."""
     for operation in operations:
         if operation.call is not None:

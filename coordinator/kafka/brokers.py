@@ -24,7 +24,12 @@ from coordinator.kafka.cluster import (
 )
 from coordinator.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.kafka.metadata import topic_error_code
-from coordinator.kafka.topic_id_requests import fetch_request, produce_request, read_fetched, read_produced
+from coordinator.kafka.topic_id_requests import (
+    fetch_request,
+    produce_request,
+    read_fetch_response,
+    read_produce_response,
+)
 from protocol.errors import ErrorCode
 
 _LATEST, _EARLIEST = -1, -2
@@ -108,7 +113,7 @@ class Brokers:
         if topic_id is not None:
             try:
                 request = produce_request(topic_id, batches, timeout_ms)
-                return read_produced(await self._connections.send(node, channel, request))
+                return read_produce_response(await self._connections.send(node, channel, request))
             except UnsupportedApi:
                 # Brokers below Kafka 4.1 identify the topic by its name only.
                 pass
@@ -169,7 +174,7 @@ class Brokers:
         if topic.pinned_id is not None:
             try:
                 request = fetch_request(topic, positions, bytes_max, max_wait_ms)
-                return read_fetched(await self._connections.send(node, channel, request), positions)
+                return read_fetch_response(await self._connections.send(node, channel, request), positions)
             except UnsupportedApi:
                 # Brokers below Kafka 3.1 identify the topic by its name only.
                 pass
@@ -224,7 +229,7 @@ class Brokers:
         found = await self._connections.send_to_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
         if found.error_code == ErrorCode.NONE:
             self._coordinators[transactional_id] = found.coordinator_id
-            self._connections.learn(found.coordinator_id, found.host, found.port)
+            self._connections.add_address(found.coordinator_id, found.host, found.port)
         return found.error_code, found.coordinator_id
 
     # Administration.

@@ -131,7 +131,7 @@ class Connections:
         host, port = self.metadata.addresses.get(node, ("", 0))
         return f"{host}:{port}" if host else ""
 
-    def learn(self, node: int, host: str, port: int) -> None:
+    def add_address(self, node: int, host: str, port: int) -> None:
         """Store the address of a broker unless it is known."""
         self.metadata.addresses.setdefault(node, (host, port))
 
@@ -211,7 +211,7 @@ class Connections:
             except NoResponse as failed:
                 error = failed
             else:
-                self.metadata.note_response(node)
+                self.metadata.record_response(node)
                 return answer
         raise LogUnavailable(str(error)) from error
 

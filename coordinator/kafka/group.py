@@ -38,18 +38,18 @@ class SyncResult(NamedTuple):
     assignment: bytes = b""
 
 
-class DescribedMember(NamedTuple):
+class MemberDescription(NamedTuple):
     """A member as the group coordinator stores it."""
 
     metadata: bytes
     assignment: bytes
 
 
-class Described(NamedTuple):
+class DescribeResult(NamedTuple):
     """The members of the group; empty unless the group is stable."""
 
     error_code: int
-    members: Sequence[DescribedMember] = ()
+    members: Sequence[MemberDescription] = ()
 
 
 class MetadataSnapshot(NamedTuple):
@@ -91,7 +91,7 @@ class GroupClient(Protocol):
         """Leave the group at once; return Kafka's error code."""
         ...
 
-    async def describe(self, node: int) -> Described:
+    async def describe(self, node: int) -> DescribeResult:
         """Return the metadata and the assignments of all members."""
         ...
 

@@ -22,9 +22,9 @@ from coordinator.kafka.group import (
     PROTOCOL_TYPE,
     STABLE,
     CoordinatorLookup,
-    Described,
-    DescribedMember,
+    DescribeResult,
     JoinResult,
+    MemberDescription,
     MetadataSnapshot,
     SyncResult,
 )
@@ -85,7 +85,7 @@ class KafkaGroupClient:
         await self._connections.refresh(ask_others=True)
         found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:
-            self._connections.learn(found.coordinator_id, found.host, found.port)
+            self._connections.add_address(found.coordinator_id, found.host, found.port)
         return CoordinatorLookup(found.error_code, found.coordinator_id)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
@@ -132,7 +132,7 @@ class KafkaGroupClient:
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
         """Send a heartbeat; return Kafka's error code."""
         request = (
-            _static_heartbeat(self._group_id, generation, member_id, instance_id)
+            _make_static_heartbeat(self._group_id, generation, member_id, instance_id)
             if instance_id
             else HeartbeatRequest(self._group_id, generation, member_id)
         )
@@ -147,13 +147,15 @@ class KafkaGroupClient:
         code: int = answer.error_code
         return code
 
-    async def describe(self, node: int) -> Described:
+    async def describe(self, node: int) -> DescribeResult:
         """Return the metadata and the assignments of all members."""
         answer = await self._connections.send(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
         (group,) = answer.groups
         if group[1] != self._group_id or group[0] != ErrorCode.NONE or group[2] != STABLE:
-            return Described(group[0])
-        return Described(ErrorCode.NONE, [DescribedMember(member[-2], member[-1]) for member in group[5]])
+            return DescribeResult(group[0])
+        return DescribeResult(
+            ErrorCode.NONE, [MemberDescription(member[-2], member[-1]) for member in group[5]]
+        )
 
     async def leaders(self) -> Mapping[int, int]:
         """Return the partition leaders, refreshed if that takes at most a second."""
@@ -204,7 +206,7 @@ class KafkaGroupClient:
         await self._connections.close()
 
 
-def _static_heartbeat(
+def _make_static_heartbeat(
     group_id: str, generation: int, member_id: str, group_instance_id: str
 ) -> GeneratedRequest:
     """Return the heartbeat of a static member; Kafka rejects it if the member was replaced (KIP-345)."""

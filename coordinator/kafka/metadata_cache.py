@@ -84,7 +84,7 @@ class MetadataCache:
         """Return all brokers; the last one that answered is first if its metadata was the newest."""
         return sorted(self.addresses, key=lambda node: node != self._last_responder)
 
-    def note_response(self, node: int) -> None:
+    def record_response(self, node: int) -> None:
         """Record the broker that answered last."""
         self._last_responder = node
 
@@ -103,10 +103,10 @@ class MetadataCache:
         for first in range(0, len(nodes), BROKERS_ASKED):
             asked |= {self._begin(node) for node in nodes[first : first + BROKERS_ASKED]}
             is_last = first + BROKERS_ASKED >= len(nodes)
-            if await _first_answer(asked, None if is_last else _FIRST_ANSWER_S):
+            if await _wait_for_first_response(asked, None if is_last else _FIRST_ANSWER_S):
                 if wait_for_others:
                     await asyncio.wait(asked, timeout=_LATER_ANSWERS_S)
-                return _answers(asked)
+                return _completed_results(asked)
         try:
             metadata = await self._ask_bootstrap_servers()
         except LogUnavailable as error:
@@ -125,11 +125,11 @@ class MetadataCache:
         """Start a request to a broker, or return the request in flight."""
         task = self._asking.get(node)
         if task is None:
-            task = self._asking[node] = asyncio.create_task(self._inquire(node))
+            task = self._asking[node] = asyncio.create_task(self._request_from_node(node))
             task.add_done_callback(lambda _: self._asking.pop(node, None))
         return task
 
-    async def _inquire(self, node: int) -> ClusterMetadata | None:
+    async def _request_from_node(self, node: int) -> ClusterMetadata | None:
         try:
             metadata = await self._ask(node)
         except (NoResponse, UnsupportedApi):
@@ -156,7 +156,7 @@ class MetadataCache:
         self._recreation_is_logged = reason is not None
 
 
-async def _first_answer(
+async def _wait_for_first_response(
     asked: "Iterable[asyncio.Task[ClusterMetadata | None]]", timeout_s: float | None
 ) -> bool:
     """Wait for the first response; return False if no broker answers within the timeout."""
@@ -172,6 +172,6 @@ async def _first_answer(
     return False
 
 
-def _answers(asked: "Iterable[asyncio.Task[ClusterMetadata | None]]") -> list[ClusterMetadata]:
+def _completed_results(asked: "Iterable[asyncio.Task[ClusterMetadata | None]]") -> list[ClusterMetadata]:
     results = [task.result() for task in asked if task.done()]
     return [metadata for metadata in results if metadata is not None]

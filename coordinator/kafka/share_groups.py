@@ -122,7 +122,7 @@ class ShareGroups:
         describe (ACL). Raises like `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, ChangeResult]:
+        def read_results(response: Any) -> dict[str, ChangeResult]:
             return {
                 group.group_id: ChangeResult(
                     group.error_code if group.error_code != ErrorCode.NONE or not group.topics else _NOT_BARE
@@ -130,7 +130,7 @@ class ShareGroups:
                 for group in response.groups
             }
 
-        answers = await self._send_to_coordinators(groups, requests.describe_offsets, outcomes)
+        answers = await self._send_to_coordinators(groups, requests.describe_offsets, read_results)
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -141,10 +141,10 @@ class ShareGroups:
         Kafka 4.1.
         """
 
-        def described(response: Any) -> dict[str, GroupDescription]:
-            return {group.group_id: _description(group) for group in response.groups}
+        def read_descriptions(response: Any) -> dict[str, GroupDescription]:
+            return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(groups, requests.describe, described)
+        answers = await self._send_to_coordinators(groups, requests.describe, read_descriptions)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -161,7 +161,7 @@ class ShareGroups:
         GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, Any]:
+        def read_results(response: Any) -> dict[str, Any]:
             if response.error_code != ErrorCode.NONE:
                 return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
@@ -172,7 +172,7 @@ class ShareGroups:
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.delete_offsets(group, topics), outcomes, _CHANGE_CHANNEL
+            [group], lambda _: requests.delete_offsets(group, topics), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, ChangeResult] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -189,7 +189,7 @@ class ShareGroups:
         `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, Any]:
+        def read_results(response: Any) -> dict[str, Any]:
             if response.error_code != ErrorCode.NONE:
                 return {group: ChangeResult(response.error_code, response.error_message or "")}
             return {
@@ -205,7 +205,7 @@ class ShareGroups:
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.alter_offsets(group, offsets), outcomes, _CHANGE_CHANNEL
+            [group], lambda _: requests.alter_offsets(group, offsets), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -222,10 +222,10 @@ class ShareGroups:
         type. Raises like `describe_groups`.
         """
 
-        def outcomes(response: Any) -> dict[str, ChangeResult]:
+        def read_results(response: Any) -> dict[str, ChangeResult]:
             return {group: ChangeResult(code) for group, code, *_ in response.results}
 
-        return await self._send_to_coordinators(groups, DeleteGroupsRequest, outcomes, _CHANGE_CHANNEL)
+        return await self._send_to_coordinators(groups, DeleteGroupsRequest, read_results, _CHANGE_CHANNEL)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -306,7 +306,7 @@ class ShareGroups:
             for coordinator in found.coordinators:
                 if coordinator.error_code == ErrorCode.NONE:
                     self._coordinators[coordinator.key] = coordinator.node_id
-                    self._connections.learn(coordinator.node_id, coordinator.host, coordinator.port)
+                    self._connections.add_address(coordinator.node_id, coordinator.host, coordinator.port)
                 else:
                     answers[coordinator.key] = ChangeResult(
                         coordinator.error_code, coordinator.error_message or ""
@@ -326,7 +326,7 @@ def _has_moved(answer: Any) -> bool:
     return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
 
 
-def _description(group: DescribedGroup) -> GroupDescription:
+def _make_description(group: DescribedGroup) -> GroupDescription:
     return GroupDescription(
         group.error_code,
         group.error_message or "",

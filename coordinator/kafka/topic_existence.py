@@ -26,7 +26,7 @@ class TopicExistence:
         """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
         self._topic = topic
 
-        def connections() -> Connections:
+        def make_connections() -> Connections:
             return Connections(
                 bootstrap_servers,
                 topic,
@@ -35,8 +35,8 @@ class TopicExistence:
                 request_timeout_s=request_timeout_s,
             )
 
-        self._make_connections: Callable[[], Connections] = connections
-        connections()
+        self._make_connections: Callable[[], Connections] = make_connections
+        make_connections()
 
     async def exists(self) -> bool | None:
         """Return whether the topic exists, None if this client may not describe it.

@@ -32,7 +32,7 @@ def produce_request(
     return GeneratedRequest(produce_api, ProduceRequest(None, _ACKS_ALL, timeout_ms, topics))
 
 
-def read_produced(response: ProduceResponse) -> dict[int, ProduceResult]:
+def read_produce_response(response: ProduceResponse) -> dict[int, ProduceResult]:
     """Return the result of each batch, by partition."""
     return {
         partition.index: ProduceResult(partition.error_code, partition.base_offset)
@@ -71,7 +71,7 @@ def fetch_request(
     return GeneratedRequest(fetch_api, message)
 
 
-def read_fetched(response: FetchResponse, positions: Mapping[int, int]) -> dict[int, FetchResult]:
+def read_fetch_response(response: FetchResponse, positions: Mapping[int, int]) -> dict[int, FetchResult]:
     """Return the results by partition. An error of the whole response applies to each partition."""
     if response.error_code != ErrorCode.NONE:
         return {partition: FetchResult(response.error_code, -1, b"") for partition in positions}

@@ -66,28 +66,28 @@ class UserTopics(ClusterReader):
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the high watermarks of these partitions, without unknown ones. Raises like `names`."""
-        return await self._offsets(dict.fromkeys(partitions, _LATEST))
+        return await self._list_offsets(dict.fromkeys(partitions, _LATEST))
 
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
-        return await self._offsets(dict.fromkeys(partitions, _EARLIEST))
+        return await self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
 
     async def offsets_at(
         self, partitions: Collection[TopicPartition], time_ms: int
     ) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time, -1 if there is none."""
-        return await self._offsets(dict.fromkeys(partitions, time_ms))
+        return await self._list_offsets(dict.fromkeys(partitions, time_ms))
 
     async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Return the offset of the first record at or after a time of its own for each partition; else -1."""
-        return await self._offsets(times_ms)
+        return await self._list_offsets(times_ms)
 
     async def partitions(self, topic_id: bytes) -> list[int]:
         """Return the partitions of a topic, [] if it does not exist. Raises like `names`."""
         await self.names([topic_id])
         return sorted(partition for known, partition in self._leaders if known == topic_id)
 
-    async def _offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""
         unknown = {topic_id for topic_id, partition in times if (topic_id, partition) not in self._leaders}
         if unknown:
@@ -112,7 +112,7 @@ class UserTopics(ClusterReader):
             self._leaders.clear()
         found = {}
         for node, (host, port) in metadata.brokers.items():
-            self._connections.learn(node, host, port)
+            self._connections.add_address(node, host, port)
         for topic in metadata.topics:
             if topic.error_code == ErrorCode.NONE and topic.name is not None:
                 found[topic.topic_id] = topic.name

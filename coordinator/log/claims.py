@@ -50,7 +50,7 @@ def owner_epoch_headers(owner_epoch: int) -> tuple[tuple[str, bytes], ...]:
     return ((OWNER_EPOCH_HEADER, _OWNER_EPOCH.pack(owner_epoch)),)
 
 
-def owner_epoch_of(record: LogRecord) -> int | None:
+def read_owner_epoch(record: LogRecord) -> int | None:
     """Return the owner epoch in a record's headers, or None."""
     for name, value in record.headers:
         if name == OWNER_EPOCH_HEADER and value is not None and len(value) == _OWNER_EPOCH.size:
@@ -81,20 +81,20 @@ def encode_renewal(state_partition: int, lease_ms: int) -> tuple[bytes, bytes]:
 
 def is_claim(record: LogRecord) -> bool:
     """True if a record is a claim, accepted or not."""
-    return _type_of_mark(record) == CLAIM_TYPE
+    return _ownership_record_type(record) == CLAIM_TYPE
 
 
 def is_release(record: LogRecord) -> bool:
     """True if a record is a release."""
-    return _type_of_mark(record) == RELEASE_TYPE
+    return _ownership_record_type(record) == RELEASE_TYPE
 
 
 def is_ownership_record(record: LogRecord) -> bool:
     """True if a record concerns the ownership of the log, not the state of share groups."""
-    return _type_of_mark(record) is not None
+    return _ownership_record_type(record) is not None
 
 
-def _type_of_mark(record: LogRecord) -> int | None:
+def _ownership_record_type(record: LogRecord) -> int | None:
     key = record.key
     if key is None or len(key) != _KEY.size:
         return None
@@ -120,7 +120,7 @@ def read_claim(claim: LogRecord) -> ClaimValue:
     return ClaimValue(lease_ms, topic_id, value[name_at:].decode(errors="replace") or "an unknown owner")
 
 
-def owner_of(claim: LogRecord) -> str:
+def claim_owner(claim: LogRecord) -> str:
     """Return the name of a claim's owner."""
     return read_claim(claim).owner
 
@@ -174,9 +174,9 @@ class FencingFilter:
         if record.headers != self._headers:
             # Parsing headers is expensive, and most records of an ownership have equal headers.
             self._headers = record.headers
-            self._headers_epoch = owner_epoch_of(record)
+            self._headers_epoch = read_owner_epoch(record)
         owner_epoch = self._headers_epoch
-        mark = _type_of_mark(record)
+        mark = _ownership_record_type(record)
         if mark != CLAIM_TYPE:
             if first:
                 self.owner_epoch = owner_epoch

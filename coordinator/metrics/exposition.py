@@ -54,7 +54,7 @@ async def _share_partition_families(
         if left == 0:
             break
         left -= 1
-        labels = _labels(key)
+        labels = _format_labels(key)
         for family, (name, _), value in zip(samples, _FAMILIES, _sample_values(state), strict=True):
             family.append(f"{PREFIX}share_partition_{name}{labels} {value}\n")
     text = b""
@@ -72,6 +72,6 @@ def _sample_values(state: ShareState) -> tuple[int, int, int]:
     return state.start_offset, records, delivery_count_max
 
 
-def _labels(key: SharePartitionKey) -> str:
+def _format_labels(key: SharePartitionKey) -> str:
     group = key.group_id.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{{group="{group}",topic="{topic_id_text(key.topic_id)}",partition="{key.partition}"}}'

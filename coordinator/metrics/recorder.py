@@ -249,7 +249,7 @@ class Metrics:
 
     def _build_family(self) -> Metric:
         family = InfoMetricFamily(PREFIX + "build", "The running version.")
-        family.add_metric([], {"version": _release(), "python": platform.python_version()})
+        family.add_metric([], {"version": _release_version(), "python": platform.python_version()})
         return family
 
     def _request_families(self) -> Iterator[Metric]:
@@ -342,7 +342,7 @@ class _FamilyCollector(Collector):
 
 
 @cache
-def _release() -> str:
+def _release_version() -> str:
     return version("share-coordinator")
 
 

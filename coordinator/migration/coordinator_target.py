@@ -46,7 +46,7 @@ _OLD_DELIVERY_STATES = frozenset((0, 2, 4))
 _METADATA_API_KEY = 3
 
 
-class _Server(NamedTuple):
+class _ServerFeatures(NamedTuple):
     """The features of a server. `is_broker` is False for coordinators of this project."""
 
     keeps_complete_count: bool
@@ -72,7 +72,7 @@ class CoordinatorTarget:
         self._security = security
         self._topic = topic
         self._retry = retry
-        self._server = _Server(keeps_complete_count=True, is_broker=False)
+        self._server = _ServerFeatures(keeps_complete_count=True, is_broker=False)
 
     async def begin(self) -> None:
         """Query the API versions. Raises MigrationRefused if no address answers."""
@@ -89,7 +89,7 @@ class CoordinatorTarget:
                 continue
             if write_api.API_KEY not in versions:
                 raise MigrationRefused(f"{host}:{port} is no share coordinator: it does not serve its RPCs")
-            self._server = _Server(
+            self._server = _ServerFeatures(
                 keeps_complete_count=versions[write_api.API_KEY][1] >= 1,
                 is_broker=_METADATA_API_KEY in versions,
             )
@@ -207,7 +207,7 @@ class CoordinatorTarget:
         """Call `work` with chunks of keys of one group, several chunks concurrently."""
         at_a_time = asyncio.Semaphore(CHUNKS_AT_A_TIME)
 
-        async def one(chunk: list[SharePartitionKey]) -> None:
+        async def run_chunk(chunk: list[SharePartitionKey]) -> None:
             async with at_a_time:
                 await work(client, chunk)
 
@@ -217,7 +217,7 @@ class CoordinatorTarget:
             retry=self._retry,
             security=self._security,
         ) as client:
-            await asyncio.gather(*map(one, _chunks(keys, wanted)))
+            await asyncio.gather(*map(run_chunk, _chunks(keys, wanted)))
 
 
 def _chunks(

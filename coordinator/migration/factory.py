@@ -71,7 +71,7 @@ def make_target(place: Location, config: Config, security: ClientSecurity | None
 
     def make_topic(state_partitions: int) -> StateLog:
         return KafkaLog(
-            _connecting(config, config.bootstrap_servers)(place.where),
+            _make_connect(config, config.bootstrap_servers)(place.where),
             TopicConfig(
                 place.where,
                 state_partitions,
@@ -96,10 +96,10 @@ def _log_target(
 
 
 def _topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
-    return TopicReader(topic, _connecting(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
+    return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
 
 
-def _connecting(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
+def _make_connect(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
     """Return a function that makes the cluster client of a topic. It raises ConfigError without aiokafka."""
 
     def connect(topic: str) -> Cluster:

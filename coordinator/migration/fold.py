@@ -71,7 +71,7 @@ class FoldedLog(NamedTuple):
         return {key: ComparableState.from_state(state) for key, state in self.states.items()}
 
 
-class Fold:
+class LogFold:
     """Folds the valid records of a log, given in log order for each state partition."""
 
     def __init__(self, state_partitions: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from coordinator.clock import Clock
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
-from coordinator.migration.fold import ComparableState, Fold
+from coordinator.migration.fold import ComparableState, LogFold
 from coordinator.migration.plan import Action, MigrationDifference, MigrationPlan
 from coordinator.migration.readers import LogReader, Progress
 from coordinator.migration.target import LookupResult
@@ -94,7 +94,7 @@ class LogTarget:
                 await asyncio.gather(*map(log.own, range(self._state_partitions)))
             plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
-                await asyncio.sleep(max(map(log.served_in_s, range(self._state_partitions))))
+                await asyncio.sleep(max(map(log.serving_delay_s, range(self._state_partitions))))
             await self._write(log, states, plan, progress)
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.release, range(self._state_partitions)))
@@ -103,7 +103,7 @@ class LogTarget:
         return []
 
     async def _read_existing(self, log: StateLog) -> LookupResult:
-        fold = Fold(self._state_partitions)
+        fold = LogFold(self._state_partitions)
         async for chunk in log.read(range(self._state_partitions)):
             for state_partition, batch_bytes in chunk:
                 for batch in decode_batches(batch_bytes):
@@ -127,7 +127,7 @@ class LogTarget:
 
         async def write_one(state_partition: int) -> None:
             nonlocal done
-            for count, records in _appends(
+            for count, records in _combine_appends(
                 self._records(states, plan, key) for key in keys_of[state_partition]
             ):
                 await _append(log, state_partition, records, self._clock.now_ms())
@@ -148,7 +148,7 @@ class LogTarget:
         return records
 
 
-def _appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
+def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
     """Combine pieces into appends of at most APPEND_BYTES_MAX; yield each with its number of pieces."""
     count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
     for piece in pieces:

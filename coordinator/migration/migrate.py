@@ -16,7 +16,7 @@ from coordinator.migration.plan import (
     Action,
     MigrationDifference,
     MigrationPlan,
-    differences,
+    find_differences,
     make_plan,
 )
 from coordinator.migration.readers import LogReader, Progress
@@ -94,12 +94,12 @@ async def migrate(source: Source, target: Target, options: Options, progress: Pr
 
     def plan_for(lookup: LookupResult) -> MigrationPlan:
         plan = make_plan(wanted, lookup.held, lookup.unknown_topics)
-        _refuse(plan, lookup, options)
+        _check_options(plan, lookup, options)
         return plan
 
     plan = plan_for(lookup)
     if left_out := plan.keys(Action.OMIT):
-        notes.append(f"left out, because the cluster does not know their topic: {_names(left_out)}")
+        notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
     if not options.execute:
         await source.reader.check_unlocked()
         if not plan.is_done:
@@ -123,7 +123,8 @@ async def _fold(reader: LogReader, progress: Progress) -> FoldedLog:
         raise MigrationRefused("the source does not exist")
     if folded.unreadable:
         raise MigrationRefused(
-            f"a newer release wrote the state of {_names(folded.unreadable)}: migrate with that, or delete it"
+            f"a newer release wrote the state of {_format_keys(folded.unreadable)}: migrate with that, or "
+            f"delete it"
         )
     return folded
 
@@ -134,7 +135,7 @@ def _notes(folded: FoldedLog) -> list[str]:
         notes.append(f"{folded.unknown_records} records of the source are of a type that holds no state")
     if folded.misplaced:
         notes.append(
-            f"not copied, because no coordinator reads them where they are: {_names(folded.misplaced)}"
+            f"not copied, because no coordinator reads them where they are: {_format_keys(folded.misplaced)}"
         )
     if folded.owners:
         number, owner = next(iter(folded.owners.items()))
@@ -145,7 +146,7 @@ def _notes(folded: FoldedLog) -> list[str]:
     return notes
 
 
-def _refuse(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None:
+def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None:
     """Raise MigrationRefused if the plan needs an option that is not set."""
     if plan.is_done:
         return
@@ -158,13 +159,13 @@ def _refuse(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None
     destructive = plan.keys(*DESTRUCTIVE)
     if destructive and not options.replace:
         raise MigrationRefused(
-            f"the target holds state that is not the source's: {_names(destructive)}; with --replace it is "
-            f"replaced by the source's, or deleted where the source has none"
+            f"the target holds state that is not the source's: {_format_keys(destructive)}; with --replace "
+            f"it is replaced by the source's, or deleted where the source has none"
         )
     unknown = plan.keys(Action.OMIT)
     if unknown and not options.leave_out_unknown_topics:
         raise MigrationRefused(
-            f"the target's cluster does not know the topic of {_names(unknown)}; if these topics were "
+            f"the target's cluster does not know the topic of {_format_keys(unknown)}; if these topics were "
             f"deleted, --leave-out-unknown-topics"
         )
 
@@ -183,7 +184,7 @@ async def _compare(
     # The target may have state of omitted share-partitions; this migration does not change it.
     held = {key: state for key, state in lookup.held.items() if key not in left_out}
     reasons = {difference.key: difference for difference in failed}
-    return [reasons.get(difference.key, difference) for difference in differences(wanted, held)]
+    return [reasons.get(difference.key, difference) for difference in find_differences(wanted, held)]
 
 
 async def _verify_source_quiesced(
@@ -193,15 +194,16 @@ async def _verify_source_quiesced(
     if await reader.ends() == folded.ends:
         return
     again = await reader.fold(progress)
-    changed = differences(folded.held(), again.held() if again is not None else {})
+    changed = find_differences(folded.held(), again.held() if again is not None else {})
     if changed:
         raise MigrationRefused(
-            f"the source changes while it is read: {_names([difference.key for difference in changed])}. "
+            f"the source changes while it is read: "
+            f"{_format_keys([difference.key for difference in changed])}. "
             f"Share groups are still active on it: stop their consumers, or connect the brokers to another "
             f"coordinator, and migrate again. {consequence}"
         )
 
 
-def _names(keys: "list[SharePartitionKey] | tuple[SharePartitionKey, ...]") -> str:
+def _format_keys(keys: "list[SharePartitionKey] | tuple[SharePartitionKey, ...]") -> str:
     names = ", ".join(str(key) for key in keys[:NAMED_MAX])
     return f"{len(keys)} share-partitions ({names}{', ...' if len(keys) > NAMED_MAX else ''})"

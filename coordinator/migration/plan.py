@@ -73,7 +73,7 @@ class MigrationDifference(NamedTuple):
     what: str
 
 
-def differences(
+def find_differences(
     wanted: Mapping[SharePartitionKey, ComparableState], held: Mapping[SharePartitionKey, ComparableState]
 ) -> list[MigrationDifference]:
     """Return every share-partition that differs between source and target."""
@@ -83,12 +83,12 @@ def differences(
         if there is None:
             found.append(MigrationDifference(key, "the target has no state of it"))
         elif there != state:
-            found.append(MigrationDifference(key, _what_differs(state, there)))
+            found.append(MigrationDifference(key, _describe_difference(state, there)))
     found += [MigrationDifference(key, "the source has no state of it") for key in held if key not in wanted]
     return found
 
 
-def _what_differs(state: ComparableState, there: ComparableState) -> str:
+def _describe_difference(state: ComparableState, there: ComparableState) -> str:
     fields = [
         f"{name.replace('_', ' ')} {is_there!r}, not {should_be!r}"
         for name, is_there, should_be in zip(ComparableState._fields, there, state, strict=True)

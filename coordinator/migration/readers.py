@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 
 from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import Cluster
-from coordinator.log.claims import FencingFilter, is_claim, is_ownership_record, is_release, owner_of
-from coordinator.log.journal import check_free
+from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
+from coordinator.log.journal import check_not_locked
 from coordinator.log.journal.inspect import dump, verify
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.replay import PartitionReader
 from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import Fold, FoldedLog
+from coordinator.migration.fold import FoldedLog, LogFold
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
 
@@ -132,7 +132,7 @@ class _RecordFilter:
     """Drops the records of fenced owners, and tracks the owner of each state partition."""
 
     def __init__(self, bounds: _OffsetBounds) -> None:
-        self.fold = Fold(len(bounds.ends))
+        self.fold = LogFold(len(bounds.ends))
         self.owners: dict[int, str] = {}
         self._starts = bounds.starts
         self._fencing_filters = {partition: FencingFilter() for partition in bounds.ends}
@@ -152,7 +152,7 @@ class _RecordFilter:
         if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
             return
         if is_claim(record):
-            self.owners[partition] = owner_of(record)
+            self.owners[partition] = claim_owner(record)
         elif is_release(record):
             self.owners.pop(partition, None)
         elif not is_ownership_record(record):
@@ -180,7 +180,7 @@ class JournalReader:
 
     async def check_unlocked(self) -> None:
         """Raise LogLocked if a coordinator holds the journal's lock."""
-        check_free(self.folder)
+        check_not_locked(self.folder)
 
     def _fold(self, progress: Progress) -> FoldedLog | None:
         report = verify(self.folder)
@@ -189,7 +189,7 @@ class JournalReader:
         if not report.segments:
             return None
         what, records = f"reading {self.folder}", sum(segment.records for segment in report.segments)
-        fold = Fold(report.state_partitions)
+        fold = LogFold(report.state_partitions)
         read = 0
         for number, dumped in enumerate(dump(self.folder)):
             for record in dumped.batch.records:

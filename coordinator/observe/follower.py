@@ -184,7 +184,7 @@ class LogFollower:
                 self._cluster.refresh_soon()
                 await asyncio.sleep(_RETRY_S)
                 continue
-            if not await self._take_all(led, fetched):
+            if not await self._replay_responses(led, fetched):
                 await asyncio.sleep(_RETRY_S)
 
     async def _find_starts(self, node: int, partitions: list[_FollowedPartition]) -> None:
@@ -207,7 +207,7 @@ class LogFollower:
             ):
                 for listed in (start, end):
                     if listed is not None and listed.error_code != ErrorCode.NONE:
-                        self._note_error(each, listed.error_code)
+                        self._record_partition_error(each, listed.error_code)
                 continue
             each.begin_replay(
                 start.log_offset, end.log_offset, replays[each.number], shards[each.number], now_s
@@ -223,7 +223,7 @@ class LogFollower:
             await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
         )
 
-    async def _take_all(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
+    async def _replay_responses(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
         """Replay the fetched records; return False if every partition failed."""
         usable = False
         for each in led:
@@ -238,7 +238,7 @@ class LogFollower:
                 each.abandon()
                 usable = True
             elif answer.error_code != ErrorCode.NONE:
-                self._note_error(each, answer.error_code)
+                self._record_partition_error(each, answer.error_code)
                 self._cluster.refresh_soon()
             else:
                 usable = True
@@ -246,7 +246,7 @@ class LogFollower:
                 await self._take(each, answer.data)
         return usable
 
-    def _note_error(self, each: _FollowedPartition, error_code: int) -> None:
+    def _record_partition_error(self, each: _FollowedPartition, error_code: int) -> None:
         if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.failure = (
                 f"Read on topic {self._topic} is not allowed. Add the ACL: Read on topic {self._topic}."
@@ -259,7 +259,7 @@ class LogFollower:
         try:
             while (size := batch_size_at(data, at)) is not None and at + size <= len(data):
                 batch = data[at : at + size]
-                self._take_batch(each, batch)
+                self._replay_batch(each, batch)
                 each.position = next_offset_at(data, at)
                 at += size
                 batches += 1
@@ -276,7 +276,7 @@ class LogFollower:
         if each.replay is not None and each.position is not None and each.position >= each.replay_end:
             await self._finish_replay(each)
 
-    def _take_batch(self, each: _FollowedPartition, batch: bytes) -> None:
+    def _replay_batch(self, each: _FollowedPartition, batch: bytes) -> None:
         for kept in valid_batches(batch, each.validity, each.log_start):
             if each.replay is not None:
                 each.loaded_records += each.replay.take(kept)

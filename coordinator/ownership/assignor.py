@@ -65,7 +65,7 @@ def assign(
     moved to the host of their leader, although their owner could keep them.
     """
     order = sorted(range(len(members)), key=lambda place: _seniority(members[place]))
-    holders = _holders(members, order, state_partitions)
+    holders = _find_holders(members, order, state_partitions)
     doubles = _find_duplicates(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
     owning = [place for place in able if members[place].ready] or able
@@ -86,7 +86,9 @@ def _seniority(member: AssignableMember) -> tuple[int, str]:
     return (member.started_ms, member.instance)
 
 
-def _holders(members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int) -> list[int]:
+def _find_holders(
+    members: Sequence[AssignableMember], order: Sequence[int], state_partitions: int
+) -> list[int]:
     """Return the member with the winning claim for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
@@ -154,7 +156,7 @@ class _Balancer:
             )
             for partition in best_first:
                 if self._has_capacity(place):
-                    self._give(partition, place)
+                    self._assign_shard(partition, place)
 
     def fill(self) -> None:
         """Assign shards without an owner: on the leader's host, or else to the member with the fewest shards.
@@ -176,7 +178,7 @@ class _Balancer:
                 candidates = choices[partition]
                 roomy = [place for place in candidates if self._has_capacity(place)]
                 if roomy:
-                    self._give(
+                    self._assign_shard(
                         partition, min(roomy, key=lambda place: (self._load[place], self._rank[place]))
                     )
         assert NOBODY not in self.owners
@@ -201,12 +203,12 @@ class _Balancer:
             ),
         ):
             if self._load[place] < self._load[owner]:
-                self._shift(partition, place)
+                self._move_shard(partition, place)
                 return True
             back = self._swappable_shard(place, owner)
             if back is not None:
-                self._shift(partition, place)
-                self._shift(back, owner)
+                self._move_shard(partition, place)
+                self._move_shard(back, owner)
                 return True
         return False
 
@@ -222,13 +224,13 @@ class _Balancer:
                 self._members_by_broker[partition], key=lambda place: (self._load[place], self._rank[place])
             ):
                 if self._load[place] < self._load[owner]:
-                    self._shift(partition, place)
+                    self._move_shard(partition, place)
                     moves_max -= 1
                     break
                 other = self._swappable_shard(place, owner)
                 if other is not None and place not in self._members_by_broker[other] and moves_max >= 2:
-                    self._shift(partition, place)
-                    self._shift(other, owner)
+                    self._move_shard(partition, place)
+                    self._move_shard(other, owner)
                     moves_max -= 2
                     break
 
@@ -244,16 +246,16 @@ class _Balancer:
                     others = [other for other in others if members[other].instance == instance]
                 if others:
                     to = min(others, key=lambda other: (self._load[other], self._rank[other]))
-                    self._swap(partition, place, to, wished)
+                    self._move_or_swap(partition, place, to, wished)
 
-    def _swap(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
+    def _move_or_swap(self, partition: int, owner: int, to: int, wished: Collection[int]) -> None:
         if self._load[to] < self._load[owner]:
-            self._shift(partition, to)
+            self._move_shard(partition, to)
             return
         back = self._swappable_shard(to, owner, wished)
         if back is not None:
-            self._shift(partition, to)
-            self._shift(back, owner)
+            self._move_shard(partition, to)
+            self._move_shard(back, owner)
 
     def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
         """Return a shard that `place` can give to `owner`; None if there is none.
@@ -280,13 +282,13 @@ class _Balancer:
         load = self._load[place]
         return load < self._least or (load == self._least and self._extra > 0)
 
-    def _give(self, partition: int, place: int) -> None:
+    def _assign_shard(self, partition: int, place: int) -> None:
         if self._load[place] == self._least:
             self._extra -= 1
         self._load[place] += 1
         self.owners[partition] = place
 
-    def _shift(self, partition: int, place: int) -> None:
+    def _move_shard(self, partition: int, place: int) -> None:
         self._load[self.owners[partition]] -= 1
         self._load[place] += 1
         self.owners[partition] = place

@@ -96,13 +96,13 @@ class GroupOwnership:
     async def drain(self, timeout_s: float) -> None:
         """Hand all shards over, up to the time limit, and leave the group."""
         if self._loop is not None and not self._ended:
-            await self._on_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+            await self._run_on_member_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
 
     async def stop(self) -> None:
         """Leave the group at once. The listener gets no further calls."""
         if self._loop is None or self._ended:
             return
-        await self._on_loop(self._end(), self._limits.leave_timeout_s)
+        await self._run_on_member_loop(self._end(), self._limits.leave_timeout_s)
         self._ended = True
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -168,7 +168,7 @@ class GroupOwnership:
             except Exception:
                 _logger.exception("An assignment could not be applied.")
 
-    async def _on_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
+    async def _run_on_member_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
         """Run a coroutine on the membership's loop; give up after its own time limit."""
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

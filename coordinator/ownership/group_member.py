@@ -31,8 +31,8 @@ from coordinator.ownership.messages import (
     UnreadableMessage,
     decode_assignment,
     decode_metadata,
-    encode,
-    plan,
+    encode_message,
+    plan_assignment,
 )
 from coordinator.ownership.owned_shards import OwnedShards, OwnershipChange
 from coordinator.ownership.readiness import Readiness
@@ -78,7 +78,7 @@ class GroupMember:
         )
         self._reader = GroupViewReader(
             self.membership.describe,
-            self._view_found,
+            self._on_view_read,
             state_partitions=setting.state_partitions,
             limits=limits,
         )
@@ -132,7 +132,7 @@ class GroupMember:
             for partition, instance in self._wishes.items()
             if partition in self._owned_shards.held
         }
-        return encode(
+        return encode_message(
             Metadata(
                 setting=self._setting,
                 replica=self._replica,
@@ -152,7 +152,7 @@ class GroupMember:
         """Compute the assignments as the leader."""
         self._leaders = await self._group_client.leaders()
         moves_max, self._moves_max = self._moves_max, 0
-        decided = plan(members, self._leaders, moves_max=moves_max)
+        decided = plan_assignment(members, self._leaders, moves_max=moves_max)
         self._led_generation, self._decided, self._decided_generation = members, decided, generation
         for instance, reason in decided.refused.items():
             _logger.warning("A member of the group is refused: %s", reason, extra={"instance": instance})
@@ -167,7 +167,7 @@ class GroupMember:
                 extra={"members": decided.unread},
             )
         assignments = decided.assignments(generation)
-        return {member_id: encode(decision) for member_id, decision in assignments.items()}
+        return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
         """Resign all held shards; return when the listener has processed it."""
@@ -212,18 +212,18 @@ class GroupMember:
             self.assignment, self.members = None, 0
         elif self._decided is not None and self._decided_generation == generation:
             self._reader.cancel()
-            self._take_view(self._decided.view(generation))
+            self._apply_view(self._decided.view(generation))
         else:
             # Until the new owners are read, the owners of the last generation are used.
             self._reader.read(generation)
 
-    def _take_view(self, view: GroupView) -> None:
+    def _apply_view(self, view: GroupView) -> None:
         self.assignment, self.members = view.assignment, len(view.assignment.replicas)
         self._reachability.suspected = view.unreached
 
-    def _view_found(self, view: GroupView) -> None:
+    def _on_view_read(self, view: GroupView) -> None:
         """Publish the owners that were read from the group."""
-        self._take_view(view)
+        self._apply_view(view)
         self._deliver(self._listener_calls(OwnershipChange()))
 
     def _listener_calls(self, change: OwnershipChange) -> Calls:
@@ -333,8 +333,8 @@ class GroupMember:
             except UnreadableMessage:
                 continue
             owned = tuple(sorted(decided.owned_by(metadata.replica.instance)))
-            members[member_id] = encode(structs.replace(metadata, owned=owned))
-        nearer = plan(members, self._leaders, moves_max=self._limits.locality_moves_max)
+            members[member_id] = encode_message(structs.replace(metadata, owned=owned))
+        nearer = plan_assignment(members, self._leaders, moves_max=self._limits.locality_moves_max)
         return nearer.owners != decided.owners
 
     # Draining.
@@ -362,7 +362,7 @@ class GroupMember:
         """Run a batch of calls on the listener's loop, and wait for it."""
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._deliver([*calls, lambda: _wake(loop, told)])
+        self._deliver([*calls, lambda: _set_event(loop, told)])
         await told.wait()
 
     def resign_remaining(self) -> None:
@@ -384,5 +384,5 @@ class GroupMember:
         return sentences
 
 
-def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _set_event(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     loop.call_soon_threadsafe(event.set)

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from coordinator.errors import LogError
-from coordinator.kafka.group import Described
+from coordinator.kafka.group import DescribeResult
 from coordinator.ownership.join_errors import JoinFailure
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import GroupView, UnreadableMessage, group_view
+from coordinator.ownership.messages import GroupView, UnreadableMessage, read_group_view
 from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class GroupViewReader:
 
     def __init__(
         self,
-        describe: Callable[[], Awaitable[Described]],
+        describe: Callable[[], Awaitable[DescribeResult]],
         found: Callable[[GroupView], None],
         *,
         state_partitions: int,
@@ -71,7 +71,7 @@ class GroupViewReader:
             described = await self._describe()
             if described.error_code != ErrorCode.NONE or not described.members:
                 return None
-            return group_view(described.members, generation, self._state_partitions)
+            return read_group_view(described.members, generation, self._state_partitions)
         except (LogError, JoinFailure):
             return None
         except UnreadableMessage as error:

@@ -52,7 +52,7 @@ class JoinFailure(Exception):
         self.membership_error = membership_error
 
 
-def join_failure(code: int, group: str) -> JoinFailure:
+def make_join_failure(code: int, group: str) -> JoinFailure:
     """Return the failure for an error code of a group."""
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)

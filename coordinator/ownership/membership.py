@@ -25,13 +25,13 @@ from typing import Any, Protocol, TypeVar
 
 from coordinator.errors import LogError
 from coordinator.kafka.cluster import NO_NODE
-from coordinator.kafka.group import Described, GroupClient, JoinResult
+from coordinator.kafka.group import DescribeResult, GroupClient, JoinResult
 from coordinator.ownership.join_errors import (
     FIND_COORDINATOR_AGAIN,
     LOST_MEMBER_ID,
     JoinFailure,
     MembershipError,
-    join_failure,
+    make_join_failure,
 )
 from coordinator.ownership.lease import Lease
 from coordinator.ownership.limits import GroupLimits
@@ -137,14 +137,14 @@ class Membership:
         self._asking = None
         self._join_asked.set()
 
-    def _stop_asking(self) -> None:
+    def _cancel_rebalance_request(self) -> None:
         if self._asking is not None:
             self._asking.cancel()
             self._asking = None
 
     async def leave(self) -> None:
         """Leave the group within a time limit. `run` must have ended."""
-        self._stop_asking()
+        self._cancel_rebalance_request()
         self._lease.end()
         member_id, self.member_id, self.generation = self.member_id, "", -1
         if not member_id or self._node == NO_NODE:
@@ -176,23 +176,25 @@ class Membership:
     async def _join(self) -> None:
         """Join the next generation and get its assignment. Raises JoinFailure and LogError."""
         node = await self._coordinator()
-        self._stop_asking()
+        self._cancel_rebalance_request()
         metadata = self._callbacks.metadata()
         name = self.instance_id
-        joined = await self._unless_abandoned(self._group_client.join(node, self.member_id, metadata, name))
+        joined = await self._wait_unless_abandoned(
+            self._group_client.join(node, self.member_id, metadata, name)
+        )
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
-            joined = await self._unless_abandoned(
+            joined = await self._wait_unless_abandoned(
                 self._group_client.join(node, self.member_id, metadata, name)
             )
         self._check(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
         if self._missed_assignments(joined):
-            await self._with_timeout(self._callbacks.resign_all())
+            await self._wait_for_callback(self._callbacks.resign_all())
         assignments = await self._decide(joined) if self.leads else {}
         sent_s = self._monotonic()
-        synced = await self._unless_abandoned(
+        synced = await self._wait_unless_abandoned(
             self._group_client.sync(node, joined.generation, joined.member_id, assignments, name)
         )
         self._check(synced.error_code)
@@ -200,7 +202,7 @@ class Membership:
         self._callbacks.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
             # Shards that the assignment takes away must not be read under the lease that it renews.
-            await self._with_timeout(self._callbacks.wait_until_delivered())
+            await self._wait_for_callback(self._callbacks.wait_until_delivered())
         self.assignment_generation, self._assignment_member_id = joined.generation, joined.member_id
         self.rebalances += 1
         self._lease.renew(sent_s)
@@ -215,7 +217,7 @@ class Membership:
         next_one = (self.assignment_generation + 1, self._assignment_member_id)
         return (joined.generation, joined.member_id) != next_one and not self._lease.is_fresh()
 
-    async def _with_timeout(self, hearing: Coroutine[Any, Any, None]) -> None:
+    async def _wait_for_callback(self, hearing: Coroutine[Any, Any, None]) -> None:
         """Wait for a callback. Raises JoinFailure after the session timeout, because the process hangs."""
         try:
             async with asyncio.timeout(self._limits.session_timeout_s):
@@ -231,7 +233,7 @@ class Membership:
             _logger.exception("The assignment could not be computed.")
             return {}
 
-    async def _unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
+    async def _wait_unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
         """Wait for a response unless the request was abandoned. Raises JoinFailure then."""
         self._abandoned.clear()
         answering = asyncio.ensure_future(request)
@@ -246,7 +248,7 @@ class Membership:
             giving_up.cancel()
             await asyncio.gather(answering, giving_up, return_exceptions=True)
 
-    async def describe(self) -> Described:
+    async def describe(self) -> DescribeResult:
         """Return the members that the group coordinator stores. Raises JoinFailure and LogError."""
         return await self._group_client.describe(await self._coordinator())
 
@@ -273,7 +275,7 @@ class Membership:
                 self._drop_instance_id()
         elif code in FIND_COORDINATOR_AGAIN:
             self._node = NO_NODE
-        raise join_failure(code, self._group_id)
+        raise make_join_failure(code, self._group_id)
 
     def _drop_instance_id(self) -> None:
         """Continue without the instance id; two processes that replace each other would never stop."""
@@ -290,7 +292,7 @@ class Membership:
         while True:
             await asyncio.sleep(self._limits.heartbeat_interval_s)
             if self.generation < 0:
-                self._join_again()
+                self._request_join()
                 continue
             try:
                 await self._send_heartbeat()
@@ -312,10 +314,10 @@ class Membership:
                 self._lease.renew(sent_s)
                 self._record_success()
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
-                self._join_again()
+                self._request_join()
         elif code == ErrorCode.ILLEGAL_GENERATION:
             # If a join is in progress, it needs no request.
-            self._join_again()
+            self._request_join()
         else:
             try:
                 self._check(code)
@@ -326,7 +328,7 @@ class Membership:
                     # Also during a join, which may be about to succeed with the old member id.
                     self._join_asked.set()
 
-    def _join_again(self) -> None:
+    def _request_join(self) -> None:
         if not self._joining:
             self._join_asked.set()
 

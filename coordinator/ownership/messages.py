@@ -3,7 +3,7 @@
 Kafka stores the metadata and assignments of all members in one record, which is limited by max.message.bytes.
 Therefore, an assignment has only the shards of its member, and neither message repeats the other: the record
 grows with the members and the shards, not with their product. The owners of all shards follow from all
-messages together (`group_view`); each member reads them with DescribeGroups.
+messages together (`read_group_view`); each member reads them with DescribeGroups.
 
 A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
 versions are refused with an error message. Earlier releases ignore elements that are added at the end.
@@ -181,17 +181,17 @@ class UnreadableMessage(ValueError):
     """Bytes in no supported version of the format."""
 
 
-class _Versioned(msgspec.Struct, array_like=True):
+class _VersionHeader(msgspec.Struct, array_like=True):
     version: int
 
 
 _encoder = msgspec.json.Encoder()
-_version_decoder = msgspec.json.Decoder(_Versioned)
+_version_decoder = msgspec.json.Decoder(_VersionHeader)
 _metadata_decoder = msgspec.json.Decoder(Metadata)
 _assignment_decoder = msgspec.json.Decoder(AssignmentMessage)
 
 
-def encode(message: Metadata | AssignmentMessage) -> bytes:
+def encode_message(message: Metadata | AssignmentMessage) -> bytes:
     """Encode a message."""
     return _encoder.encode(message)
 
@@ -223,7 +223,7 @@ def _check_version(data: bytes, expected: int) -> None:
         raise UnreadableMessage(f"it has version {version}, and this release reads version {expected}")
 
 
-def group_view(
+def read_group_view(
     members: Iterable[tuple[bytes, bytes]], generation: int, state_partitions: int
 ) -> GroupView | None:
     """Return the view of the group, from the metadata and the assignments of all members.
@@ -257,7 +257,9 @@ def _seniority(metadata: Metadata) -> tuple[int, str]:
     return metadata.started_ms, metadata.replica.instance
 
 
-def plan(members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0) -> GroupPlan:
+def plan_assignment(
+    members: Mapping[str, bytes], leaders: Mapping[int, int], *, moves_max: int = 0
+) -> GroupPlan:
     """Compute the owners as the group's leader; `members` maps member ids to metadata bytes.
 
     A member with unreadable metadata gets no shards. Raises UnreadableMessage if all are unreadable.

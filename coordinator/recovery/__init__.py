@@ -15,7 +15,7 @@ All jobs have the same phases, whatever the source and the engine::
 
 A partial state summarises a range of the log for one share-partition. Partial states of adjacent ranges join
 in any grouping (`fold`), so any number of processes reads the ranges in any order.  Property tests compare
-the states with those of the coordinator's own function, `coordinator.shard.state.advance`.
+the states with those of the coordinator's own function, `coordinator.shard.state.apply_record`.
 
 `schema` names the columns; `api` is for notebooks.  Numpy and pyarrow come with the extra `recovery`, PySpark
 with `spark`; only `engines/spark*` and `sources/spark*` import PySpark.

@@ -27,7 +27,7 @@ from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
-from coordinator.recovery.engines.counts import dicts
+from coordinator.recovery.engines.counts import output_rows
 from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.job import read_log
 from coordinator.recovery.manifest import parse_time
@@ -95,10 +95,10 @@ def states(
 
     engine = SparkEngine(spark, work=work)
     try:
-        opened = _rebuild.for_states(open_source(source, **access))
+        opened = _rebuild.use_checkpoints(open_source(source, **access))
         log = read_log(engine, opened, fold_range, cut=_cut(as_of_offsets, as_of_time))
         joined = _rebuild.join_log(log, Phases())
-        _rebuild.write_states(joined, dicts(joined, TOTALS_OUTPUT), to)
+        _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), to)
     finally:
         engine.close()
     return spark.read.parquet(to)

@@ -22,9 +22,16 @@ from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.durable_files import sync_folder
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.record_files import RecordFiles
+from coordinator.recovery.record_files import RecordFileWriter
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.sources.archive import FILES, Commit, Piece, next_number, read_commits, write_commit
+from coordinator.recovery.sources.archive import (
+    FILES,
+    Commit,
+    RowGroup,
+    next_number,
+    read_commits,
+    write_commit,
+)
 from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, PrunedError, Source
 
 _ATTEMPTS_MAX = 5
@@ -51,14 +58,14 @@ class ArchiveResult:
         return not self.gaps and not self.damages
 
 
-class Copied(NamedTuple):
+class CopyResult(NamedTuple):
     """The files and log ranges that one job copied.
 
     `is_verified` is true if a record that an earlier job copied is unchanged in the log. `replaced` is the
     (state partition, log offset) of such a record that has changed.
     """
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[RowGroup]
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     digests: Mapping[int, int]
@@ -76,17 +83,17 @@ def archive(
     """
     phases, clock = phases or Phases(), clock or SystemClock()
     (folder / FILES).mkdir(parents=True, exist_ok=True)
-    with locked(folder):
+    with archive_lock(folder):
         commits = read_commits(str(folder))
         identity = source.identity()
         if commits:
             check_identity(source, folder, commits[-1].identity, identity)
-        known = known_ends(commits)
+        known = copied_ends(commits)
         number = next_number(commits)
         for _ in range(_ATTEMPTS_MAX):
             # Start with the last copied record, to check that it is unchanged.
             plan = source.plan(Cut(since={p: max(end - 1, 0) for p, end in known.items()}))
-            _check_goes_on(source, plan, known)
+            _check_no_records_lost(source, plan, known)
             try:
                 copied = _copy(source, plan, folder, number, commits, phases)
                 break
@@ -105,7 +112,7 @@ def commit_copied(
     source: Source,
     identity: Mapping[str, str],
     commits: Sequence[Commit],
-    copied: Copied,
+    copied: CopyResult,
     starts: Mapping[int, int],
     ends: Mapping[int, int],
     clock: Clock,
@@ -122,14 +129,14 @@ def commit_copied(
             f"the log that {folder} is an archive of: log offset {offset} of state partition "
             f"{state_partition} is another record",
         )
-    if commits and not copied.is_verified and not _same_name(commits[-1], source, identity):
+    if commits and not copied.is_verified and not _is_same_log(commits[-1], source, identity):
         raise ConfigError(
             "--from",
             source.text,
             f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it "
             "is in both",
         )
-    known = known_ends(commits)
+    known = copied_ends(commits)
     starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
     ends = {p: max(copied.ends.get(p, 0), ends.get(p, 0), starts[p]) for p in starts}
     gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
@@ -143,7 +150,7 @@ def commit_copied(
     return ArchiveResult(number, sum(piece.records for piece in pieces), ends, gaps, damages)
 
 
-def missing_offsets(copied: Copied) -> list[Damage]:
+def missing_offsets(copied: CopyResult) -> list[Damage]:
     """Return the ranges in which log offsets are missing from the copy, and that no known damage explains.
 
     A state log is not compacted, so its records have consecutive offsets.
@@ -175,7 +182,7 @@ def check_identity(
             )
 
 
-def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
+def _is_same_log(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
     """Return whether the source has an id in common with the archived log, or the same name or path."""
     if commit.identity.keys() & identity.keys():
         return True
@@ -188,7 +195,7 @@ def _same_name(commit: Commit, source: Source, identity: Mapping[str, str]) -> b
     )
 
 
-def known_ends(commits: Sequence[Commit]) -> dict[int, int]:
+def copied_ends(commits: Sequence[Commit]) -> dict[int, int]:
     """Return the log offset up to which each state partition was copied."""
     known: dict[int, int] = {}
     for commit in commits:
@@ -196,7 +203,7 @@ def known_ends(commits: Sequence[Commit]) -> dict[int, int]:
     return known
 
 
-def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None:
+def _check_no_records_lost(source: Source, plan: Plan, known: Mapping[int, int]) -> None:
     """Raise LogError if the log ends before the last copied record: another log, or records were lost."""
     for state_partition, end in sorted(plan.ends.items()):
         if end < known.get(state_partition, 0):
@@ -207,7 +214,7 @@ def _check_goes_on(source: Source, plan: Plan, known: Mapping[int, int]) -> None
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def archive_lock(folder: Path) -> Iterator[None]:
     """Hold the archive's lock, so that only one job writes. Raises LogError if another job holds it."""
     with (folder / _LOCK).open("a") as file:
         try:
@@ -219,12 +226,12 @@ def locked(folder: Path) -> Iterator[None]:
 
 def _copy(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
-) -> Copied:
+) -> CopyResult:
     """Write the records of a plan to files; stop if the last archived record has changed in the log."""
     copier = Copier(folder, f"{number:08d}", commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
-            for records in chain.from_iterable(_ordered(source, each) for each in plan.ranges):
+            for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
                 advance(copier.take(records))
                 if copier.replaced:
                     break
@@ -237,10 +244,10 @@ class Copier:
     """Writes new records to files, and checks that the last record copied before is unchanged."""
 
     def __init__(self, folder: Path, prefix: str, commits: Sequence[Commit]) -> None:
-        self._known = known_ends(commits)
+        self._known = copied_ends(commits)
         self._digests_before = commits[-1].digests if commits else {}
         self._folder = folder / FILES
-        self._writer = RecordFiles(self._folder, prefix)
+        self._writer = RecordFileWriter(self._folder, prefix)
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._digests: dict[int, int] = {}
@@ -273,10 +280,10 @@ class Copier:
         self._writer.close()
         sync_folder(self._folder)
 
-    def result(self) -> Copied:
+    def result(self) -> CopyResult:
         """Return what was copied, for the commit."""
         copied = (self._writer.pieces, self._starts, self._ends, self._digests, self._damages)
-        return Copied(*copied, self._is_verified, self.replaced)
+        return CopyResult(*copied, self._is_verified, self.replaced)
 
 
 def _digest(records: Records, row: int) -> int:
@@ -286,7 +293,7 @@ def _digest(records: Records, row: int) -> int:
     return crc32c(records.values.get(row) or b"", crc32c(records.keys.get(row) or b"", crc32c(head)))
 
 
-def _ordered(source: Source, log_range: LogRange) -> Iterator[Records]:
+def _records_by_partition(source: Source, log_range: LogRange) -> Iterator[Records]:
     """Yield the records of a range, one state partition after the other."""
     if log_range.state_partition != ALL:
         yield from source.read(log_range)

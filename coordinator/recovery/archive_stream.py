@@ -16,18 +16,18 @@ import pyarrow as pa
 from coordinator.clock import Clock, SystemClock
 from coordinator.recovery.archive import (
     ArchiveResult,
-    Copied,
     Copier,
+    CopyResult,
+    archive_lock,
     check_identity,
     commit_copied,
-    known_ends,
-    locked,
+    copied_ends,
     missing_offsets,
 )
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.records import Damage, Records, records_from_arrow
-from coordinator.recovery.sources.archive import FILES, Commit, Piece, next_number, read_commits
+from coordinator.recovery.sources.archive import FILES, Commit, RowGroup, next_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
 
@@ -93,17 +93,17 @@ class _BatchWriter:
         commits = read_commits(str(self._folder))
         if commits:
             check_identity(self._source, self._folder, commits[-1].identity, self._identity)
-        return known_ends(commits)
+        return copied_ends(commits)
 
     def write(self, frame: "DataFrame", batch: int) -> None:
         """Write the records of one micro-batch and their commit; without a commit, they are ignored."""
         try:
-            with locked(self._folder):
+            with archive_lock(self._folder):
                 commits = read_commits(str(self._folder))
-                copied = self._copied(frame, commits)
+                copied = self._copy_frame(frame, commits)
                 if not copied.pieces and not copied.damages and not copied.replaced:
                     return
-                known = known_ends(commits)
+                known = copied_ends(commits)
                 done = commit_copied(
                     *(self._folder, self._source, self._identity, commits, copied),
                     {**known, **copied.starts},
@@ -117,7 +117,7 @@ class _BatchWriter:
         self.done.append(done)
         self._told(done)
 
-    def _copied(self, frame: "DataFrame", commits: Sequence[Commit]) -> Copied:
+    def _copy_frame(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
         """Write the records of a micro-batch to files.
 
         If the log is pruned between two tasks, the records between their ranges are missing. A second attempt
@@ -125,21 +125,21 @@ class _BatchWriter:
         """
         missing: list[Damage] = []
         while True:
-            rows = frame.mapInArrow(_copying(self._folder, commits), _COPIED_SQL).collect()
-            copied = _merged([json.loads(row["copied"]) for row in rows])
+            rows = frame.mapInArrow(_copy_function(self._folder, commits), _COPIED_SQL).collect()
+            copied = _merge_results([json.loads(row["copied"]) for row in rows])
             before, missing = missing, missing_offsets(copied)
             if missing == before:
                 return copied
 
 
-def _copying(
+def _copy_function(
     folder: Path, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
-    last = Commit(0, "", 0, {}, known_ends(commits), (), {}, commits[-1].digests if commits else {})
+    last = Commit(0, "", 0, {}, copied_ends(commits), (), {}, commits[-1].digests if commits else {})
     number = next_number(commits)
 
-    def copying(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[int, list[Records]] = {}
         for batch in batches:
             for records in records_from_arrow(batch):
@@ -158,13 +158,13 @@ def _copying(
         said = {**copied._asdict(), "pieces": [vars(piece) for piece in copied.pieces]}
         yield pa.RecordBatch.from_pydict({"copied": [json.dumps(said)]})
 
-    return copying
+    return copy_batches
 
 
-def _merged(parts: Sequence[dict[str, Any]]) -> Copied:
+def _merge_results(parts: Sequence[dict[str, Any]]) -> CopyResult:
     """Merge the results of several tasks; a state partition may be in several of them."""
     pieces = sorted(
-        (Piece(**piece) for part in parts for piece in part["pieces"]),
+        (RowGroup(**piece) for part in parts for piece in part["pieces"]),
         key=lambda piece: (piece.state_partition, piece.start),
     )
     starts: dict[int, int] = {}
@@ -179,4 +179,4 @@ def _merged(parts: Sequence[dict[str, Any]]) -> Copied:
     damages = [Damage(*each) for part in parts for each in part["damages"]]
     replaced = next((tuple(part["replaced"]) for part in parts if part["replaced"]), None)
     is_verified = any(part["is_verified"] for part in parts)
-    return Copied(pieces, starts, ends, digests, damages, is_verified, replaced)
+    return CopyResult(pieces, starts, ends, digests, damages, is_verified, replaced)

@@ -21,9 +21,9 @@ from coordinator.recovery.checks.findings import (
     FINDINGS_OUTPUT,
     PARTIAL_FINDINGS,
     Finding,
-    finding_of,
+    finding_from_row,
     findings_table,
-    merged,
+    merge_findings,
 )
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import (
@@ -33,11 +33,11 @@ from coordinator.recovery.checks.partition_stats import (
 )
 from coordinator.recovery.checks.range_audit import DELETED_OUTPUT, audit_range, damaged, join_audit
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
-from coordinator.recovery.deduplication import state_partitions_of
+from coordinator.recovery.deduplication import count_state_partitions
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.engines.counts import ResultsIncomplete, dicts
+from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
-from coordinator.recovery.job import LogRead, read_log
+from coordinator.recovery.job import LogReadResult, read_log
 from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import StoredStates, damaged_states, total, write_states
@@ -78,7 +78,7 @@ class LogContents:
     """
 
     stored: StoredStates
-    log: LogRead
+    log: LogReadResult
     ranges: pa.Table
     joined: GatheredOutputs | None = None
 
@@ -90,7 +90,7 @@ class LogContents:
     @cached_property
     def deleted(self) -> Mapping[tuple[int, bytes], int]:
         """The last tombstones, by state partition and record key without its type."""
-        rows = () if self.joined is None else dicts(self.joined, DELETED_OUTPUT)
+        rows = () if self.joined is None else output_rows(self.joined, DELETED_OUTPUT)
         return {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in rows}
 
 
@@ -219,17 +219,17 @@ def audit(
         )
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
-        log = LogRead(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
+        log = LogReadResult(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = damaged(damage)
-        return _audited(engine, source, options, log, found, phases, clock, unread=True)
-    return _audited(engine, source, options, log, [], phases, clock)
+        return _make_result(engine, source, options, log, found, phases, clock, unread=True)
+    return _make_result(engine, source, options, log, [], phases, clock)
 
 
-def _audited(
+def _make_result(
     engine: Engine,
     source: Source,
     options: Options,
-    log: LogRead,
+    log: LogReadResult,
     found: list[Finding],
     phases: Phases,
     clock: Clock,
@@ -240,10 +240,10 @@ def _audited(
     if unread:
         not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
         del not_checked["P4"]
-    joined = _joined(log, options, not_checked, phases)
-    totals = dicts(joined, TOTALS_OUTPUT)
+    joined = _join_ranges(log, options, not_checked, phases)
+    totals = output_rows(joined, TOTALS_OUTPUT)
     stored = StoredStates(partial(joined.table, STATES_OUTPUT, STATES))
-    found = [*found, *_unexplained(merged(_check_log(log, joined, options)))]
+    found = [*found, *_without_explained_gaps(merge_findings(_check_log(log, joined, options)))]
     partitions = partition_stats(totals, log.ranges, log.plan.starts, log.plan.ends)
     found += check_partition_stats(partitions, options.limits)
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
@@ -333,7 +333,7 @@ def _run_external_checks(
             not_checked.pop(name, None)
 
 
-def _unexplained(found: Sequence[Finding]) -> list[Finding]:
+def _without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
     """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
     damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
     return [
@@ -350,9 +350,11 @@ def _unexplained(found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases: Phases) -> GatheredOutputs:
+def _join_ranges(
+    log: LogReadResult, options: Options, not_checked: dict[str, str], phases: Phases
+) -> GatheredOutputs:
     """Check the record histories of each state partition; remove R8 from `not_checked` if it is made."""
-    state_partitions = options.state_partitions or state_partitions_of(log.plan.starts)
+    state_partitions = options.state_partitions or count_state_partitions(log.plan.starts)
     if state_partitions is not None:
         not_checked.pop("R8", None)
     known = owner_epochs(log.ranges)
@@ -362,15 +364,17 @@ def _joined(log: LogRead, options: Options, not_checked: dict[str, str], phases:
         return log.gathered.joined(join, advance)
 
 
-def _check_log(log: LogRead, joined: GatheredOutputs, options: Options) -> Iterable[Finding]:
+def _check_log(log: LogReadResult, joined: GatheredOutputs, options: Options) -> Iterable[Finding]:
     """Yield the findings of the checks that need only the log."""
     for damage, names in log.named_damages(damaged_states(log, joined)):
         for identity in names or (None,):
             place = (damage["state_partition"], identity, damage["first"], damage["last"])
             yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])
     for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
-        yield finding_of(row)
-    yield from check_writer_sequence(dicts(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits)
+        yield finding_from_row(row)
+    yield from check_writer_sequence(
+        output_rows(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits
+    )
     for row in log.ranges:
         if row["unread_bytes"]:
             evidence = (

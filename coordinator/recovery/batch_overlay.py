@@ -37,12 +37,12 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
     if not len(overlaps):
         return _merge_neighbours(batches)
     entangled = np.isin(batches.row, np.unique(batches.row[overlaps]))
-    swept = _sweep(batches.take(entangled))
-    apart = _join(batches.take(~entangled), swept)
+    swept = _resolve_overlaps(batches.take(entangled))
+    apart = _concatenate(batches.take(~entangled), swept)
     return _merge_neighbours(apart.take(np.lexsort((apart.first_offset, apart.row))))
 
 
-def cut_below(batches: StateBatches, floor: Ints) -> StateBatches:
+def remove_below(batches: StateBatches, floor: Ints) -> StateBatches:
     """Remove the offsets of each batch that are below its floor."""
     kept = batches.last_offset >= floor
     if not kept.all():
@@ -66,7 +66,7 @@ def _merge_neighbours(batches: StateBatches) -> StateBatches:
     return StateBatches(row[begins], first[begins], last[ends], state[begins], count[begins])
 
 
-def _sweep(batches: StateBatches) -> StateBatches:
+def _resolve_overlaps(batches: StateBatches) -> StateBatches:
     """Resolve overlaps: split batches where others begin or end, and keep the greatest value of a piece."""
     # Of batches with equal offsets, keep only the one with the greatest (delivery count, delivery state).
     weight = batches.delivery_count * _STATES + batches.delivery_state
@@ -118,20 +118,20 @@ def _overlay_per_group(batches: StateBatches) -> StateBatches:
         if run:
             made = np.array(run, np.int64)
             found.append(StateBatches(np.full(len(run), row[0], np.int64), *made.T))
-    return _join(*found)
+    return _concatenate(*found)
 
 
-def _join(*parts: StateBatches) -> StateBatches:
+def _concatenate(*parts: StateBatches) -> StateBatches:
     return StateBatches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def join_batches(*parts: StateBatches) -> StateBatches:
     """Concatenate batches."""
     filled = [part for part in parts if len(part.row)]
-    return _join(*filled) if filled else NO_BATCHES
+    return _concatenate(*filled) if filled else NO_BATCHES
 
 
-def renumbered(batches: StateBatches, new_row: Ints) -> StateBatches:
+def renumber_rows(batches: StateBatches, new_row: Ints) -> StateBatches:
     """Return the batches with new row numbers; drop batches whose row has no new number (-1)."""
     found = batches._replace(row=new_row[batches.row])
     kept = found.row >= 0

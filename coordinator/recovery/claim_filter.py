@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coordinator.recovery.decode import Decoded
+from coordinator.recovery.decode import DecodedRecords
 from coordinator.recovery.records import Bools, Ints, Records
 from coordinator.recovery.schema import NONE
 
@@ -36,7 +36,7 @@ class ClaimFilter:
         self._begun = False
         self._greatest = _LOWER_THAN_ANY
 
-    def take(self, records: Records, decoded: Decoded) -> tuple[Bools, Bools]:
+    def take(self, records: Records, decoded: DecodedRecords) -> tuple[Bools, Bools]:
         """Process the next records of the range; return which records may be valid, and which are claimed."""
         if not len(records):
             return np.zeros(0, np.bool_), np.zeros(0, np.bool_)
@@ -60,7 +60,7 @@ class ClaimFilter:
         return decoded.owner_epoch >= before, decoded.owner_epoch == before
 
 
-def counting(at_start: Ints, owner_epoch: Ints, claimed: Bools) -> Bools:
+def valid_records(at_start: Ints, owner_epoch: Ints, claimed: Bools) -> Bools:
     """Return which records are valid, given the owner epoch at the start of their range."""
     found: Bools = np.where(claimed, at_start <= owner_epoch, at_start == owner_epoch)
     return found

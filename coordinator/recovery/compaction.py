@@ -9,15 +9,15 @@ from itertools import groupby
 from pathlib import Path
 
 from coordinator.recovery.durable_files import sync_folder
-from coordinator.recovery.record_files import RecordFiles
+from coordinator.recovery.record_files import RecordFileWriter
 from coordinator.recovery.sources.archive import (
     COMMITS,
     FILES,
     Commit,
-    Piece,
+    RowGroup,
     commit_names,
     read_commits,
-    read_piece,
+    read_row_group,
     write_commit,
 )
 
@@ -30,15 +30,15 @@ def compact(folder: Path, now_ms: int) -> int:
     Raises LogDamaged and OSError; the commits of that day are then unchanged.
     """
     commits = read_commits(str(folder))
-    groups = list(_mergeable(commits, now_ms))
+    groups = list(_groups_to_merge(commits, now_ms))
     if groups:
         _delete_replaced(folder, commits)
     for group in groups:
-        write_commit(str(folder), _merged(folder, group))
+        write_commit(str(folder), _merge_commits(folder, group))
     return sum(map(len, groups))
 
 
-def _mergeable(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
+def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
     """Yield groups of commits to merge: consecutive commits of a finished day, without a gap in offsets."""
     for day, of_day in groupby(commits, key=lambda commit: commit.at_ms // DAY_MS):
         if day >= now_ms // DAY_MS:
@@ -56,7 +56,7 @@ def _mergeable(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]
             yield group
 
 
-def _merged(folder: Path, group: Sequence[Commit]) -> Commit:
+def _merge_commits(folder: Path, group: Sequence[Commit]) -> Commit:
     """Write the records of some commits to new files; return the commit that replaces them."""
     first, last = group[0], group[-1]
     starts: dict[int, int] = {}
@@ -71,7 +71,7 @@ def _merged(folder: Path, group: Sequence[Commit]) -> Commit:
         key=lambda piece: (piece.state_partition, piece.start),
     )
     return Commit(
-        *(last.number, last.source, last.at_ms, starts, ends, _copied(folder, first, last, pieces)),
+        *(last.number, last.source, last.at_ms, starts, ends, _copy_pieces(folder, first, last, pieces)),
         identity=last.identity,
         digests=last.digests,
         first=first.first,
@@ -79,10 +79,12 @@ def _merged(folder: Path, group: Sequence[Commit]) -> Commit:
     )
 
 
-def _copied(folder: Path, first: Commit, last: Commit, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    files = RecordFiles(folder / FILES, f"{first.first:08d}-{last.number:08d}")
+def _copy_pieces(
+    folder: Path, first: Commit, last: Commit, pieces: Sequence[RowGroup]
+) -> tuple[RowGroup, ...]:
+    files = RecordFileWriter(folder / FILES, f"{first.first:08d}-{last.number:08d}")
     for piece in pieces:
-        for records in read_piece(str(folder), piece.file, piece.row_group, piece.state_partition):
+        for records in read_row_group(str(folder), piece.file, piece.row_group, piece.state_partition):
             files.take(records)
     files.close()
     sync_folder(folder / FILES)

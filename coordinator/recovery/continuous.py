@@ -89,7 +89,7 @@ class AuditMetrics:
                     self._findings.labels(check, severity.value).set(found)
 
 
-def repeat(
+def audit_periodically(
     run: Run,
     *,
     every_s: float,
@@ -104,15 +104,15 @@ def repeat(
     """
     clock = clock or SystemClock()
     metrics = AuditMetrics()
-    before = [signal.signal(number, _stop) for number in (signal.SIGTERM, signal.SIGINT)]
+    before = [signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)]
     server: Any = None
     waiting = threading.Event()
     try:
         if listen is not None:
-            server = _served(listen, metrics)
+            server = _start_metrics_server(listen, metrics)
         while True:
             begun_s = seconds_since_boot()
-            baseline = _once(run, baseline, metrics, told, clock)
+            baseline = _audit_once(run, baseline, metrics, told, clock)
             waiting.wait(max(every_s - (seconds_since_boot() - begun_s), 0))
     except StopRequested:
         return
@@ -124,7 +124,7 @@ def repeat(
             server.server_close()
 
 
-def _once(
+def _audit_once(
     run: Run,
     baseline: Baseline | None,
     metrics: AuditMetrics,
@@ -147,7 +147,7 @@ def _once(
     return Baseline(found.manifest, lambda: found.states)
 
 
-def _served(listen: HostPort, metrics: AuditMetrics) -> Any:
+def _start_metrics_server(listen: HostPort, metrics: AuditMetrics) -> Any:
     try:
         server, _ = start_http_server(listen.port, listen.host, metrics.registry)
     except OSError as error:
@@ -155,5 +155,5 @@ def _served(listen: HostPort, metrics: AuditMetrics) -> Any:
     return server
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _raise_stop(number: int, frame: FrameType | None) -> None:
     raise StopRequested

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE
-from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, joined, unaligned_view
+from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, concatenate_ints, unaligned_view
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -62,11 +62,11 @@ class StateBatches(NamedTuple):
         return StateBatches(*(column[rows] for column in self))
 
 
-NO_BATCHES = StateBatches(*(joined([]) for _ in range(5)))
+NO_BATCHES = StateBatches(*(concatenate_ints([]) for _ in range(5)))
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedRecords:
     """The decoded records of share-partitions in log order; of other records, only the indexes.
 
     `key` is an index of `share_partitions`, which are record keys without the record type. `record` is the
@@ -94,14 +94,14 @@ class Decoded:
     # The reason why a record is UNREADABLE, by its index.
     unreadable: dict[int, str] = field(default_factory=dict)
     # Indexes among the input records: claims, unknown record types, undecodable keys.
-    claims: Ints = field(default_factory=lambda: joined([]))
-    unknown: Ints = field(default_factory=lambda: joined([]))
-    undecodable: Ints = field(default_factory=lambda: joined([]))
+    claims: Ints = field(default_factory=lambda: concatenate_ints([]))
+    unknown: Ints = field(default_factory=lambda: concatenate_ints([]))
+    undecodable: Ints = field(default_factory=lambda: concatenate_ints([]))
 
     def __len__(self) -> int:
         return len(self.record)
 
-    def take(self, wanted: Bools) -> "Decoded":
+    def take(self, wanted: Bools) -> "DecodedRecords":
         """Return the selected records; `share_partitions` and the indexes of other records are kept."""
         if wanted.all():
             return self
@@ -120,20 +120,20 @@ class Decoded:
         )
 
 
-def decode(records: Records) -> Decoded:
+def decode(records: Records) -> DecodedRecords:
     """Decode the records of one state partition; the input has no records of control batches.
 
     This does not check owner epochs; see `claim_filter`.
     """
-    rows, claims, unknown, undecodable = _sort_out(records.keys)
-    key, share_partitions, garbled = _identify(records.keys, rows)
+    rows, claims, unknown, undecodable = _classify_keys(records.keys)
+    key, share_partitions, garbled = _number_share_partitions(records.keys, rows)
     if len(garbled):
         undecodable = np.sort(np.concatenate([undecodable, rows[garbled]]))
         rows, key = np.delete(rows, garbled), np.delete(key, garbled)
     keys, values = records.keys.take(rows), records.values.take(rows)
     record_type = unaligned_view(keys.data, ">i2")[keys.at].astype(np.int64)
     none = np.full(len(rows), NONE, np.int64)
-    decoded = Decoded(
+    decoded = DecodedRecords(
         record=rows,
         log_offset=records.log_offset[rows],
         timestamp_ms=records.timestamp_ms[rows],
@@ -159,7 +159,7 @@ def decode(records: Records) -> Decoded:
     return decoded
 
 
-def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
+def _classify_keys(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the indexes of four kinds of records by key: share-partitions, claims, unknown, undecodable.
 
     Releases and renewals of ownership are omitted.
@@ -183,7 +183,7 @@ def _sort_out(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     )
 
 
-def _identify(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
+def _number_share_partitions(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
     """Number the share-partitions of records; also return which records have an invalid group id.
 
     The record type is not compared: the keys of snapshots and updates of a share-partition differ only in it.
@@ -195,7 +195,7 @@ def _identify(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
     key = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     share_partitions: list[bytes] = encoded.dictionary.cast(pa.binary()).to_pylist()
     bad = [number for number, identity in enumerate(share_partitions) if not _is_text(identity[2:-20])]
-    return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else joined([])
+    return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else concatenate_ints([])
 
 
 def _is_text(group_id: bytes) -> bool:
@@ -208,7 +208,7 @@ def _is_text(group_id: bytes) -> bool:
     return True
 
 
-def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: Ints) -> None:
+def _decode_values(decoded: DecodedRecords, keys: Spans, values: Spans, record_type: Ints) -> None:
     data, at, end = values.data, values.at, values.at + values.length
     deletes = (record_type == SNAPSHOT_TYPE) & (values.length < 0)
     decoded.kind[deletes] = Kind.TOMBSTONE
@@ -218,12 +218,12 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
     readable = ~deletes & (values.length >= least)
     at = np.where(readable, at, 0)
     readable &= unaligned_view(data, ">i2")[at] == 0
-    count, behind = _count(data, at + np.where(snapshot, 38, 18))
+    count, behind = _read_batch_counts(data, at + np.where(snapshot, 38, 18))
     tags_at = behind + BATCH_BYTES * count
     readable &= (count >= 0) & (tags_at < end)
     tags_at = np.where(readable, tags_at, 0)
     count = np.where(readable, count, 0)
-    complete, leader, regular = _tagged_fields(data, tags_at, end, snapshot)
+    complete, leader, regular = _read_tagged_fields(data, tags_at, end, snapshot)
     readable &= regular
     count = np.where(readable, count, 0)
     batches, tagged = _read_batches(data, behind, count)
@@ -249,7 +249,7 @@ def _decode_values(decoded: Decoded, keys: Spans, values: Spans, record_type: In
         _decode_one_by_one(decoded, keys, values, others)
 
 
-def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def _read_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Read the number of batches at each position (-1 if null or invalid), and the position after it."""
     byte = data[at]
     count = (byte & 0x7F).astype(np.int64)
@@ -268,7 +268,7 @@ def _count(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return count - 1, behind
 
 
-def _tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
+def _read_tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
     """Read the two known tagged fields; also return which values have no others and no trailing bytes."""
     complete = np.full(len(at), NONE, np.int64)
     leader = np.full(len(at), NONE, np.int64)
@@ -310,7 +310,7 @@ def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, 
     return batches, tagged
 
 
-def _decode_one_by_one(decoded: Decoded, keys: Spans, values: Spans, rows: Ints) -> None:
+def _decode_one_by_one(decoded: DecodedRecords, keys: Spans, values: Spans, rows: Ints) -> None:
     """Decode the records with the given indexes one by one with `decode_record`."""
     packed: dict[int, bytes] = {}
     for row in rows.tolist():
@@ -336,18 +336,18 @@ def _decode_one_by_one(decoded: Decoded, keys: Spans, values: Spans, rows: Ints)
             decoded.write_timestamp[row] = value.write_timestamp
         packed[row] = bytes(value.state_batches)
     if any(packed.values()):
-        late = _unpacked_rows(list(packed), list(packed.values()))
+        late = _unpack_rows(list(packed), list(packed.values()))
         decoded.batch_count[list(packed)] = [len(each) // BATCH_BYTES for each in packed.values()]
         both = StateBatches(*(np.concatenate(columns) for columns in zip(decoded.batches, late, strict=True)))
         decoded.batches = both.take(np.argsort(both.row, kind="stable"))
 
 
-def _unpacked_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
+def _unpack_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
     counts = [len(each) // BATCH_BYTES for each in packed]
-    return unpacked(np.repeat(np.asarray(rows, np.int64), counts), b"".join(packed))
+    return unpack_columns(np.repeat(np.asarray(rows, np.int64), counts), b"".join(packed))
 
 
-def unpacked(row: Ints, packed: bytes | memoryview) -> StateBatches:
+def unpack_columns(row: Ints, packed: bytes | memoryview) -> StateBatches:
     """Return packed batches as columns; `row` is the row of each batch."""
     table = np.frombuffer(packed, _BATCH)
     return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))

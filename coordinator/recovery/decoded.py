@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.decode import Kind, decode
-from coordinator.recovery.deduplication import named
+from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import batches_column
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import HISTORY
@@ -18,7 +18,7 @@ _NUMBERS = (
 def history_rows(records: Records) -> pa.RecordBatch:
     """Decode the records of one state partition; records without a share-partition are left out."""
     decoded = decode(records.data_records())
-    names = [named(identity) for identity in decoded.share_partitions]
+    names = [parse_identity(identity) for identity in decoded.share_partitions]
     key = pa.array(decoded.key)
     columns = {
         "state_partition": pa.array(np.full(len(decoded), records.state_partition)),

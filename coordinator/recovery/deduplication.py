@@ -26,7 +26,7 @@ def depends_on(row: Row, log_offset: int) -> bool:
     return not row["write_timestamp"] or row["needed_from"] <= log_offset
 
 
-def state_partitions_of(numbers: Collection[int]) -> int | None:
+def count_state_partitions(numbers: Collection[int]) -> int | None:
     """Return the number of state partitions; None if the numbers are not 0, 1, 2, ... without a gap."""
     known = set(numbers)
     return len(known) if known and known == set(range(len(known))) else None
@@ -64,7 +64,7 @@ def is_in_place(row: Row, state_partitions: int) -> bool:
     return routed_to(key_of(row), state_partitions) == state_partition
 
 
-def named(identity: bytes) -> tuple[str, str, int]:
+def parse_identity(identity: bytes) -> tuple[str, str, int]:
     """Return group, topic id and partition of a record key without its type."""
     return (
         identity[2:-20].decode(),
@@ -91,5 +91,5 @@ def identity_of_row(row: Row) -> bytes:
 
 def key_of_identity(identity: bytes) -> SharePartitionKey:
     """Return the share-partition of a record key without its type."""
-    group_id, topic_id, partition = named(identity)
+    group_id, topic_id, partition = parse_identity(identity)
     return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from coordinator.recovery.deduplication import Row, deduplicate, key_of, state_partitions_of
+from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, key_of
 from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.history import steps_of
-from coordinator.recovery.live_coordinator import Answer, LiveCoordinator, ask
+from coordinator.recovery.history import read_history
+from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.schema import NONE
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
     state_partition: int
     what: str
     in_log: VisibleState | None
-    live: Answer
+    live: LiveState
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def diff(
     """
     phases = phases or Phases()
     run = rebuild(engine, source, phases=phases)
-    number = state_partitions_of(list(map(int, run.manifest["partitions"])))
+    number = count_state_partitions(list(map(int, run.manifest["partitions"])))
     return compared(source, run, live, phases=phases, groups=groups, listed=listed, state_partitions=number)
 
 
@@ -101,26 +101,38 @@ def compared(
 
     `state_partitions` is None if it is not known.
     """
-    rows = _asked_for(run.states, set(groups), state_partitions)
-    held: dict[SharePartitionKey, VisibleState | None] = {key: _shown(row) for key, row in rows.items()}
-    for key in _only_listed(run.states, listed, set(groups)):
+    rows = _selected_states(run.states, set(groups), state_partitions)
+    held: dict[SharePartitionKey, VisibleState | None] = {
+        key: _visible_state(row) for key, row in rows.items()
+    }
+    for key in _listed_without_state(run.states, listed, set(groups)):
         rows[key] = _row_of_listed(key, state_partitions)
         held[key] = None
     with phases.phase("ask", len(held), "share-partitions") as advance:
         leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
-        answers = run_on_thread(ask(live, leader_epochs, advance))
+        answers = run_on_thread(read_states(live, leader_epochs, advance))
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
-    doubtful = {key for key, answer in answers.items() if key not in unknown and not _is(held[key], answer)}
+    doubtful = {
+        key
+        for key, answer in answers.items()
+        if key not in unknown and not _answer_matches(held[key], answer)
+    }
     moved: set[SharePartitionKey] = set()
     if doubtful:
         candidates, headless = _states_since(source, run, {key: rows[key] for key in doubtful})
         for key in doubtful:
-            if _is_among([held[key], *candidates[key]], answers[key]):
+            if _matches_any([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
             elif key in headless:
                 unknown[key] = "its records were pruned during the comparison"
     different = [
-        Difference(key, rows[key]["state_partition"], _what(held[key], answers[key]), held[key], answers[key])
+        Difference(
+            key,
+            rows[key]["state_partition"],
+            _describe_difference(held[key], answers[key]),
+            held[key],
+            answers[key],
+        )
         for key in sorted(doubtful - moved - set(unknown))
     ]
     return DiffResult(
@@ -136,7 +148,7 @@ def compared(
     )
 
 
-def _asked_for(
+def _selected_states(
     states: pa.Table, groups: set[str], state_partitions: int | None
 ) -> dict[SharePartitionKey, Row]:
     """Return the rows of `STATES` of the selected groups, by share-partition."""
@@ -149,7 +161,7 @@ def _asked_for(
     }
 
 
-def _only_listed(
+def _listed_without_state(
     states: pa.Table, listed: Iterable[SharePartitionKey], groups: set[str]
 ) -> list[SharePartitionKey]:
     """Return the listed share-partitions that are not in the log."""
@@ -163,7 +175,7 @@ def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
 
-def _shown(row: Row) -> VisibleState:
+def _visible_state(row: Row) -> VisibleState:
     return VisibleState(
         row["state_epoch"],
         row["leader_epoch"],
@@ -190,7 +202,7 @@ def _states_since(
     }
     unknown_yet = set(headless)
     found: dict[SharePartitionKey, list[VisibleState | None]] = {key: [] for key in rows}
-    for step in steps_of(source, plan, rows, {row["state_partition"] for row in rows.values()}):
+    for step in read_history(source, plan, rows, {row["state_partition"] for row in rows.values()}):
         key, place = step.record.key, rows[step.record.key]["state_partition"]
         if step.state_partition != place:
             continue
@@ -212,13 +224,13 @@ def _states_since(
     return found, headless
 
 
-def _summary_is(held: VisibleState | None, answer: Answer) -> bool:
+def _summary_matches(held: VisibleState | None, answer: LiveState) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     return _differences(held, answer, _SUMMARY) == []
 
 
-def _read_is(held: VisibleState | None, answer: Answer) -> bool:
+def _read_matches(held: VisibleState | None, answer: LiveState) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     if answer.batches is None:
@@ -227,18 +239,18 @@ def _read_is(held: VisibleState | None, answer: Answer) -> bool:
     return said == (held.state_epoch, held.start_offset, held.batches)
 
 
-def _is(held: VisibleState | None, answer: Answer) -> bool:
-    return _summary_is(held, answer) and _read_is(held, answer)
+def _answer_matches(held: VisibleState | None, answer: LiveState) -> bool:
+    return _summary_matches(held, answer) and _read_matches(held, answer)
 
 
-def _is_among(states: Sequence[VisibleState | None], answer: Answer) -> bool:
+def _matches_any(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
     """Return whether the responses to both requests, sent one after the other, match one of the states."""
-    return any(_summary_is(state, answer) for state in states) and any(
-        _read_is(state, answer) for state in states
+    return any(_summary_matches(state, answer) for state in states) and any(
+        _read_matches(state, answer) for state in states
     )
 
 
-def _differences(held: VisibleState, answer: Answer, names: Iterable[str]) -> list[str]:
+def _differences(held: VisibleState, answer: LiveState, names: Iterable[str]) -> list[str]:
     found = []
     for name in names:
         said = getattr(answer, name)
@@ -247,7 +259,7 @@ def _differences(held: VisibleState, answer: Answer, names: Iterable[str]) -> li
     return found
 
 
-def _what(held: VisibleState | None, answer: Answer) -> str:
+def _describe_difference(held: VisibleState | None, answer: LiveState) -> str:
     if held is None:
         return "the coordinator has state of it, the log has none"
     if not answer.exists:
@@ -259,13 +271,13 @@ def _what(held: VisibleState | None, answer: Answer) -> str:
         more = [batch for batch in there if batch not in here]
         found.append(
             f"{len(there)} state batches, in the log {len(here)}"
-            + (f"; it lacks {shown_batch(missing[0])}" if missing else "")
-            + (f"; it has {shown_batch(more[0])}" if more else "")
+            + (f"; it lacks {format_batch(missing[0])}" if missing else "")
+            + (f"; it has {format_batch(more[0])}" if more else "")
         )
     return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
 
 
-def shown_batch(batch: StateBatch) -> str:
+def format_batch(batch: StateBatch) -> str:
     """Format a batch."""
     return (
         f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "

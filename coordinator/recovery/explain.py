@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.diff import shown_batch
-from coordinator.recovery.history import HistoryStep, steps_of
+from coordinator.recovery.diff import format_batch
+from coordinator.recovery.history import HistoryStep, read_history
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.sources.base import Cut, Source
 from coordinator.shard import ShareState
@@ -104,52 +104,52 @@ def explain(
         state_partitions = len(partitions) or None
     steps: list[HistoryStep] = []
     if state_partitions is not None:
-        steps = list(steps_of(source, plan, [key], {routed_to(key, state_partitions)}))
+        steps = list(read_history(source, plan, [key], {routed_to(key, state_partitions)}))
     if not steps:
-        steps = list(steps_of(source, plan, [key]))
+        steps = list(read_history(source, plan, [key]))
     if not steps:
         raise ConfigError("share-partition", str(key), f"one that {source.text} has records of")
     events = [HistoryEvent(step, describe_step(step)) for step in steps]
     last = steps[-1].after
-    summary = "it has no state any more" if last is None else shown_state(last)
+    summary = "it has no state any more" if last is None else format_state(last)
     if offset is not None:
         events = list(_steps_of_offset(steps, offset))
-        summary = f"record {offset}: {_format_fate(_fate(last, offset), last, offset)}"
+        summary = f"record {offset}: {_format_record_state(_delivery_state(last, offset), last, offset)}"
     return Explanation(key, steps[-1].state_partition, offset, events, len(steps), summary)
 
 
 def _steps_of_offset(steps: Sequence[HistoryStep], offset: int) -> Iterator[HistoryEvent]:
     """Yield the steps that changed the state of one record of the user's topic."""
     for step in steps:
-        before, after = _fate(step.before, offset), _fate(step.after, offset)
+        before, after = _delivery_state(step.before, offset), _delivery_state(step.after, offset)
         if before == after:
             continue
         if after.known == _NOTHING and before.delivery_count:
             yield HistoryEvent(step, "nothing is stored of it any more")
         else:
-            yield HistoryEvent(step, _format_fate(after, step.after, offset))
+            yield HistoryEvent(step, _format_record_state(after, step.after, offset))
 
 
-class _Fate(NamedTuple):
+class _RecordState(NamedTuple):
     known: str
     delivery_count: int = 0
 
 
-def _fate(state: ShareState | None, offset: int) -> _Fate:
+def _delivery_state(state: ShareState | None, offset: int) -> _RecordState:
     """Return the delivery state of one record of the user's topic."""
     if state is None:
-        return _Fate("no state")
+        return _RecordState("no state")
     if state.start_offset != NO_START_OFFSET and offset < state.start_offset:
-        return _Fate("done")
+        return _RecordState("done")
     for batch in unpack(state.batches):
         if batch.first_offset <= offset <= batch.last_offset:
-            return _Fate(
+            return _RecordState(
                 STATE_NAMES.get(batch.delivery_state, str(batch.delivery_state)), batch.delivery_count
             )
-    return _Fate(_NOTHING)
+    return _RecordState(_NOTHING)
 
 
-def _format_fate(fate: _Fate, state: ShareState | None, offset: int) -> str:
+def _format_record_state(fate: _RecordState, state: ShareState | None, offset: int) -> str:
     if fate.known == "no state":
         return "there is no state of the share-partition"
     if fate.known == "done":
@@ -169,7 +169,7 @@ def describe_step(step: HistoryStep) -> str:
     if value is None:
         return "deleted"
     if isinstance(value, ShareSnapshotValue):
-        return f"snapshot {value.snapshot_epoch} {_snapshot_reason(value)}: {shown_state(after)}"
+        return f"snapshot {value.snapshot_epoch} {_snapshot_reason(value)}: {format_state(after)}"
     if isinstance(value, ShareUpdateValue):
         parts = []
         if before is None or value.leader_epoch > before.leader_epoch:
@@ -215,12 +215,12 @@ def leader_epoch_of(step: HistoryStep) -> int | None:
     return value.leader_epoch if isinstance(value, ShareSnapshotValue | ShareUpdateValue) else None
 
 
-def shown_state(state: ShareState | None) -> str:
+def format_state(state: ShareState | None) -> str:
     """Format a state as one line of text."""
     if state is None:
         return "no state"
     found = unpack(state.batches)
-    shown = " ".join(shown_batch(batch) for batch in found[:_BATCHES_SHOWN_MAX])
+    shown = " ".join(format_batch(batch) for batch in found[:_BATCHES_SHOWN_MAX])
     more = f" and {len(found) - _BATCHES_SHOWN_MAX} more" if len(found) > _BATCHES_SHOWN_MAX else ""
     return (
         f"state epoch {state.state_epoch}, leader epoch {state.leader_epoch}, start offset "

@@ -14,13 +14,13 @@ from coordinator.recovery.checks.cluster import check_configs, check_data, check
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import (
+    count_state_partitions,
     identity_of_key,
     identity_of_row,
     key_of,
-    state_partitions_of,
 )
 from coordinator.recovery.diff import compared
-from coordinator.recovery.history import steps_of
+from coordinator.recovery.history import read_history
 from coordinator.recovery.live_coordinator import LiveCoordinator
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult
@@ -68,7 +68,7 @@ class ClusterCheck:
     def begin(self) -> None:
         """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
-            self._shown = set(initialised_by_groups(**self._access))
+            self._shown = set(list_initialised_keys(**self._access))
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
         """Read configs, groups and user topics, and compare them with the log. Raises LogError."""
@@ -153,7 +153,7 @@ class LiveCheck:
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
         """Read every share-partition."""
         run = RebuildResult(log_contents.stored, log_contents.ranges, {})
-        number = state_partitions_of(log_contents.log.plan.starts)
+        number = count_state_partitions(log_contents.log.plan.starts)
         compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
         found = [
             Finding(
@@ -185,7 +185,7 @@ class SampleCheck:
 
     def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
         """Read the records of the sample again, up to the same log offsets, and compare the states."""
-        rows = sample(log_contents.states, self._count)
+        rows = choose_sample(log_contents.states, self._count)
         wanted = {(row["state_partition"], key_of(row)): row for row in rows}
         keys = {key for _, key in wanted}
         ends: dict[int, int] = {}
@@ -196,7 +196,7 @@ class SampleCheck:
         states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
         pruned: set[int] = set()
         with phases.phase("sample", len(keys), "share-partitions") as advance:
-            for step in steps_of(self._source, plan, keys, {row["state_partition"] for row in rows}):
+            for step in read_history(self._source, plan, keys, {row["state_partition"] for row in rows}):
                 states[step.state_partition, step.record.key] = step.after
             advance(len(keys))
         for number, start in plan.starts.items():
@@ -218,7 +218,7 @@ class SampleCheck:
         return ExternalFindings(found, ("X6",))
 
 
-def sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
+def choose_sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
     """Return about `count` states, evenly spread over the table."""
     step = max(len(states) // max(count, 1), 1)
     rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
@@ -271,12 +271,12 @@ class OptionalCheck:
         return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
 
 
-def initialised_by_groups(
+def list_initialised_keys(
     *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
 ) -> list[SharePartitionKey]:
     """Return the share-partitions that the groups of a cluster have initialised. Raises LogError."""
 
-    async def ask() -> list[SharePartitionKey]:
+    async def list_keys() -> list[SharePartitionKey]:
         from coordinator.kafka.share_groups import ShareGroups
 
         groups = ShareGroups(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
@@ -286,7 +286,7 @@ def initialised_by_groups(
             await groups.close()
         return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
 
-    return run_on_thread(ask())
+    return run_on_thread(list_keys())
 
 
 def topic_id_of(
@@ -297,7 +297,7 @@ def topic_id_of(
     Raises LogError.
     """
 
-    async def ask() -> bytes | None:
+    async def find_topic_id() -> bytes | None:
         from coordinator.kafka.user_topics import UserTopics
 
         topics = UserTopics(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
@@ -306,4 +306,4 @@ def topic_id_of(
         finally:
             await topics.close()
 
-    return run_on_thread(ask())
+    return run_on_thread(find_topic_id())

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.recovery.claim_filter import RangeOwners, counting, owner_epochs_at_starts
+from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts, valid_records
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.fold import drop_before_start, fold
-from coordinator.recovery.partials import Partials, floors, partials_from_arrow
+from coordinator.recovery.partials import Partials, batch_floors, partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
 from coordinator.recovery.records import Bools, Ints, numbers
 from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATE_TOTALS, STATES
@@ -46,7 +46,7 @@ def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], i
     return found
 
 
-def counting_rows(
+def valid_rows(
     known: OwnerEpochs, state_partition: Ints, range_start: Ints, owner_epoch: Ints, claimed: Ints
 ) -> Bools:
     """Return which rows have a valid owner epoch; the arguments are columns of `PARTIALS`."""
@@ -55,15 +55,15 @@ def counting_rows(
     places = np.stack([state_partition, range_start])
     ranges, inverse = np.unique(places, axis=1, return_inverse=True)
     at_start = np.array([known[int(each[0]), int(each[1])] for each in ranges.T], np.int64)
-    return counting(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
+    return valid_records(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
 
 
-def settled(rows: Partials, known: OwnerEpochs) -> Partials:
+def drop_fenced(rows: Partials, known: OwnerEpochs) -> Partials:
     """Drop the partial states of fenced owner epochs; clear the owner epoch of the others."""
     if not len(rows):
         return rows
     found = rows.take(
-        counting_rows(
+        valid_rows(
             *(known, rows["state_partition"], rows["range_start"], rows["owner_epoch"], rows["claimed"])
         )
     )
@@ -72,20 +72,20 @@ def settled(rows: Partials, known: OwnerEpochs) -> Partials:
     return replace(found, numbers=cleared)
 
 
-def joined(rows: Partials) -> Partials:
+def fold_to_states(rows: Partials) -> Partials:
     """Fold the partial states of a whole log into one for each share-partition; drop deleted ones."""
     return drop_before_start(fold(rows))
 
 
-def states_of(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
+def states_from_partials(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
     """Return the states (rows of `STATES`) of share-partitions, given all their partial states."""
-    return states(joined(settled(partials_from_arrow(partials), known)))
+    return states(fold_to_states(drop_fenced(partials_from_arrow(partials), known)))
 
 
 def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
     """Yield the states of a state partition; with `known` bound, this is a `JoinTask`."""
     partials = tables.get(PARTIALS_OUTPUT, ())
-    states = states_of(pa.Table.from_batches(partials, PARTIALS), known)
+    states = states_from_partials(pa.Table.from_batches(partials, PARTIALS), known)
     yield Output(STATES_OUTPUT, state_partition, states)
     yield Output(TOTALS_OUTPUT, state_partition, totals_of(state_partition, states))
 
@@ -127,7 +127,7 @@ def states(rows: Partials) -> pa.RecordBatch:
         "topic_id": pa.array(topics, pa.string()),
         "partition": pa.array(partitions, pa.int32()),
         "state_batches": batches_column(rows.batches, len(rows)),
-        "start_went_back": pa.array(rows["start_offset_max"] > floors(rows["start_offset"])),
+        "start_went_back": pa.array(rows["start_offset_max"] > batch_floors(rows["start_offset"])),
         "unreadable": pa.array([rows.unreadable.get(row) for row in range(len(rows))], pa.string()),
     }
     columns = [

@@ -13,14 +13,14 @@ that the range makes without earlier records, and the values that are needed to 
   before the range still applies to them.
 
 The merge of batches is a maximum (`batch_overlay`), so it does not depend on their order.  Property tests
-compare this with `coordinator.shard.state.advance`, for all divisions of a log into ranges.
+compare this with `coordinator.shard.state.apply_record`, for all divisions of a log into ranges.
 """
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import LOWEST_OFFSET, cut_below, join_batches, overlay_batches
+from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, overlay_batches, remove_below
 from coordinator.recovery.decode import StateBatches
-from coordinator.recovery.partials import Partials, floors
+from coordinator.recovery.partials import Partials, batch_floors
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, REPLACES
 from coordinator.shard.batches import NO_START_OFFSET
@@ -94,7 +94,7 @@ class _Fold:
         """Return for each group the first of the given rows; -1 if it has none."""
         return self._last(rows[::-1])
 
-    def _picked(self, name: str, picked: Ints, otherwise: int) -> Ints:
+    def _pick_values(self, name: str, picked: Ints, otherwise: int) -> Ints:
         column = self.rows[name]
         return np.where(picked >= 0, column[picked], otherwise)
 
@@ -123,7 +123,7 @@ class _Fold:
         remembered = np.flatnonzero(everything >= self.forgotten_at[self.group])
         effect = np.where(self.replaced_at >= 0, REPLACES, CONTINUES)
         effect[self.forgotten_at >= 0] = FORGETS
-        start_offset = self._picked("start_offset", self.start_named_at, NO_START_OFFSET)
+        start_offset = self._pick_values("start_offset", self.start_named_at, NO_START_OFFSET)
         start_offset_max = self._greatest("start_offset_max", survivors, LOWEST_OFFSET)
         numbers = {
             "state_partition": rows["state_partition"][last],
@@ -131,29 +131,29 @@ class _Fold:
             "owner_epoch": rows["owner_epoch"][last],
             "claimed": rows["claimed"][last],
             "last_log_offset": rows["last_log_offset"][last],
-            "needed_from": self._picked("needed_from", np.where(base >= 0, base, last), NONE),
+            "needed_from": self._pick_values("needed_from", np.where(base >= 0, base, last), NONE),
             "effect": effect,
             "exists": (base >= 0).astype(np.int64),
-            "snapshot_epoch": self._picked("snapshot_epoch", base, 0),
-            "state_epoch": self._picked("state_epoch", base, 0),
+            "snapshot_epoch": self._pick_values("snapshot_epoch", base, 0),
+            "state_epoch": self._pick_values("state_epoch", base, 0),
             # A state without an earlier one has leader epoch 0 until a record sets it.
             "leader_epoch": np.where(
                 (led_at < 0) & (effect == FORGETS),
                 0,
-                self._picked("leader_epoch", led_at, NO_LEADER_EPOCH),
+                self._pick_values("leader_epoch", led_at, NO_LEADER_EPOCH),
             ),
             "leader_epoch_max": self._greatest("leader_epoch_max", remembered, 0),
             "start_offset": start_offset,
             "start_offset_max": start_offset_max,
-            "delivery_complete_count": self._picked("delivery_complete_count", counted_at, NONE),
-            "create_timestamp": self._picked("create_timestamp", base, 0),
-            "write_timestamp": self._picked("write_timestamp", base, 0),
-            "last_write_ms": self._picked("last_write_ms", self._last(survivors), 0),
+            "delivery_complete_count": self._pick_values("delivery_complete_count", counted_at, NONE),
+            "create_timestamp": self._pick_values("create_timestamp", base, 0),
+            "write_timestamp": self._pick_values("write_timestamp", base, 0),
+            "last_write_ms": self._pick_values("last_write_ms", self._last(survivors), 0),
             "records": self._sum("records", everything),
             "updates": self._sum("updates", survivors),
             "update_bytes": self._sum("update_bytes", survivors),
         }
-        self.effect, self.floor = effect, floors(start_offset)
+        self.effect, self.floor = effect, batch_floors(start_offset)
         self.went_back = np.flatnonzero(start_offset_max > self.floor)
         batches, loose_batches = self._batches()
         unreadable = {
@@ -179,7 +179,7 @@ class _Fold:
         if len(self.went_back):
             floor, loose_floor = floor.copy(), floor.copy()
             for group in self.went_back.tolist():
-                self._floors_going_back(group, floor, loose_floor)
+                self._set_decreasing_floors(group, floor, loose_floor)
         anchored = self._cut(rows.batches, floor)
         loose = self._cut(rows.loose_batches, loose_floor)
         if len(loose.row):
@@ -188,16 +188,16 @@ class _Fold:
             stays &= (named < 0) | (loose.row <= named)
             anchored = join_batches(anchored, loose.take(~stays))
             loose = loose.take(stays)
-        return self._overlay(anchored), self._overlay(loose)
+        return self._merge_batches(anchored), self._merge_batches(loose)
 
     def _cut(self, batches: StateBatches, floor: Ints) -> StateBatches:
         batches = batches.take(self.made_of[batches.row]) if not self.made_of.all() else batches
-        return cut_below(batches, floor[batches.row])
+        return remove_below(batches, floor[batches.row])
 
-    def _overlay(self, batches: StateBatches) -> StateBatches:
+    def _merge_batches(self, batches: StateBatches) -> StateBatches:
         return overlay_batches(batches._replace(row=self.group[batches.row]))
 
-    def _floors_going_back(self, group: int, floor: Ints, loose_floor: Ints) -> None:
+    def _set_decreasing_floors(self, group: int, floor: Ints, loose_floor: Ints) -> None:
         """Set the floor for the batches of each row of a group whose start offset decreased.
 
         The start offsets of all later rows apply to anchored batches; their own row has been applied before.

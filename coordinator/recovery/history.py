@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coordinator.recovery.claim_filter import counting
+from coordinator.recovery.claim_filter import valid_records
 from coordinator.recovery.deduplication import identity_of_key
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL, Plan, Source
 from coordinator.shard import ShareState
-from coordinator.shard.state import advance
+from coordinator.shard.state import apply_record
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record
 
 
@@ -32,7 +32,7 @@ class HistoryStep(NamedTuple):
     after: ShareState | None
 
 
-class _Partition:
+class _PartitionFold:
     """Folds the wanted share-partitions of one state partition, which is read from start to end."""
 
     def __init__(self, state_partition: int, wanted: dict[bytes, SharePartitionKey]) -> None:
@@ -53,7 +53,7 @@ class _Partition:
         numbers = [n for n, identity in enumerate(decoded.share_partitions) if identity in self._wanted]
         owner_epoch = NONE if self._owner_epoch is None else self._owner_epoch
         at_start = np.full(len(decoded), owner_epoch, np.int64)
-        counts = counting(at_start, decoded.owner_epoch, scanned.claimed)
+        counts = valid_records(at_start, decoded.owner_epoch, scanned.claimed)
         for row in np.flatnonzero(counts & np.isin(decoded.key, numbers)).tolist():
             place = int(decoded.record[row])
             record = decode_record(scanned.records.keys.get(place), scanned.records.values.get(place))
@@ -61,7 +61,7 @@ class _Partition:
             identity = decoded.share_partitions[int(decoded.key[row])]
             before = self._states.get(identity)
             timestamp_ms = int(decoded.timestamp_ms[row])
-            after = self._states[identity] = advance(before, record, timestamp_ms)
+            after = self._states[identity] = apply_record(before, record, timestamp_ms)
             yield HistoryStep(
                 self._state_partition,
                 int(decoded.log_offset[row]),
@@ -73,7 +73,7 @@ class _Partition:
             )
 
 
-def steps_of(
+def read_history(
     source: Source,
     plan: Plan,
     keys: Collection[SharePartitionKey],
@@ -84,7 +84,7 @@ def steps_of(
     By default all state partitions are read.  Raises LogError or OSError if reading fails.
     """
     wanted = {identity_of_key(key): key for key in keys}
-    found: dict[int, _Partition] = {}
+    found: dict[int, _PartitionFold] = {}
     for log_range in plan.ranges:
         if state_partitions is not None and log_range.state_partition not in (ALL, *state_partitions):
             continue
@@ -92,5 +92,5 @@ def steps_of(
             number = records.state_partition
             if state_partitions is None or number in state_partitions:
                 if number not in found:
-                    found[number] = _Partition(number, wanted)
+                    found[number] = _PartitionFold(number, wanted)
                 yield from found[number].take(records)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.recovery.deduplication import depends_on, identity_of_key, identity_of_row, key_of
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.engines.counts import check_read, dicts, pruned_starts
+from coordinator.recovery.engines.counts import check_read, output_rows, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
@@ -23,7 +23,7 @@ _READS_MAX = 5
 
 
 @dataclass(frozen=True)
-class LogRead:
+class LogReadResult:
     """The result of reading a log: the plan, the outputs of its ranges, and a row of `RANGES` for each range.
 
     `pruned_during_read` has the new log start offsets of state partitions that were pruned during the read.
@@ -66,7 +66,7 @@ class LogRead:
         return found
 
 
-def states_near_damage(log: LogRead) -> TableTask:
+def states_near_damage(log: LogReadResult) -> TableTask:
     """Return the task that selects the states which damage of the log may concern."""
     state_partitions = frozenset(each["state_partition"] for each in log.damages)
     named = frozenset(identity for each in log.damages for identity in each["share_partitions"])
@@ -90,7 +90,7 @@ def read_log(
     cut: Cut | None = None,
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
-) -> LogRead:
+) -> LogReadResult:
     """Read a log up to a cut (log offsets, a time, or its end), and call `read` for each range.
 
     The output `ranges` of `read` has rows of `RANGES`.  If a state partition is pruned during the read, it is
@@ -99,8 +99,8 @@ def read_log(
     """
     cut, phases = cut or Cut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
-    plan = checked(planned, cut)
-    ranges = _numbered(plan.ranges, 0)
+    plan = check_cut(planned, cut)
+    ranges = _number_ranges(plan.ranges, 0)
     expected = {each.number: each for each in ranges}
     gathered: GatheredOutputs | None = None
     pruned_during_read: dict[int, int] = {}
@@ -111,15 +111,15 @@ def read_log(
         pruned = pruned_starts(gathered)
         if not pruned:
             check_read(gathered, expected)
-            rows = dicts(gathered, RANGES_OUTPUT)
-            damages = dicts(gathered, DAMAGES_OUTPUT)
-            return LogRead(plan, gathered, rows, pruned_during_read, damages)
+            rows = output_rows(gathered, RANGES_OUTPUT)
+            damages = output_rows(gathered, DAMAGES_OUTPUT)
+            return LogReadResult(plan, gathered, rows, pruned_during_read, damages)
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)
         again = source.plan(cut, range_records=range_records)
         planned = again if ALL in pruned else _replan(planned, again, pruned)
-        plan = checked(planned, cut)
-        ranges = _numbered(
+        plan = check_cut(planned, cut)
+        ranges = _number_ranges(
             [each for each in again.ranges if ALL in pruned or each.state_partition in pruned],
             max(expected, default=-1) + 1,
         )
@@ -131,14 +131,14 @@ def read_log(
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
 
 
-def _numbered(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
+def _number_ranges(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
     return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
 
 
 def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
     """Return `planned` with the given state partitions taken from the later plan `again`."""
 
-    def mixed(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
+    def replace_partitions(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
         return {p: at for p, at in before.items() if p not in state_partitions} | {
             p: at for p, at in after.items() if p in state_partitions
         }
@@ -149,13 +149,13 @@ def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Pl
             *(each for each in planned.ranges if each.state_partition not in state_partitions),
             *(each for each in again.ranges if each.state_partition in state_partitions),
         ),
-        starts=mixed(planned.starts, again.starts),
-        ends=mixed(planned.ends, again.ends),
-        whole_from=mixed(planned.whole_from, again.whole_from),
+        starts=replace_partitions(planned.starts, again.starts),
+        ends=replace_partitions(planned.ends, again.ends),
+        whole_from=replace_partitions(planned.whole_from, again.whole_from),
     )
 
 
-def checked(plan: Plan, cut: Cut) -> Plan:
+def check_cut(plan: Plan, cut: Cut) -> Plan:
     """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()

@@ -44,7 +44,7 @@ class LiveCoordinator(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class LiveState:
     """The state of one share-partition in the coordinator's responses.
 
     `complete_count` is None if the coordinator's version does not send it. `batches` is None if the state
@@ -62,28 +62,28 @@ class Answer:
     trouble: str = ""
 
 
-async def ask(
+async def read_states(
     live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
-) -> dict[SharePartitionKey, Answer]:
+) -> dict[SharePartitionKey, LiveState]:
     """Read share-partitions; `leader_epochs` has the greatest leader epoch in the log of each.
 
     Raises LogUnavailable if no coordinator answers.
     """
     bootstrap, security = live if isinstance(live, LiveCoordinator) else LiveCoordinator(live)
     tells_complete_count = await _summary_version(bootstrap, security) >= 1
-    found: dict[SharePartitionKey, Answer] = {}
+    found: dict[SharePartitionKey, LiveState] = {}
     at_a_time = asyncio.Semaphore(_REQUESTS_MAX)
 
     async with ShareCoordinatorClient(
         bootstrap, client_id="share-coordinator-diff", retry=_RETRY, security=security
     ) as client:
 
-        async def one(keys: list[SharePartitionKey]) -> None:
+        async def read_chunk(keys: list[SharePartitionKey]) -> None:
             async with at_a_time:
-                found.update(await _ask(client, keys, leader_epochs, tells_complete_count))
+                found.update(await _read_chunk(client, keys, leader_epochs, tells_complete_count))
             advance(len(keys))
 
-        await asyncio.gather(*map(one, _chunks(leader_epochs)))
+        await asyncio.gather(*map(read_chunk, _chunks(leader_epochs)))
     return {key: found[key] for key in leader_epochs}
 
 
@@ -105,22 +105,22 @@ async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> i
     raise LogUnavailable(f"the coordinator cannot be reached: {why}")
 
 
-async def _ask(
+async def _read_chunk(
     client: ShareCoordinatorClient,
     keys: list[SharePartitionKey],
     leader_epochs: Mapping[SharePartitionKey, int],
     tells_complete_count: bool,
-) -> dict[SharePartitionKey, Answer]:
+) -> dict[SharePartitionKey, LiveState]:
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in keys}
-    found: dict[SharePartitionKey, Answer] = {}
+    found: dict[SharePartitionKey, LiveState] = {}
     to_read: dict[SharePartitionKey, int] = {}
     empty: set[SharePartitionKey] = set()
     for key, result in (await _send(client, SUMMARY, parts)).items():
         if result.error_code:
-            found[key] = Answer(trouble=_format_response(result))
+            found[key] = LiveState(trouble=_format_response(result))
             continue
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
-        found[key] = Answer(
+        found[key] = LiveState(
             state_epoch=result.state_epoch,
             leader_epoch=result.leader_epoch,
             start_offset=result.start_offset,
@@ -129,16 +129,16 @@ async def _ask(
         to_read[key] = result.leader_epoch
         if shown == _NOTHING:
             empty.add(key)
-    fenced = await _read(client, to_read, found, empty)
+    fenced = await _read_batches(client, to_read, found, empty)
     again = {key: leader_epochs[key] for key in fenced if leader_epochs[key] > to_read[key]}
-    await _read(client, again, found, empty)
+    await _read_batches(client, again, found, empty)
     return found
 
 
-async def _read(
+async def _read_batches(
     client: ShareCoordinatorClient,
     leader_epochs: Mapping[SharePartitionKey, int],
-    found: dict[SharePartitionKey, Answer],
+    found: dict[SharePartitionKey, LiveState],
     empty: Collection[SharePartitionKey],
 ) -> list[SharePartitionKey]:
     """Read share-partitions into `found`; return the share-partitions whose leader epoch is fenced."""
@@ -149,7 +149,7 @@ async def _read(
     }
     for key, result in (await _send(client, READ, parts)).items():
         if result.error_code == ErrorCode.NONE:
-            found[key] = Answer(
+            found[key] = LiveState(
                 **{
                     **vars(found[key]),
                     "read_state_epoch": result.state_epoch,
@@ -160,9 +160,9 @@ async def _read(
         elif result.error_code == ErrorCode.FENCED_LEADER_EPOCH:
             fenced.append(key)
         elif result.error_code == ErrorCode.INVALID_REQUEST and key in empty:
-            found[key] = Answer(exists=False)
+            found[key] = LiveState(exists=False)
         else:
-            found[key] = Answer(**{**vars(found[key]), "trouble": _format_response(result)})
+            found[key] = LiveState(**{**vars(found[key]), "trouble": _format_response(result)})
     return fenced
 
 

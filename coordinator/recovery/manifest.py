@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable_files import write_durably, write_parquet
 from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.job import LogRead
+from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import RANGE_TOTALS
 from coordinator.recovery.sources.base import Cut, Source
 
@@ -23,7 +23,7 @@ FORMAT = 1
 
 
 def make_manifest(
-    job: str, engine: Engine, source: Source, cut: Cut, log: LogRead, *, now_ms: int, **more: Any
+    job: str, engine: Engine, source: Source, cut: Cut, log: LogReadResult, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
     """Return the manifest of a job: source, cut, engine and totals; `more` are the job's own entries."""
     plan = log.plan

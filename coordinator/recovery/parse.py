@@ -11,8 +11,17 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from coordinator.log.claims import OWNER_EPOCH_HEADER, owner_epoch_of
-from coordinator.recovery.records import Batches, Bytes, Ints, Records, Spans, joined, padded, unaligned_view
+from coordinator.log.claims import OWNER_EPOCH_HEADER, read_owner_epoch
+from coordinator.recovery.records import (
+    Batches,
+    Bytes,
+    Ints,
+    Records,
+    Spans,
+    concatenate_ints,
+    pad_bytes,
+    unaligned_view,
+)
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
 from protocol.record_batch import HEADER_BYTES, MAGIC, batch_size_at, decode_batches, decompress
@@ -48,21 +57,21 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     Stops at a batch that is truncated (`found` is None) or invalid (`found` is the error; its positions count
     from `first_byte`).  Raises DecodeError if a batch has a valid CRC, but invalid records.
     """
-    positions, sizes, found = _frames(buffer, first_byte)
+    positions, sizes, found = _find_batches(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
     if not positions:
         return ParseResult(no_records(state_partition), 0, found)
-    data = padded(memoryview(buffer)[:used_bytes])
+    data = pad_bytes(memoryview(buffer)[:used_bytes])
     at = np.array(positions, np.int64)
     size = np.array(sizes, np.int64)
-    head = _heads(data, at, size)
+    head = _read_headers_of_batches(data, at, size)
     count = unaligned_view(data, ">i4")[at + 57].astype(np.int64)
     begin, end = at + HEADER_BYTES, at + size
     compressed = np.flatnonzero(head.attributes & _CODEC)
     if len(compressed):
-        data, begin, end = _decompressed(data, head, begin, end, compressed, first_byte)
+        data, begin, end = _decompress_batches(data, head, begin, end, compressed, first_byte)
     try:
-        records = _records(state_partition, data, at, begin, end, count, head)
+        records = _read_records(state_partition, data, at, begin, end, count, head)
     except (IndexError, ValueError):
         records = None
     if records is None:
@@ -79,7 +88,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
     except DecodeError as error:
         found = str(error)
     view, used_bytes = memoryview(buffer), 0
-    for position, size in zip(*_frames(buffer, first_byte)[:2], strict=True):
+    for position, size in zip(*_find_batches(buffer, first_byte)[:2], strict=True):
         try:
             parse(state_partition, view[position : position + size], first_byte=first_byte + position)
         except DecodeError as error:
@@ -89,7 +98,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
     return parse(state_partition, view[:used_bytes], first_byte=first_byte)._replace(found=found)
 
 
-def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
+def _find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
     """Return positions and sizes of the valid batches at the beginning of a buffer, and the error after."""
     view = memoryview(buffer)
     positions: list[int] = []
@@ -116,7 +125,7 @@ def _frames(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], lis
     return positions, sizes, found
 
 
-def _heads(data: Bytes, at: Ints, size: Ints) -> Batches:
+def _read_headers_of_batches(data: Bytes, at: Ints, size: Ints) -> Batches:
     i2, i4, i8 = (unaligned_view(data, dtype) for dtype in (">i2", ">i4", ">i8"))
     base_offset = i8[at].astype(np.int64)
     return Batches(
@@ -131,7 +140,7 @@ def _heads(data: Bytes, at: Ints, size: Ints) -> Batches:
     )
 
 
-def _decompressed(
+def _decompress_batches(
     data: Bytes, head: Batches, begin: Ints, end: Ints, compressed: Ints, first_byte: int
 ) -> tuple[Bytes, Ints, Ints]:
     """Append the decompressed records of compressed batches to the data. Raises DecodeError."""
@@ -148,10 +157,10 @@ def _decompressed(
         parts.append(part)
         begin[row], end[row] = behind, behind + len(part)
         behind += len(part)
-    return padded(*parts), begin, end
+    return pad_bytes(*parts), begin, end
 
 
-def _records(
+def _read_records(
     state_partition: int, data: Bytes, at: Ints, begin: Ints, end: Ints, count: Ints, head: Batches
 ) -> Records | None:
     """Read all records at once; return None if any of them has an unusual layout. May raise IndexError."""
@@ -159,18 +168,18 @@ def _records(
     if starts is None:
         return None
     batch = np.repeat(np.arange(len(count)), count)
-    size, cursor = _varints(data, starts)
+    size, cursor = _read_varints(data, starts)
     record_end = cursor + size
     cursor = cursor + 1  # attributes, always 0
-    timestamp_delta, cursor = _varints(data, cursor)
-    offset_delta, cursor = _varints(data, cursor)
-    key_length, key_at = _varints(data, cursor)
-    value_length, value_at = _varints(data, key_at + np.maximum(key_length, 0))
+    timestamp_delta, cursor = _read_varints(data, cursor)
+    offset_delta, cursor = _read_varints(data, cursor)
+    key_length, key_at = _read_varints(data, cursor)
+    value_length, value_at = _read_varints(data, key_at + np.maximum(key_length, 0))
     header_at = value_at + np.maximum(value_length, 0)
     sound = (size >= 0) & (key_length >= NONE) & (value_length >= NONE) & (header_at < record_end)
     if not sound.all():
         return None
-    owner_epoch, irregular = _owner_epochs(data, header_at, record_end)
+    owner_epoch, irregular = _read_owner_epochs(data, header_at, record_end)
     if len(irregular):
         _read_headers(data, at, head, batch, irregular, owner_epoch)
     base_ms, max_ms = (unaligned_view(data, ">i8")[at + place].astype(np.int64) for place in (27, 35))
@@ -222,7 +231,7 @@ def _record_starts(data: bytes, begins: list[int], ends: list[int], counts: list
     return np.array(starts, np.int64)
 
 
-def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+def _read_varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Read a zig-zag varint at each position; return the values and the positions after them."""
     byte = data[at]
     value = (byte & 0x7F).astype(np.int64)
@@ -240,7 +249,7 @@ def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return ((value >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(value & 1), behind
 
 
-def _owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _read_owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Read the owner epochs of records with that header only or no header; also return the other rows."""
     owner_epoch = np.full(len(at), NONE, np.int64)
     bare = (data[at] == 0) & (at + 1 == end)
@@ -265,13 +274,13 @@ def _read_headers(
     for row in np.unique(batch[irregular]).tolist():
         raw = data[at[row] : at[row] + head.size_bytes[row]].tobytes()
         (decoded,) = decode_batches(raw)
-        found = [owner_epoch_of(record) for record in decoded.records]
+        found = [read_owner_epoch(record) for record in decoded.records]
         owner_epoch[batch == row] = [NONE if epoch is None else epoch for epoch in found]
 
 
 def no_records(state_partition: int) -> Records:
     """Return an empty `Records` of a state partition."""
-    none = joined([])
-    spans = Spans(padded(), none, none)
+    none = concatenate_ints([])
+    spans = Spans(pad_bytes(), none, none)
     batches = Batches(none, none, none, none, none, none, none, none)
     return Records(state_partition, none, none, spans, spans, none, none, batches)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.batch_overlay import LOWEST_OFFSET, cut_below, join_batches, renumbered
-from coordinator.recovery.decode import Decoded, Kind, StateBatches, packed_batches, unpacked
+from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, remove_below, renumber_rows
+from coordinator.recovery.decode import DecodedRecords, Kind, StateBatches, packed_batches, unpack_columns
 from coordinator.recovery.records import Bools, Ints, numbers
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, PARTIALS, REPLACES
 from coordinator.shard.batches import NO_START_OFFSET
@@ -60,8 +60,8 @@ class Partials:
             self.names,
             self.key[wanted],
             {name: column[wanted] for name, column in self.numbers.items()},
-            renumbered(self.batches, new_row),
-            renumbered(self.loose_batches, new_row),
+            renumber_rows(self.batches, new_row),
+            renumber_rows(self.loose_batches, new_row),
             {int(new_row[row]): why for row, why in self.unreadable.items() if new_row[row] >= 0},
         )
 
@@ -79,13 +79,13 @@ class Partials:
                     else pa.nulls(len(self), pa.string())
                 )
             elif column.name in ("batches", "loose_batches"):
-                columns.append(_packed_column(getattr(self, column.name), len(self)))
+                columns.append(_pack_column(getattr(self, column.name), len(self)))
             else:
                 columns.append(pa.array(self.numbers[column.name]).cast(column.type))
         return pa.record_batch(columns, schema=PARTIALS)
 
 
-def _packed_column(batches: StateBatches, rows: int) -> pa.Array:
+def _pack_column(batches: StateBatches, rows: int) -> pa.Array:
     counts = np.bincount(batches.row, minlength=rows)
     offsets = np.zeros(rows + 1, np.int32)
     offsets[1:] = np.cumsum(counts) * BATCH_BYTES
@@ -115,26 +115,26 @@ def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> Partials:
         names,
         key.astype(np.int64),
         columns,
-        _unpacked_column(rows.column("batches")),
-        _unpacked_column(rows.column("loose_batches")),
+        _unpack_column(rows.column("batches")),
+        _unpack_column(rows.column("loose_batches")),
         unreadable,
     )
     return found.take(np.argsort(found["last_log_offset"], kind="stable"))
 
 
-def _unpacked_column(column: Any) -> StateBatches:
+def _unpack_column(column: Any) -> StateBatches:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     rows = len(column)
     _, offsets_buffer, data = column.buffers()
     if not rows or data is None:
-        return unpacked(np.zeros(0, np.int64), b"")
+        return unpack_columns(np.zeros(0, np.int64), b"")
     offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, column.offset * 4).astype(np.int64)
     counts = np.diff(offsets) // BATCH_BYTES
-    return unpacked(np.repeat(np.arange(rows), counts), memoryview(data)[offsets[0] : offsets[-1]])
+    return unpack_columns(np.repeat(np.arange(rows), counts), memoryview(data)[offsets[0] : offsets[-1]])
 
 
-def concatenated(parts: Sequence[Partials]) -> Partials:
+def concatenate_partials(parts: Sequence[Partials]) -> Partials:
     """Concatenate partial states with the same `names`."""
     if len(parts) == 1:
         return parts[0]
@@ -143,8 +143,8 @@ def concatenated(parts: Sequence[Partials]) -> Partials:
         parts[0].names,
         np.concatenate([part.key for part in parts]),
         {name: np.concatenate([part.numbers[name] for part in parts]) for name in NUMBERS},
-        join_batches(*(_moved(part.batches, by) for part, by in zip(parts, begins, strict=False))),
-        join_batches(*(_moved(part.loose_batches, by) for part, by in zip(parts, begins, strict=False))),
+        join_batches(*(_shift_rows(part.batches, by) for part, by in zip(parts, begins, strict=False))),
+        join_batches(*(_shift_rows(part.loose_batches, by) for part, by in zip(parts, begins, strict=False))),
         {
             row + by: why
             for part, by in zip(parts, begins, strict=False)
@@ -153,17 +153,17 @@ def concatenated(parts: Sequence[Partials]) -> Partials:
     )
 
 
-def _moved(batches: StateBatches, by: int) -> StateBatches:
+def _shift_rows(batches: StateBatches, by: int) -> StateBatches:
     return batches._replace(row=batches.row + by)
 
 
-def floors(start_offset: Ints) -> Ints:
+def batch_floors(start_offset: Ints) -> Ints:
     """Return start offsets, with -1 (not known) replaced by an offset that no batch is below."""
     return np.where(start_offset == NO_START_OFFSET, LOWEST_OFFSET, start_offset)
 
 
-def partials_of(
-    decoded: Decoded,
+def partials_from_records(
+    decoded: DecodedRecords,
     key: Ints,
     names: list[Name],
     *,
@@ -177,7 +177,7 @@ def partials_of(
     snapshot, update, tombstone = (kind == each for each in (Kind.SNAPSHOT, Kind.UPDATE, Kind.TOMBSTONE))
     zero, none = np.zeros(rows, np.int64), np.full(rows, NONE, np.int64)
     leader_epoch_max = np.maximum(np.where(snapshot | update, decoded.leader_epoch, 0), 0)
-    floor = floors(decoded.start_offset)
+    floor = batch_floors(decoded.start_offset)
     columns = {
         "state_partition": np.full(rows, state_partition, np.int64),
         "range_start": np.full(rows, range_start, np.int64),
@@ -202,6 +202,6 @@ def partials_of(
         "updates": update.astype(np.int64),
         "update_bytes": np.where(update, RECORD_OVERHEAD_BYTES + BATCH_BYTES * decoded.batch_count, 0),
     }
-    batches = cut_below(decoded.batches, floor[decoded.batches.row])
+    batches = remove_below(decoded.batches, floor[decoded.batches.row])
     loose = (update & (decoded.start_offset == NO_START_OFFSET))[batches.row]
     return Partials(names, key, columns, batches.take(~loose), batches.take(loose), dict(decoded.unreadable))

@@ -18,7 +18,7 @@ class Phases:
         yield lambda more: None
 
 
-class Bars(Phases):
+class ProgressBars(Phases):
     """Shows each phase as a progress bar with its rate."""
 
     def __init__(self, progress: Progress) -> None:
@@ -31,12 +31,12 @@ class Bars(Phases):
 
         def advance(more: int) -> None:
             self._progress.advance(task, more)
-            self._tell_rate(task, unit)
+            self._show_rate(task, unit)
 
         yield advance
         self._progress.update(task, completed=total)
 
-    def _tell_rate(self, task: TaskID, unit: str) -> None:
+    def _show_rate(self, task: TaskID, unit: str) -> None:
         found = self._progress.tasks[self._progress.task_ids.index(task)]
         if found.elapsed:
             self._progress.update(task, rate=f"{found.completed / found.elapsed:,.0f} {unit}/s")
@@ -58,4 +58,4 @@ def progress_display(stream: TextIO | None = None) -> Iterator[Phases]:
         TextColumn("{task.fields[rate]}"),
     )
     with Progress(*columns, console=Console(file=stream)) as progress:
-        yield Bars(progress)
+        yield ProgressBars(progress)

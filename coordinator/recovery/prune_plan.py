@@ -101,16 +101,16 @@ def replay_cost(source: Source, run: RebuildResult, records_per_s: float | None 
     facts = _collect_stats(run)
     if records_per_s is not None:
         return ReplayCost(records_per_s, False, facts)
-    return ReplayCost(measured_records_per_s(source), True, facts)
+    return ReplayCost(measure_records_per_s(source), True, facts)
 
 
-def measured_records_per_s(source: Source) -> float:
+def measure_records_per_s(source: Source) -> float:
     """Load records of a log with the coordinator's loader; return the number of records per second."""
     batches: list[bytes] = []
     count = 0
     for log_range in source.plan(Cut()).ranges:
         for records in source.read(log_range):
-            written = _stored(records, count)
+            written = _sample_batches(records, count)
             batches += written
             count += len(written) * _SAMPLE_BATCH_RECORDS
             if count >= _SAMPLE_RECORDS:
@@ -141,7 +141,7 @@ def _replay(batches: Sequence[bytes]) -> int:
     return replayed
 
 
-def _stored(records: Records, begin: int) -> list[bytes]:
+def _sample_batches(records: Records, begin: int) -> list[bytes]:
     """Encode records for the sample as batches, with log offsets from `begin`."""
     data = records.data_records()
     rows = range(min(len(data), _SAMPLE_RECORDS - begin))

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.claim_filter import ClaimFilter
-from coordinator.recovery.decode import Decoded, decode
+from coordinator.recovery.decode import DecodedRecords, decode
 from coordinator.recovery.fold import fold
-from coordinator.recovery.partials import Name, Partials, concatenated, partials_of
+from coordinator.recovery.partials import Name, Partials, concatenate_partials, partials_from_records
 from coordinator.recovery.records import Bools, Damage, Ints, Records
 from coordinator.recovery.schema import DAMAGES, RANGES
 from coordinator.recovery.tasks import Output
@@ -31,7 +31,7 @@ class ScannedRecords(NamedTuple):
     """
 
     records: Records
-    decoded: Decoded
+    decoded: DecodedRecords
     claimed: Bools
 
 
@@ -129,9 +129,9 @@ class RangeFold:
             return decoded.key
         if self._range_start is None:
             self._range_start = scan.range_start
-        key = self._numbered(decoded.share_partitions)[decoded.key]
+        key = self._indexes_of(decoded.share_partitions)[decoded.key]
         self._waiting.append(
-            partials_of(
+            partials_from_records(
                 decoded,
                 key,
                 self.names,
@@ -145,7 +145,7 @@ class RangeFold:
             self._fold()
         return key
 
-    def _numbered(self, share_partitions: list[bytes]) -> Ints:
+    def _indexes_of(self, share_partitions: list[bytes]) -> Ints:
         """Return the indexes of share-partitions in `names`; add new ones."""
         numbers = self._numbers
         found = np.empty(len(share_partitions), np.int64)
@@ -158,7 +158,7 @@ class RangeFold:
         return found
 
     def _fold(self) -> None:
-        folded = fold(concatenated(self._waiting))
+        folded = fold(concatenate_partials(self._waiting))
         self._waiting, self._waiting_rows = [folded], len(folded)
 
     def result(self) -> Partials | None:

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from coordinator.clock import Clock, SystemClock
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.engines.counts import ResultsIncomplete, dicts
+from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
-from coordinator.recovery.job import LogRead, read_log, states_near_damage
+from coordinator.recovery.job import LogReadResult, read_log, states_near_damage
 from coordinator.recovery.manifest import check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
@@ -73,10 +73,10 @@ def rebuild(
     cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
     if to is not None:
         check_new(to)
-    source = for_states(source)
+    source = use_checkpoints(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
     joined = join_log(log, phases)
-    totals = dicts(joined, TOTALS_OUTPUT)
+    totals = output_rows(joined, TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
@@ -98,12 +98,12 @@ def rebuild(
     return RebuildResult(stored, ranges, manifest, totals)
 
 
-def for_states(source: Source) -> Source:
+def use_checkpoints(source: Source) -> Source:
     """Return a source that is faster for jobs that need only states: an archive starts at a checkpoint."""
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
-def join_log(log: LogRead, phases: Phases) -> GatheredOutputs:
+def join_log(log: LogReadResult, phases: Phases) -> GatheredOutputs:
     """Join the partial states of a log to states, and to totals of each state partition."""
     known = owner_epochs(log.ranges)
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
@@ -115,7 +115,7 @@ def total(totals: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(row[name] for row in totals)
 
 
-def damaged_states(log: LogRead, joined: GatheredOutputs) -> pa.Table:
+def damaged_states(log: LogReadResult, joined: GatheredOutputs) -> pa.Table:
     """Return the states that damage of the log may concern."""
     found = joined.mapped(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
     return pa.Table.from_batches([output.rows for output in found], STATES)

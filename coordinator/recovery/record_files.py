@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 from coordinator.recovery.durable_files import sync_file
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
-from coordinator.recovery.sources.archive import Piece
+from coordinator.recovery.sources.archive import RowGroup
 
 # Maximum number of records in a file, and in a row group; a reader holds a whole row group in memory.
 _FILE_RECORDS = 4_000_000
 _GROUP_RECORDS = 1_000_000
 
 
-class RecordFiles:
+class RecordFileWriter:
     """Writes records to Parquet files; a row group has consecutive records of one state partition."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
-        self.pieces: list[Piece] = []
+        self.pieces: list[RowGroup] = []
         self._folder = folder
         self._prefix = prefix
         self._files = 0
@@ -50,7 +50,7 @@ class RecordFiles:
         table = pa.Table.from_batches([records.to_arrow() for records in waiting], RECORDS)
         self._writer.write_table(table, row_group_size=max(len(table), 1))
         self.pieces.append(
-            Piece(
+            RowGroup(
                 state_partition=waiting[0].state_partition,
                 start=int(waiting[0].log_offset[0]),
                 end=int(waiting[-1].log_offset[-1]) + 1,

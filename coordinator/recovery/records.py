@@ -25,7 +25,7 @@ CONTROL = 0x20
 _VIEW_INLINE_MAX = 12
 
 
-def padded(*parts: bytes | memoryview | Bytes) -> Bytes:
+def pad_bytes(*parts: bytes | memoryview | Bytes) -> Bytes:
     """Return bytes as one array, followed by the padding."""
     arrays = [np.frombuffer(part, np.uint8) if not isinstance(part, np.ndarray) else part for part in parts]
     return np.concatenate([*arrays, np.zeros(PADDING_BYTES, np.uint8)])
@@ -193,13 +193,13 @@ def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
     cuts = np.flatnonzero(np.diff(partitions)) + 1
     edges = [0, *cuts.tolist(), len(partitions)]
     return [
-        _one_partition(rows.slice(begin, end - begin), int(partitions[begin]))
+        _records_of_partition(rows.slice(begin, end - begin), int(partitions[begin]))
         for begin, end in pairwise(edges)
         if end > begin
     ]
 
 
-def _one_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
+def _records_of_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
     log_offset = numbers(rows.column("log_offset"))
     keys, values = spans_of(rows.column("key")), spans_of(rows.column("value"))
     base = rows.column("base_offset")
@@ -254,16 +254,16 @@ def spans_of(column: pa.Array) -> Spans:
     _, offsets_buffer, data_buffer = column.buffers()
     rows = len(column)
     if rows == 0:
-        return Spans(padded(), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Spans(pad_bytes(), np.zeros(0, np.int64), np.zeros(0, np.int64))
     offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, column.offset * 4).astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
     data = b"" if data_buffer is None else memoryview(data_buffer)[begin:end]
     length = np.diff(offsets)
     if column.null_count:
         length[~column.is_valid().to_numpy(zero_copy_only=False)] = -1
-    return Spans(padded(data), offsets[:-1] - begin, length)
+    return Spans(pad_bytes(data), offsets[:-1] - begin, length)
 
 
-def joined(parts: Sequence[Ints]) -> Ints:
+def concatenate_ints(parts: Sequence[Ints]) -> Ints:
     """Concatenate columns; without parts, return an empty column."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

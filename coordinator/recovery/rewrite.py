@@ -26,7 +26,7 @@ from coordinator.migration import (
 from coordinator.migration.fold import FoldedLog
 from coordinator.migration.locations import LocationKind
 from coordinator.migration.readers import Progress
-from coordinator.recovery.deduplication import Row, deduplicate, is_in_place, key_of, state_partitions_of
+from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, is_in_place, key_of
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult, rebuild
@@ -93,7 +93,7 @@ class _Reader:
         chosen, left = _deduplicate_run(run)
         if self.run is None:
             self.run = run
-            self.notes = [*run.manifest["notes"], *_may_lack_updates(run), *_format_duplicates(left)]
+            self.notes = [*run.manifest["notes"], *_note_of_damage(run), *_format_duplicates(left)]
         states = {key: state_of(row) for key, row in chosen.items()}
         self._ends = _ends_of(run)
         return FoldedLog(states, self._ends)
@@ -112,7 +112,7 @@ class _Reader:
         """Do nothing: a log can be rewritten while a coordinator uses it."""
 
 
-class _OpenSource:
+class _UnlockedSource:
     """A source that is not locked against writes; the migration detects writes by its end offsets."""
 
     def __init__(self, reader: _Reader) -> None:
@@ -133,11 +133,11 @@ def _ends_of(run: RebuildResult) -> tuple[int, ...]:
 
 def _deduplicate_run(run: RebuildResult) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
     return deduplicate(
-        run.states.to_pylist(), state_partitions_of(list(map(int, run.manifest["partitions"])))
+        run.states.to_pylist(), count_state_partitions(list(map(int, run.manifest["partitions"])))
     )
 
 
-def _may_lack_updates(run: RebuildResult) -> list[str]:
+def _note_of_damage(run: RebuildResult) -> list[str]:
     """Return a note that names the share-partitions that may lack updates because of damage."""
     affected = run.manifest["affected"]
     if not affected:
@@ -203,7 +203,7 @@ def rewrite(
     config = with_partitions(config, state_partitions)
     reader = _Reader(engine, source, cut or Cut(), phases, may_be_incomplete=incomplete)
     progress = _as_migration_progress(phases)
-    report = asyncio.run(migrate(_OpenSource(reader), make_target(place, config), options, progress))
+    report = asyncio.run(migrate(_UnlockedSource(reader), make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
     differing_keys: tuple[str, ...] = ()
     if report.executed and report.is_good and reader.run is not None:
@@ -253,7 +253,9 @@ def _verify_rewrite(
     wanted, _ = _deduplicate_run(run)
     found = {key_of(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
     differing_keys = {
-        str(key) for key in {*wanted, *found} if _compared(wanted.get(key)) != _compared(found.get(key))
+        str(key)
+        for key in {*wanted, *found}
+        if _compared_values(wanted.get(key)) != _compared_values(found.get(key))
     }
     if len(there.manifest["partitions"]) != state_partitions:
         differing_keys.add(
@@ -262,7 +264,7 @@ def _verify_rewrite(
     return tuple(sorted(differing_keys))
 
 
-def _compared(row: Row | None) -> list[Any] | None:
+def _compared_values(row: Row | None) -> list[Any] | None:
     return None if row is None else [row[name] for name in _COMPARED]
 
 
@@ -286,4 +288,4 @@ def _as_migration_progress(phases: Phases) -> Progress:
 
 def default_partitions(source: Source, config: Config) -> int:
     """Return the number of state partitions of a source; if it lacks some, return the configured number."""
-    return state_partitions_of(source.plan(Cut()).starts) or config.state_partitions
+    return count_state_partitions(source.plan(Cut()).starts) or config.state_partitions

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.final_states import OwnerEpochs, owner_epochs, settled
+from coordinator.recovery.final_states import OwnerEpochs, drop_fenced, owner_epochs
 from coordinator.recovery.fold import fold
 from coordinator.recovery.job import read_log
 from coordinator.recovery.partials import partials_from_arrow
@@ -38,25 +38,30 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
         return None
     source = ArchiveSource(str(folder), use_checkpoints=True)
     log = read_log(engine, source, fold_range)
-    joined = log.gathered.joined(partial(_join, owner_epochs(log.ranges)), lambda more: None)
+    joined = log.gathered.joined(partial(_join_partials, owner_epochs(log.ranges)), lambda more: None)
     folded = dict(joined.rows(CHECKPOINT_OUTPUT))
     parts = []
     for number, rows in sorted(folded.items()):
         own = [row for row in log.ranges if row["state_partition"] == number and row["records"]]
         parts.append(
-            (_summary(sorted(own, key=lambda row: row["range_start"]), rows, log.plan.ends[number]), rows)
+            (
+                _summarise_ranges(
+                    sorted(own, key=lambda row: row["range_start"]), rows, log.plan.ends[number]
+                ),
+                rows,
+            )
         )
     number = len(before) + 1
     write_checkpoint(str(folder), number, commits[-1].number, now_ms, parts)
     return number
 
 
-def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
     """Yield one partial state of each share-partition; with `known` bound, this is a `JoinTask`."""
     parts = tables.get(PARTIALS_OUTPUT, ())
     if not parts:
         return
-    rows = fold(settled(partials_from_arrow(pa.Table.from_batches(parts, PARTIALS)), known))
+    rows = fold(drop_fenced(partials_from_arrow(pa.Table.from_batches(parts, PARTIALS)), known))
     if not len(rows):
         return
     whose = {"owner_epoch": np.full(len(rows), _ANY_OWNER), "claimed": np.ones(len(rows), np.int64)}
@@ -68,7 +73,7 @@ def _join(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[
     )
 
 
-def _summary(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
+def _summarise_ranges(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
     """Return one row of `RANGES` that summarises consecutive ranges; `end` is the end of the last."""
     owners = [RangeOwners.of_row(each) for each in ranges]
     last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)

@@ -136,15 +136,15 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: Audi
         effect = effect_of(row["check"], Severity(row["severity"]))
         if effect is Effect.NONE:
             continue
-        places = _places_in(known, row) if row["group_id"] is None else [_place(row)]
+        places = _affected_places(known, row) if row["group_id"] is None else [_place(row)]
         for place in places:
             # If the latest snapshot is after the damage, the state does not depend on the damaged records.
             if row["check"] == "P4" and _is_after(known.get(place), row):
                 continue
-            found = _classified(place, row, effect, known.get(place), context)
+            found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
-            affected[place] = found if before is None else _worse(before, found)
-    groups = sorted(_groups(known, affected, context), key=lambda each: (-each.status, each.group_id))
+            affected[place] = found if before is None else _merge_verdicts(before, found)
+    groups = sorted(_group_verdicts(known, affected, context), key=lambda each: (-each.status, each.group_id))
     is_positive = not critical and not context.is_unread
     return Verdict(groups, is_positive, _headline(groups, critical, context), context.topics)
 
@@ -184,7 +184,7 @@ def _place(row: Row) -> Place:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def _places_in(known: Mapping[Place, Row], finding: Row) -> list[Place]:
+def _affected_places(known: Mapping[Place, Row], finding: Row) -> list[Place]:
     """Return the share-partitions that a finding about a state partition, or about the whole log, affects.
 
     If the latest snapshot of a share-partition is after the finding, its state is not affected.
@@ -203,7 +203,7 @@ def _is_after(state: Row | None, finding: Row) -> bool:
     return state is not None and last >= 0 and not depends_on(state, last)
 
 
-def _classified(
+def _classify_finding(
     place: Place, finding: Row, effect: Effect, state: Row | None, context: AuditContext
 ) -> SharePartitionVerdict:
     """Classify a share-partition by one finding."""
@@ -236,7 +236,7 @@ def _classified(
     )
 
 
-def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePartitionVerdict:
+def _merge_verdicts(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePartitionVerdict:
     """Merge two verdicts on a share-partition: the worse status wins, then the earlier cut."""
     no_cut = (0, 2**63)
     worse = min(one, other, key=lambda each: (-each.status, (each.cut or no_cut)[1]))
@@ -248,7 +248,7 @@ def _worse(one: SharePartitionVerdict, other: SharePartitionVerdict) -> SharePar
     )
 
 
-def _groups(
+def _group_verdicts(
     known: Mapping[Place, Row], affected: Mapping[Place, SharePartitionVerdict], context: AuditContext
 ) -> Iterator[GroupVerdict]:
     counts = Counter(context.others)
@@ -263,11 +263,11 @@ def _groups(
             continue
         worst = max(found, key=lambda each: each.status)
         yield GroupVerdict(
-            group_id, worst.status, count, found, worst.recover_from, _command(worst, found, context)
+            group_id, worst.status, count, found, worst.recover_from, _next_command(worst, found, context)
         )
 
 
-def _command(
+def _next_command(
     worst: SharePartitionVerdict, found: Sequence[SharePartitionVerdict], context: AuditContext
 ) -> str:
     """Return the command that an operator should run next for a group."""
@@ -315,11 +315,11 @@ def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: 
         if row["group_id"] is None
     }
     for check, numbers in sorted(in_partitions.items()):
-        told.append(f"{check} in {_state_partitions(numbers)}")
+        told.append(f"{check} in {_format_partitions(numbers)}")
     return f"{_NO}: {', '.join(told)}"
 
 
-def _state_partitions(numbers: Sequence[int]) -> str:
+def _format_partitions(numbers: Sequence[int]) -> str:
     if ALL in numbers:
         return "the log"
     return f"{len(numbers)} state partition{'' if len(numbers) == 1 else 's'}"

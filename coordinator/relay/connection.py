@@ -19,7 +19,7 @@ from coordinator.relay.metrics import RelayMetrics
 from coordinator.relay.persister import PeerSession, PersisterLink, SessionEnded
 from coordinator.relay.request_memory import RequestMemory
 from coordinator.relay.sasl import Exchange
-from coordinator.relay.streams import PlainStream, TlsStream, accept
+from coordinator.relay.streams import PlainStream, TlsStream, accept_stream
 from coordinator.relay.upstream import Upstream
 from coordinator.security.client_hello import wait_for_client_hello
 from coordinator.security.principals import (
@@ -28,7 +28,7 @@ from coordinator.security.principals import (
     UnmappedCertificate,
     principal_of_certificate,
 )
-from coordinator.security.tls import ServerTls, Trust
+from coordinator.security.tls import CertificateTrust, ServerTls
 from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Connection:
         self._session = PeerSession("", None, None)
         self._link: PersisterLink | None = None
         self._task: asyncio.Task[None] | None = None
-        self._trust: Trust | None = None
+        self._trust: CertificateTrust | None = None
         self.destination = ""
         # The forwarded bytes. The listener compares this value over time to find idle connections.
         self.moved_bytes = 0
@@ -142,9 +142,9 @@ class Connection:
         self._metrics.decided[destination] += 1
         self._metrics.open[destination] += 1
         if destination == "broker":
-            await self._to_broker()
+            await self._forward_to_broker()
         else:
-            await self._to_coordinator()
+            await self._forward_to_coordinator()
 
     async def _choose_destination(self) -> str:
         """Return the destination, "broker" or "coordinator", after authenticating the peer if required."""
@@ -153,25 +153,25 @@ class Connection:
             if route.tls is not None:
                 await wait_for_client_hello(self._socket)
                 await self._turns.turn(network_of(self._socket.getpeername()))
-            end = await accept(self._socket, route.tls.context if route.tls is not None else None)
+            end = await accept_stream(self._socket, route.tls.context if route.tls is not None else None)
         except ssl.SSLError as error:
             raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None
         peer = self._peer = FrameReader(end, limits.handshake_frame_bytes_max)
         if isinstance(end, TlsStream) and end.certificate and route.tls is not None:
-            self._trust = Trust(route.tls, end.certificate)
+            self._trust = CertificateTrust(route.tls, end.certificate)
         if route.check == "certificate":
             self._check_certificate(end)
         head = await peer.peek_head()
         if route.check == "sasl":
             exchange = Exchange(route.sub_claim)
-            broker = self._broker = await self._connected_broker()
+            broker = self._broker = await self._connect_to_broker()
             head = await authenticate(peer, broker, exchange, self._request_memory)
             if head.is_from_persister:
                 await self._check_user(broker, exchange)
         if head.is_from_persister:
             return "coordinator"
         if self._broker is None:
-            self._broker = await self._connected_broker()
+            self._broker = await self._connect_to_broker()
         return "broker"
 
     def _check_certificate(self, end: PlainStream | TlsStream) -> None:
@@ -203,7 +203,7 @@ class Connection:
             )
         self._session = PeerSession.from_exchange(exchange, asyncio.get_running_loop().time())
 
-    async def _connected_broker(self) -> FrameReader:
+    async def _connect_to_broker(self) -> FrameReader:
         """Connect to the broker, with a few retries in case it restarts. Raises RefusedConnection."""
         limits, address = self._limits, self._route.broker.address
         for attempts_left in reversed(range(limits.broker_attempts)):
@@ -217,7 +217,7 @@ class Connection:
                 await asyncio.sleep(limits.retry_s)
         raise RefusedConnection("no_broker", "the broker is unreachable; the connection of a peer is closed")
 
-    async def _to_broker(self) -> None:
+    async def _forward_to_broker(self) -> None:
         assert self._peer is not None
         assert self._broker is not None
         peer, broker = self._peer, self._broker
@@ -229,19 +229,19 @@ class Connection:
             await peer.end.send(early)
         await forward_both_ways(peer.end, broker.end, self._count, self._limits.half_closed_s)
 
-    async def _to_coordinator(self) -> None:
+    async def _forward_to_coordinator(self) -> None:
         assert self._peer is not None
         if self._broker is not None:
             # Only the authentication needed the broker. It would close this connection as idle.
             self._broker.end.close()
             self._broker = None
-        self._coordinator = await self._connected_coordinator()
+        self._coordinator = await self._connect_to_coordinator()
         self._link = PersisterLink(
             self._peer, self._coordinator, self._session, self._reauthenticate, self._count
         )
         await self._link.run()
 
-    async def _connected_coordinator(self) -> FrameReader:
+    async def _connect_to_coordinator(self) -> FrameReader:
         """Connect to the coordinator; retry every second while it restarts.
 
         A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
@@ -276,7 +276,7 @@ class Connection:
         deadline = asyncio.timeout(self._limits.handshake_s)
         try:
             async with deadline:
-                broker = await self._connected_broker()
+                broker = await self._connect_to_broker()
                 try:
                     await authenticate(peer, broker, exchange, self._request_memory)
                     if not exchange.accepted or not await is_authenticated(broker):

@@ -208,15 +208,15 @@ async def forward_both_ways(
     connection is closed in both directions.
     """
 
-    def there_moved(data: Bytes) -> int:
+    def count_sent(data: Bytes) -> int:
         moved(len(data), 0)
         return len(data)
 
-    def back_moved(data: Bytes) -> int:
+    def count_received(data: Bytes) -> int:
         moved(0, len(data))
         return len(data)
 
-    there, back = forward_bytes(first, second, there_moved), forward_bytes(second, first, back_moved)
+    there, back = forward_bytes(first, second, count_sent), forward_bytes(second, first, count_received)
     in_clear = isinstance(first, PlainStream) and isinstance(second, PlainStream)
     try:
         done, pending = await asyncio.wait({there.over, back.over}, return_when=asyncio.FIRST_COMPLETED)

@@ -42,7 +42,7 @@ class Listener:
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
         """Bind and accept, or accept on an inherited socket. Raises ListenError."""
         try:
-            self._socket = inherited or _bind(address)
+            self._socket = inherited or _bind_socket(address)
         except (OSError, OverflowError) as error:
             raise ListenError("relay.listen", str(address), error) from None
         self._socket.setblocking(False)
@@ -153,7 +153,7 @@ class _RateLimitedLog:
         return self._left_out.pop(kind, 0)
 
 
-def _bind(address: HostPort) -> socket.socket:
+def _bind_socket(address: HostPort) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     host = "" if address.host == "*" else address.host
     return socket.create_server((host, address.port), family=family, backlog=_BACKLOG)

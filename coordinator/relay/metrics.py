@@ -35,36 +35,41 @@ class RelayMetrics:
                 "Connections whose destination is not chosen yet.",
                 {"": self.undecided},
             ),
-            ("connections", "gauge", "Open connections by destination.", _series("destination", self.open)),
+            (
+                "connections",
+                "gauge",
+                "Open connections by destination.",
+                _label_values("destination", self.open),
+            ),
             (
                 "connections_decided_total",
                 "counter",
                 "Connections by chosen destination.",
-                _series("destination", self.decided),
+                _label_values("destination", self.decided),
             ),
             (
                 "connections_refused_total",
                 "counter",
                 "Connections refused or closed by the relay, by reason.",
-                _series("reason", self.refused),
+                _label_values("reason", self.refused),
             ),
             (
                 "connect_failures_total",
                 "counter",
                 "Failed connection attempts by destination.",
-                _series("destination", self.failed_connects),
+                _label_values("destination", self.failed_connects),
             ),
             (
                 "sent_bytes_total",
                 "counter",
                 "Bytes forwarded from peers, by destination.",
-                _series("destination", self.bytes_to),
+                _label_values("destination", self.bytes_to),
             ),
             (
                 "received_bytes_total",
                 "counter",
                 "Bytes forwarded to peers, by their source.",
-                _series("destination", self.bytes_from),
+                _label_values("destination", self.bytes_from),
             ),
             (
                 "connections_waiting_for_coordinator",
@@ -86,5 +91,5 @@ class RelayMetrics:
         return "\n".join(lines) + "\n"
 
 
-def _series(label: str, values: dict[str, int]) -> dict[str, int]:
+def _label_values(label: str, values: dict[str, int]) -> dict[str, int]:
     return {f'{{{label}="{value}"}}': count for value, count in sorted(values.items())}

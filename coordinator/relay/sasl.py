@@ -76,7 +76,7 @@ class Exchange:
             self._rounds += 1
             # The broker takes the user from the first message only.
             if self._rounds == 1:
-                self.user = user_of(self.mechanism, token, self._sub_claim)
+                self.user = parse_user(self.mechanism, token, self._sub_claim)
 
     def handle_response(self, api_key: int, frame: bytes) -> None:
         """Process the frame (including its size) of the response to the last request. Raises DecodeError."""
@@ -95,7 +95,7 @@ class Exchange:
             self.session_lifetime_ms = answer.session_lifetime_ms if self.accepted else 0
 
 
-def user_of(mechanism: str, token: bytes, sub_claim: str) -> str | None:
+def parse_user(mechanism: str, token: bytes, sub_claim: str) -> str | None:
     """Return the user in the first message of an exchange, None if there is none or it is ambiguous."""
     try:
         text = token.decode("utf-8")
@@ -136,13 +136,13 @@ def _bearer_user(text: str, sub_claim: str) -> str | None:
     bearers = [value for name, value in pairs if name.lower() == "auth"]
     if len(bearers) != 1 or (bearer := _BEARER.fullmatch(bearers[0])) is None:
         return None
-    user = _claims(bearer["token"]).get(sub_claim)
+    user = _decode_claims(bearer["token"]).get(sub_claim)
     if not isinstance(user, str) or not user or found["authzid"] not in (None, user):
         return None
     return user
 
 
-def _claims(token: str) -> dict[str, Any]:
+def _decode_claims(token: str) -> dict[str, Any]:
     """Return the claims of a JWT, {} for any other text. The broker verifies the signature."""
     parts = token.split(".")
     if len(parts) != 3:

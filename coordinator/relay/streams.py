@@ -101,7 +101,7 @@ def configure_socket(plain_socket: socket.socket) -> None:
     plain_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-async def accept(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> PlainStream | TlsStream:
+async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> PlainStream | TlsStream:
     """Make a stream of an accepted socket; with a TLS context, after the handshake.
 
     Closes the socket if this fails. Raises OSError.
@@ -116,7 +116,7 @@ async def accept(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Pla
         raise
 
 
-async def connect(
+async def connect_stream(
     address: HostPort, tls: ssl.SSLContext | None, server_name: str, timeout_s: float
 ) -> PlainStream | TlsStream:
     """Connect, with TLS if there is a context. Raises OSError, including TimeoutError."""

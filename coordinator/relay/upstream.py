@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from coordinator.client.tls import client_context
 from coordinator.config import HostPort
-from coordinator.relay.streams import PlainStream, TlsStream, connect
+from coordinator.relay.streams import PlainStream, TlsStream, connect_stream
 from coordinator.security.reloading_files import ReloadingFiles
 
 
@@ -60,4 +60,4 @@ class Upstream(NamedTuple):
     async def connect(self, timeout_s: float) -> PlainStream | TlsStream:
         """Connect. Raises OSError."""
         context = self.tls.context() if self.tls is not None else None
-        return await connect(self.address, context, self.server_name or self.address.host, timeout_s)
+        return await connect_stream(self.address, context, self.server_name or self.address.host, timeout_s)

@@ -307,7 +307,7 @@ class Loader:
 
     def _when_earlier_leases_are_over(self, state_partition: int, loaded: Callable[[], None]) -> None:
         """Serve a shard when no earlier owner can answer reads from its memory."""
-        if self._shared is None or self._shared.served_in_s(state_partition) <= 0:
+        if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
             loaded()
         else:
             self._spawn(self._wait_for_leases(self._shared, state_partition, loaded))
@@ -315,7 +315,7 @@ class Loader:
     async def _wait_for_leases(
         self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
     ) -> None:
-        while (wait_s := log.served_in_s(state_partition)) > 0:  # noqa: ASYNC110
+        while (wait_s := log.serving_delay_s(state_partition)) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
         loaded()
 

@@ -50,7 +50,7 @@ class KeySet:
             raise ValueError("it has no key for signatures")
         return cls(keys)
 
-    def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
+    def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id; for None, return all keys."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
@@ -58,7 +58,7 @@ class KeySet:
 class KeySource(Protocol):
     """Source of verification keys."""
 
-    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id; for None, return all keys."""
         ...
 
@@ -81,13 +81,13 @@ class FileKeySource(ReloadingFiles):
         self._setting = setting
         self._load()
 
-    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id; for None, return all keys."""
-        return self._set.matching(key_id)
+        return self._set.find_keys(key_id)
 
     def has(self, key_id: str | None) -> bool:
         """Return whether the current set has a key with this id."""
-        return bool(self._set.matching(key_id))
+        return bool(self._set.find_keys(key_id))
 
     def _load(self) -> None:
         try:
@@ -110,22 +110,22 @@ class UrlKeySource:
         self._fetched_s = -RETRY_INTERVAL_S
         self._refresh_task: asyncio.Task[None] | None = None
 
-    async def matching(self, key_id: str | None) -> list[jwt.PyJWK]:
+    async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
-        found = self._set.matching(key_id)
+        found = self._set.find_keys(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
             await self._refresh()
-            found = self._set.matching(key_id)
+            found = self._set.find_keys(key_id)
         return found
 
     def has(self, key_id: str | None) -> bool:
         """Return whether the current set has a key with this id."""
-        return bool(self._set.matching(key_id))
+        return bool(self._set.find_keys(key_id))
 
     async def watch(self, interval_s: float) -> None:
         """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
-            if not self._set.matching(None) or self._age_s() >= self._refresh_s:
+            if not self._set.find_keys(None) or self._age_s() >= self._refresh_s:
                 await self._refresh()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 

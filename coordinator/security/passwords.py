@@ -12,7 +12,7 @@ from coordinator.security.users import Users
 _PARTS = 3
 
 
-def validity_of(users: Users, name: str) -> Callable[[], bool]:
+def make_validity_check(users: Users, name: str) -> Callable[[], bool]:
     """Return a function that returns whether a user's login is still valid."""
     user = users.find(name)
     return partial(users.is_unchanged, name, user) if user is not None else lambda: False
@@ -27,15 +27,15 @@ class PlainExchange:
     async def take(self, token: bytes) -> SaslStep:
         """Process the token. The error texts are those of Kafka's PlainSaslServer."""
         authorization_id, name, password = _parse_plain_token(token)
-        if not await self._matches(name, password):
+        if not await self._matches_password(name, password):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id and authorization_id != name:
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        return SaslStep(b"", Identity(name), is_valid=validity_of(self._users, name))
+        return SaslStep(b"", Identity(name), is_valid=make_validity_check(self._users, name))
 
-    async def _matches(self, name: str, password: str) -> bool:
+    async def _matches_password(self, name: str, password: str) -> bool:
         # Deriving keys takes milliseconds, and clients can request it often, so it runs on a thread.
         return await asyncio.to_thread(self._users.matches, name, password)
 
@@ -48,7 +48,7 @@ class ScramExchange:
         self._users = users
         self._known = False
         self._name = ""
-        self._server = ScramMechanism(mechanism).make_server(self._keys_of)
+        self._server = ScramMechanism(mechanism).make_server(self._find_keys)
         self._begun = False
 
     async def take(self, token: bytes) -> SaslStep:
@@ -65,9 +65,9 @@ class ScramExchange:
             raise invalid_credentials(self._mechanism) from None
         if not self._known:
             raise invalid_credentials(self._mechanism)
-        return SaslStep(final, Identity(self._name), is_valid=validity_of(self._users, self._name))
+        return SaslStep(final, Identity(self._name), is_valid=make_validity_check(self._users, self._name))
 
-    def _keys_of(self, name: str) -> tuple[bytes, bytes, bytes, int]:
+    def _find_keys(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name
         user = self._users.find(name)
         keys = user.keys.get(self._mechanism) if user is not None else None

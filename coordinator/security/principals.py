@@ -58,11 +58,11 @@ class _Rule(NamedTuple):
             return distinguished_name
         if not self.pattern.fullmatch(distinguished_name):
             return None
-        name = self.pattern.sub(self._expand, distinguished_name)
+        name = self.pattern.sub(self._expand_replacement, distinguished_name)
         return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
 
-    def _expand(self, match: re.Match[str]) -> str:
-        def put(reference: re.Match[str]) -> str:
+    def _expand_replacement(self, match: re.Match[str]) -> str:
+        def replace_reference(reference: re.Match[str]) -> str:
             if reference[1] is not None:
                 return reference[1]
             digits = reference[2]
@@ -73,7 +73,7 @@ class _Rule(NamedTuple):
                     return (match[int(digits[:end])] or "") + digits[end:]
             return reference[0]
 
-        return _REFERENCE.sub(put, self.replacement)
+        return _REFERENCE.sub(replace_reference, self.replacement)
 
 
 class MappingRules:
@@ -159,10 +159,10 @@ def _format_attribute(name: str, value: str) -> str:
         return f"{keyword}={_escape(value)}"
     text = value.encode()
     der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
-    return f"{_oid(name)}=#{der.hex()}"
+    return f"{_attribute_oid(name)}=#{der.hex()}"
 
 
-def _oid(name: str) -> str:
+def _attribute_oid(name: str) -> str:
     """Return the OID of an attribute. OpenSSL's name of an unknown attribute is its OID."""
     try:
         # OpenSSL's own table of names; the ssl module has no public function for it.

@@ -97,7 +97,7 @@ class ServerTls(ReloadingFiles):
                 prefix + "certificate.location",
                 files.certificate,
                 f"a PEM file with a certificate, and its key there or in {prefix}key.location "
-                f"({_reason(error)})",
+                f"({_describe_error(error)})",
             ) from None
         if files.client_auth != "none" and not files.ca:
             raise ConfigError(
@@ -108,12 +108,14 @@ class ServerTls(ReloadingFiles):
                 context.load_verify_locations(files.ca)
             except (OSError, ValueError) as error:
                 raise ConfigError(
-                    prefix + "ca.location", files.ca, f"a PEM file with certificates ({_reason(error)})"
+                    prefix + "ca.location",
+                    files.ca,
+                    f"a PEM file with certificates ({_describe_error(error)})",
                 ) from None
         return context
 
 
-class Trust:
+class CertificateTrust:
     """Validity of a client certificate since its handshake."""
 
     def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
@@ -142,7 +144,7 @@ def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:
     return context
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return a short description of the problem with a file."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()

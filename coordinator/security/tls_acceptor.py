@@ -150,7 +150,7 @@ class TlsAcceptor:
             raise
         for listening in self._sockets:
             accepting = asyncio.create_task(self._accept(listening), name="accepting TLS connections")
-            accepting.add_done_callback(partial(_close, listening))
+            accepting.add_done_callback(partial(_close_socket, listening))
             self._accepting.append(accepting)
 
     @property
@@ -266,7 +266,7 @@ def _format_address(address: Any) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
 
 
-def _close(listening: socket.socket, done: "asyncio.Task[None]") -> None:
+def _close_socket(listening: socket.socket, done: "asyncio.Task[None]") -> None:
     listening.close()
 
 

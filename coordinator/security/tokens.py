@@ -64,7 +64,7 @@ class TokenValidator:
             raise InvalidToken(f"no token: {error}") from None
         if header.get("alg") not in ALGORITHMS:
             raise InvalidToken(f"signed with {header.get('alg')}, which is not accepted")
-        keys = await self.keys.matching(header.get("kid"))
+        keys = await self.keys.find_keys(header.get("kid"))
         if not keys:
             raise InvalidToken(f"signed with key {header.get('kid')!r}, which is not in the set")
         claims = self._claims(token, keys)

@@ -127,7 +127,7 @@ class Users(ReloadingFiles):
     def _load(self) -> None:
         try:
             entries = parse_properties(Path(self._file).read_text("utf-8-sig"))
-            users = {entry.name: self._user(entry.value, entry.line) for entry in entries}
+            users = {entry.name: self._parse_user(entry.value, entry.line) for entry in entries}
         except OSError as error:
             raise ConfigError(self._setting, self._file, f"a readable file ({error.strerror})") from None
         except ValueError as error:
@@ -145,13 +145,13 @@ class Users(ReloadingFiles):
         self._has_keys_only = bool(keys_only)
         self._work_mechanism = next(iter(keys_only[0].keys)) if keys_only else SCRAM_SHA_256
 
-    def _user(self, text: str, line: int) -> User:
+    def _parse_user(self, text: str, line: int) -> User:
         """Parse the text after a name. Raises ValueError with a message that contains no part of the text."""
         if not text:
             raise ValueError(f"line {line}: there is no password")
         if text.startswith("SCRAM-SHA-"):
             try:
-                return User(None, _keys_of(text))
+                return User(None, _parse_scram_keys(text))
             except ValueError:
                 form = "SCRAM-SHA-256=[salt=...,stored_key=...,server_key=...,iterations=...]"
                 raise ValueError(
@@ -191,7 +191,7 @@ def format_user_line(name: str, password: str, iterations: int) -> str:
     return f"{escaped}={forms}"
 
 
-def _keys_of(text: str) -> dict[str, ScramKeys]:
+def _parse_scram_keys(text: str) -> dict[str, ScramKeys]:
     found: dict[str, ScramKeys] = {}
     at = 0
     while at < len(text):

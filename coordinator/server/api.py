@@ -71,7 +71,7 @@ class CloseConnection(Exception):
         self.advice = advice
 
 
-def undecodable(request: str, error: DecodeError) -> CloseConnection:
+def undecodable_request(request: str, error: DecodeError) -> CloseConnection:
     """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
     if isinstance(error, TooManyElementsError):
         return CloseConnection(
@@ -98,12 +98,12 @@ class _CachedResponse(NamedTuple):
     error_code: int
 
 
-def _codec(rpc: Rpc, api: Any) -> _RpcCodec:
+def _make_codec(rpc: Rpc, api: Any) -> _RpcCodec:
     return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
 
 
 _RPCS = {
-    api.API_KEY: _codec(rpc, api)
+    api.API_KEY: _make_codec(rpc, api)
     for rpc, api in (
         (INITIALIZE, initialize_api),
         (READ, read_api),
@@ -179,7 +179,7 @@ class Api:
         if codec is not None:
             yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY and len(frame) >= LARGE_FIND_BYTES:
-            yield from self._find_many(frame, api_version, correlation_id, respond)
+            yield from self._find_many_coordinators(frame, api_version, correlation_id, respond)
         elif api_key == find_api.API_KEY:
             self._find_coordinator(frame, api_version, correlation_id, respond)
         else:
@@ -219,12 +219,14 @@ class Api:
         try:
             request = codec.decode_request(frame, _body_offset(frame), api_version, self._elements_max)
         except DecodeError as error:
-            raise undecodable(f"{codec.rpc.name} v{api_version}", error) from None
+            raise undecodable_request(f"{codec.rpc.name} v{api_version}", error) from None
 
         def done(response: Any) -> None:
             body = codec.encode_response(response, api_version)
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
-            self._metrics.request_done(codec.rpc.api_key, _first_error(response), self._loop.time() - began_s)
+            self._metrics.request_done(
+                codec.rpc.api_key, _first_error_code(response), self._loop.time() - began_s
+            )
 
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
@@ -253,7 +255,9 @@ class Api:
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
-    def _find_many(self, frame: bytes, api_version: int, correlation_id: int, respond: Respond) -> Steps:
+    def _find_many_coordinators(
+        self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
+    ) -> Steps:
         """Respond to a FindCoordinator request with many keys, in steps."""
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
@@ -275,7 +279,7 @@ class Api:
             _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
             return find_api.decode_request(frame, offset, api_version, self._elements_max)
         except DecodeError as error:
-            raise undecodable(f"FindCoordinator v{api_version}", error) from None
+            raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
 
     def _find(self, frame: bytes, api_version: int) -> _CachedResponse:
         request = self._decode_find(frame, api_version)
@@ -302,7 +306,7 @@ class Api:
                 _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
                 client = versions_api.decode_request(frame, offset, api_version, UNTRUSTED_ELEMENTS_MAX)
             except DecodeError as error:
-                raise undecodable(f"ApiVersions v{api_version}", error) from None
+                raise undecodable_request(f"ApiVersions v{api_version}", error) from None
             names = (client.client_software_name, client.client_software_version)
             if api_version >= 3 and not all(map(_CLIENT_SOFTWARE_PATTERN.fullmatch, names)):
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
@@ -322,7 +326,7 @@ def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
     try:
         asked = decode_frame(frame)
     except DecodeError as error:
-        raise undecodable("SASL", error) from None
+        raise undecodable_request("SASL", error) from None
     respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 
@@ -338,7 +342,7 @@ def _body_offset(frame: bytes) -> int:
     return offset
 
 
-def _first_error(response: Any) -> int:
+def _first_error_code(response: Any) -> int:
     for topic in response.results:
         for result in topic.partitions:
             if result.error_code:

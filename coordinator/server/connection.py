@@ -20,7 +20,7 @@ from coordinator.fair_queue import client_network
 from coordinator.fastpath.fields import ConnectionFields
 from coordinator.metrics import Metrics
 from coordinator.security.receive_buffer import limit_receive_buffer
-from coordinator.security.tls import Trust
+from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import peer_address
 from coordinator.server.api import CloseConnection
 from coordinator.server.connection_registry import ConnectionRegistry
@@ -88,7 +88,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         connections: ConnectionRegistry,
         metrics: Metrics,
         limits: ServerLimits,
-        trust: Trust | None = None,
+        trust: CertificateTrust | None = None,
     ) -> None:
         """Create a connection; `trust` belongs to the client's certificate and is None without one."""
         self._trust = trust
@@ -214,7 +214,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
             return
         self._handling = True
         while self._queued_frames and self._may_accept_request() and not self.disconnected:
-            self._handle(self._queued_frames.popleft())
+            self._handle_frame(self._queued_frames.popleft())
             if not self._may_accept_request():
                 # Responses that are complete free slots for the next requests.
                 self._flush()
@@ -239,14 +239,14 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def _handle_single_frame(self, frame: bytes) -> None:
         """Handle the single frame of an idle connection, the usual case, like `_handle_queued_frames`."""
         self._request_memory.hold(len(frame))
-        self._handle(frame)
+        self._handle_frame(frame)
         if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
             self._update_reading()
 
     def _may_accept_request(self) -> bool:
         return len(self._response_slots) < self._limits.requests_in_flight_max and self._writable
 
-    def _handle(self, frame: bytes) -> None:
+    def _handle_frame(self, frame: bytes) -> None:
         slot = _ResponseSlot(self, len(frame))
         self._response_slots.append(slot)
         try:

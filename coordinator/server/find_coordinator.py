@@ -73,7 +73,7 @@ class CoordinatorDirectory:
         """Make this process the owner of all shards."""
         self.advertised = advertised
         self._set_routes(
-            _route(advertised, self._node_id_first + shard % self._node_ids)
+            _make_route(advertised, self._node_id_first + shard % self._node_ids)
             for shard in range(self._state_partitions)
         )
 
@@ -90,7 +90,7 @@ class CoordinatorDirectory:
                 routes.append(None)
                 continue
             node_id = first_ids[owner.wire] + shard % min(max(owner.connections, 1), NODE_IDS_PER_REPLICA)
-            routes.append(_route(HostPort.parse(owner.wire), node_id))
+            routes.append(_make_route(HostPort.parse(owner.wire), node_id))
         self._set_routes(routes)
 
     def _set_routes(self, routes: Iterable[Route | None]) -> None:
@@ -125,7 +125,7 @@ class CoordinatorDirectory:
             return
         opening = bytes(_THROTTLE_BYTES) + write_uvarint(len(request.coordinator_keys) + 1)
         error_code = 0
-        for keys in _steps_of(request.coordinator_keys):
+        for keys in _split_into_steps(request.coordinator_keys):
             part = self.find(FindCoordinatorRequest(request.key, request.key_type, keys), api_version)
             encoded = encode_response(part, api_version)
             elements_at = _THROTTLE_BYTES + len(write_uvarint(len(keys) + 1))
@@ -159,7 +159,7 @@ class CoordinatorDirectory:
         )
 
 
-def _steps_of(keys: list[str]) -> Iterator[list[str]]:
+def _split_into_steps(keys: list[str]) -> Iterator[list[str]]:
     """Divide keys into parts that take about a millisecond each."""
     part: list[str] = []
     chars = 0
@@ -173,7 +173,7 @@ def _steps_of(keys: list[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _route(address: HostPort, node_id: int) -> Route | None:
+def _make_route(address: HostPort, node_id: int) -> Route | None:
     """Return the route to an address, or None if the address is incomplete.
 
     A response with error NONE and an empty host or port would end the broker's network thread.

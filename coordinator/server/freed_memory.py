@@ -19,7 +19,7 @@ def trim_heap() -> None:
         trim(0)
 
 
-class FreedMemory:
+class HeapTrimmer:
     """Decides when to trim the heap: after each interval in which many connections were closed.
 
     The heap is trimmed again after the following interval, because the memory of connections that were closed

@@ -10,11 +10,11 @@ from coordinator.errors import ListenError
 from coordinator.fair_queue import FairQueue
 from coordinator.metrics import Metrics
 from coordinator.security.principals import UnmappedCertificate
-from coordinator.security.tls import Trust
+from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import Acceptor, PlaintextAcceptor, TlsAcceptor, peer_address
 from coordinator.server.api import Api
 from coordinator.server.connection import Connection
-from coordinator.server.freed_memory import FreedMemory, trim_heap
+from coordinator.server.freed_memory import HeapTrimmer, trim_heap
 from coordinator.server.limits import ServerLimits
 from coordinator.server.listener_security import Handler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.server.request_memory import RequestMemory
@@ -48,7 +48,7 @@ class Listener:
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: set[Connection] = set()
         self.request_memory = RequestMemory(limits.queued_bytes_max)
-        self._freed_memory = FreedMemory()
+        self._freed_memory = HeapTrimmer()
         self._all_answered: asyncio.Event | None = None
 
     async def start(self, address: HostPort) -> None:
@@ -148,11 +148,13 @@ class Listener:
             security.handshake_s,
             lambda: self._limits.connections_max - len(self._connections),
             self._accept_secured,
-            self._note_rejected,
+            self._record_rejection,
             self.untrusted_work,
         )
 
-    def _connection(self, handler: Handler | None = None, trust: Trust | None = None) -> asyncio.Protocol:
+    def _connection(
+        self, handler: Handler | None = None, trust: CertificateTrust | None = None
+    ) -> asyncio.Protocol:
         """Create a connection; without a handler, the client must authenticate first."""
         api, limits = self._listener_security.api, self._limits
         if self._security.mechanisms:
@@ -172,14 +174,14 @@ class Listener:
         if self._all_answered is not None:
             return None
         certificate, tls = secured.get_extra_info("peercert"), self._security.tls
-        trust = Trust(tls, certificate) if certificate and tls is not None else None
+        trust = CertificateTrust(tls, certificate) if certificate and tls is not None else None
         if self._security.mechanisms:
             # With SASL, the login authenticates the client; the certificate does not matter.
             return self._connection(trust=trust)
         try:
             handler = self._listener_security.handler_for_certificate(certificate, peer_address(secured))
         except UnmappedCertificate as error:
-            self._note_rejected(
+            self._record_rejection(
                 "unmapped_certificate",
                 f"no rule of listen.ssl.principal.mapping.rules fits a client's certificate: {error}",
                 peer_address(secured),
@@ -187,7 +189,7 @@ class Listener:
             return None
         return self._connection(handler, trust)
 
-    def _note_rejected(self, reason: str, sentence: str, peer: str) -> None:
+    def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
         """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""
         self._metrics.connection_opened()
         self._metrics.connection_closed(reason)

@@ -9,7 +9,7 @@ from coordinator.clock import Clock, SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.metrics import Metrics
-from coordinator.open_files import connections_to_accept
+from coordinator.open_files import connection_limit
 from coordinator.security.jwks import open_key_source
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.principals import AllowedPrincipals, MappingRules
@@ -34,7 +34,7 @@ def make_listener(
     security = make_listener_security(config, SystemClock())
     api = Api(service, directory, metrics, sasl=bool(security.mechanisms))
     limits = ServerLimits(
-        connections_max=connections_to_accept(config.connections_max),
+        connections_max=connection_limit(config.connections_max),
         frame_bytes_max=config.frame_bytes_max,
         requests_in_flight_max=config.requests_in_flight_max,
         queued_bytes_max=config.queued_bytes_max,

@@ -18,7 +18,7 @@ from coordinator.security.principals import (
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
-from coordinator.server.api import Api, Respond, undecodable
+from coordinator.server.api import Api, Respond, undecodable_request
 from coordinator.server.error_responses import decode_frame, error_response, read_api_key
 from coordinator.server.large_requests import LargeOrigin
 from protocol.errors import DecodeError, ErrorCode
@@ -84,7 +84,7 @@ class UnauthorizedHandler:
         try:
             asked = decode_frame(frame)
         except DecodeError as error:
-            raise undecodable(f"API key {read_api_key(frame)}", error) from None
+            raise undecodable_request(f"API key {read_api_key(frame)}", error) from None
         respond(error_response(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED))
         self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
@@ -102,7 +102,7 @@ class ListenerSecurity:
         self.rate_limited_log = RateLimitedLog()
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
-    def handler_for(self, principal: str, peer: str) -> Handler:
+    def choose_handler(self, principal: str, peer: str) -> Handler:
         """Return the handler for an authenticated principal."""
         allowed = self.security.allowed
         if allowed is None or allowed.allows(principal):
@@ -114,4 +114,4 @@ class ListenerSecurity:
 
     def handler_for_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> Handler:
         """Return the handler for the principal of a certificate. Raises UnmappedCertificate."""
-        return self.handler_for(principal_of_certificate(certificate, self.security.rules), peer)
+        return self.choose_handler(principal_of_certificate(certificate, self.security.rules), peer)

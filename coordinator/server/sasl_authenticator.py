@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity, SaslStep
-from coordinator.server.api import CloseConnection, Respond, undecodable
+from coordinator.server.api import CloseConnection, Respond, undecodable_request
 from coordinator.server.error_responses import DecodedRequest, decode_frame, error_response, read_api_key
 from coordinator.server.large_requests import LargeOrigin
 from coordinator.server.listener_security import Handler, ListenerSecurity
@@ -167,7 +167,7 @@ class SaslAuthenticator:
             self._with_headers = asked.version >= 1
             self._exchange = mechanism()
             if self._identity is not None and wanted != self._mechanism:
-                self._exchange = _MechanismChanged(wanted, self._mechanism)
+                self._exchange = _MechanismChangeRefusal(wanted, self._mechanism)
             else:
                 self._mechanism = wanted
             respond(asked.answer(response))
@@ -204,7 +204,7 @@ class SaslAuthenticator:
                 _check_same_principal(self._identity, turn.identity)
             if turn.refusal:
                 # The exchange continues, so that the client receives the reason.
-                self._say_failed(turn.refusal, self._mechanism, origin)
+                self._log_failed_login(turn.refusal, self._mechanism, origin)
                 await asyncio.sleep(self._security.failed_delay_s)
         except AuthenticationFailed as error:
             response.error_code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
@@ -239,7 +239,7 @@ class SaslAuthenticator:
         if turn.identity is not None:
             response.session_lifetime_ms = self._begin_session(turn.identity)
             self._is_valid = turn.is_valid
-            origin.set_handler(self._listener_security.handler_for(turn.identity.principal, origin.peer))
+            origin.set_handler(self._listener_security.choose_handler(turn.identity.principal, origin.peer))
         response.auth_bytes = turn.response
         if asked is not None:
             respond(asked.answer(response))
@@ -265,11 +265,11 @@ class SaslAuthenticator:
         """Send the response after a delay, which slows down password guessing, and close the connection."""
         self._state = _SaslState.FAILED
         self._exchange = None
-        self._say_failed(why, mechanism, origin)
+        self._log_failed_login(why, mechanism, origin)
         origin.stop_reading()
         self._loop.call_later(self._security.failed_delay_s, _respond_and_close, origin, respond, response)
 
-    def _say_failed(self, why: str, mechanism: str, origin: SaslConnection) -> None:
+    def _log_failed_login(self, why: str, mechanism: str, origin: SaslConnection) -> None:
         self._listener_security.rate_limited_log.warn(
             "A login failed.", reason=why, mechanism=mechanism, peer=origin.peer
         )
@@ -278,7 +278,7 @@ class SaslAuthenticator:
         self._listener_security.metrics.request_done(api_key, error_code)
 
 
-class _MechanismChanged:
+class _MechanismChangeRefusal:
     """Exchange that refuses re-authentication with another mechanism at the first token, as Kafka does."""
 
     def __init__(self, wanted: str, before: str) -> None:
@@ -303,7 +303,7 @@ def _decode_request(frame: bytes) -> DecodedRequest:
     try:
         return decode_frame(frame)
     except DecodeError as error:
-        raise undecodable("SASL", error) from None
+        raise undecodable_request("SASL", error) from None
 
 
 def _respond_and_close(origin: SaslConnection, respond: Respond, response: bytes | None) -> None:

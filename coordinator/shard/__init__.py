@@ -7,7 +7,7 @@ This package has no I/O, clock, randomness or logging.  `state.advance` defines 
 from coordinator.shard.batches import combine
 from coordinator.shard.decisions import RequestContext, SnapshotPolicy
 from coordinator.shard.machine import CoordinatorResult, Shard, SnapshotLimits
-from coordinator.shard.state import ShareState, advance
+from coordinator.shard.state import ShareState, apply_record
 
 __all__ = [
     "CoordinatorResult",
@@ -16,6 +16,6 @@ __all__ = [
     "ShareState",
     "SnapshotLimits",
     "SnapshotPolicy",
-    "advance",
+    "apply_record",
     "combine",
 ]

@@ -194,7 +194,7 @@ def _append(run: list[StateBatch], batch: StateBatch) -> None:
     run.append(batch)
 
 
-def first_inverted(batches: bytes) -> StateBatch | None:
+def find_inverted_batch(batches: bytes) -> StateBatch | None:
     """Return the first batch that ends before it begins, or None."""
     for first, last, state, count in _ONE.iter_unpack(batches):
         if last < first:

@@ -8,7 +8,7 @@ Intended differences are marked "Kafka ...; we ...".
 
 from typing import NamedTuple
 
-from coordinator.shard.batches import first_inverted
+from coordinator.shard.batches import find_inverted_batch
 from coordinator.shard.state import ShareState
 from protocol.errors import ErrorCode
 
@@ -74,13 +74,13 @@ def unreadable(state: ShareState) -> Refusal | None:
     )
 
 
-def inverted_batch(state_batches: bytes) -> Refusal | None:
+def check_batch_order(state_batches: bytes) -> Refusal | None:
     """Refuse a batch that ends before it begins.
 
     Kafka stores such a batch if it is the only one and fails on it otherwise; we refuse it with
     INVALID_REQUEST.
     """
-    batch = first_inverted(state_batches)
+    batch = find_inverted_batch(state_batches)
     if batch is None:
         return None
     return Refusal(

@@ -128,7 +128,7 @@ def decide_read(
     if part.leader_epoch == state.leader_epoch_max:
         return None, answer
     if policy.is_due(state):
-        return _snapshot(
+        return _make_snapshot(
             state,
             part.leader_epoch,
             state.start_offset,
@@ -159,11 +159,11 @@ def decide_write(
         return None, write_api.PartitionResult(part.partition, *refusal)
     assert state is not None
     start_offset = max(part.start_offset, state.start_offset)
-    complete_count = _complete_count(state, part)
+    complete_count = _merged_complete_count(state, part)
     answer = write_api.PartitionResult(part.partition)
     if policy.is_due(state):
         batches = combine(state.batches, part.state_batches, start_offset)
-        return _snapshot(
+        return _make_snapshot(
             state, state.leader_epoch, start_offset, complete_count, batches, context.now_ms
         ), answer
     update = ShareUpdateValue(
@@ -194,10 +194,10 @@ def _check_write(
         return refusal
     if not context.topic_known:
         return checks.UNKNOWN_TOPIC
-    return checks.unreadable(state) or checks.inverted_batch(part.state_batches)
+    return checks.unreadable(state) or checks.check_batch_order(part.state_batches)
 
 
-def _complete_count(state: ShareState, part: write_api.PartitionData) -> int:
+def _merged_complete_count(state: ShareState, part: write_api.PartitionData) -> int:
     if part.start_offset > state.start_offset:
         return part.delivery_complete_count
     if part.start_offset == state.start_offset:
@@ -205,7 +205,7 @@ def _complete_count(state: ShareState, part: write_api.PartitionData) -> int:
     return state.delivery_complete_count
 
 
-def _snapshot(
+def _make_snapshot(
     state: ShareState, leader_epoch: int, start_offset: int, complete_count: int, batches: bytes, now_ms: int
 ) -> ShareSnapshotValue:
     return ShareSnapshotValue(

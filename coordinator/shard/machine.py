@@ -23,7 +23,7 @@ from coordinator.shard.packed_state import (
     unpack,
 )
 from coordinator.shard.pruning_offsets import PruningOffsets
-from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, advance, next_snapshot
+from coordinator.shard.state import RECORD_OVERHEAD_BYTES, ShareState, apply_record, next_snapshot
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
@@ -129,7 +129,7 @@ class Shard:
             record = StateRecord(key, None if value is TOMBSTONE else value)  # type: ignore[arg-type]
             records.append(record)
             if position + 1 < len(unit):
-                state = advance(state, record, context.now_ms)
+                state = apply_record(state, record, context.now_ms)
         return CoordinatorResult(records, answer)
 
     def snapshot_cold(self, *, now_ms: int, interval_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
@@ -189,7 +189,7 @@ class Shard:
         key = record.key
         packed = self._states.get(key)
         before = None if packed is None else unpack(packed)
-        after = advance(before, record, timestamp_ms)
+        after = apply_record(before, record, timestamp_ms)
         if before is not None:
             self.live_bytes -= before.snapshot_bytes
         if after is not None:

@@ -1,6 +1,6 @@
-"""The state of one share-partition, and `advance`, which applies a record to it.
+"""The state of one share-partition, and `apply_record`, which applies a record to it.
 
-The running coordinator, the loader, the recovery jobs and the simulator all apply records with `advance`.
+The coordinator, the loader, the recovery jobs and the simulator apply records with `apply_record`.
 No other code defines the effect of a record.  States are immutable, so callers may keep them.
 
 Kafka keeps four maps with the same key (state, greatest leader epoch, greatest state epoch, number of
@@ -57,7 +57,7 @@ class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return len(self.batches) // BATCH_BYTES
 
 
-def advance(state: ShareState | None, record: StateRecord, timestamp_ms: int) -> ShareState | None:
+def apply_record(state: ShareState | None, record: StateRecord, timestamp_ms: int) -> ShareState | None:
     """Apply one record of a share-partition to its state and return the new state; None means "no state".
 
     `timestamp_ms` is the record's timestamp on the log.  An update without an earlier snapshot begins a

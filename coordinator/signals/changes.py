@@ -40,7 +40,7 @@ class RecordChange(NamedTuple):
 NO_CHANGE = RecordChange()
 
 
-def change_of(before: ShareState | None, record: StateRecord) -> RecordChange:
+def compute_change(before: ShareState | None, record: StateRecord) -> RecordChange:
     """Compare a record with the previous state of its share-partition."""
     value = record.value
     if not isinstance(value, ShareUpdateValue | ShareSnapshotValue):

@@ -68,21 +68,21 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     message: str = ""
 
 
-def judge(signals: GroupSignals, limits: SignalLimits) -> None:
+def set_problem(signals: GroupSignals, limits: SignalLimits) -> None:
     """Set the problem and the message that describes it."""
-    signals.problem, signals.message = _worst(signals, limits)
+    signals.problem, signals.message = _find_worst_problem(signals, limits)
 
 
-def _worst(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
+def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Problem, str]:
     group = signals.group
     if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
         return Problem.LOST_BEFORE_DELIVERY, (
             f"retention deleted {_records(signals.lost_records)} of group {group} before their delivery, "
-            f"most recently {_duration(signals.lost_age_s)} ago"
+            f"most recently {_format_duration(signals.lost_age_s)} ago"
         )
     if signals.stuck_s >= limits.stuck_s and signals.members != 0:
         return Problem.STUCK, (
-            f"the start offset of {signals.stuck_at} has not moved for {_duration(signals.stuck_s)} "
+            f"the start offset of {signals.stuck_at} has not moved for {_format_duration(signals.stuck_s)} "
             f"although records wait; {_records(signals.in_flight)} in flight"
         )
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
@@ -110,7 +110,7 @@ def _records(count: int) -> str:
     return f"{count} record{'' if count == 1 else 's'}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7_200:

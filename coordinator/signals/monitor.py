@@ -15,11 +15,11 @@ import msgspec
 
 from coordinator.shard import ShareState
 from coordinator.signals.append_sample import Appends, AppendSample, RecordCounts, count_offsets
-from coordinator.signals.changes import COMPLETE, change_of
-from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, judge
+from coordinator.signals.changes import COMPLETE, compute_change
+from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.signals.record_age import OffsetsAtTimes, group_ages
 from coordinator.state_view import StateView
-from coordinator.topics import lag_of
+from coordinator.topics import compute_lag
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, StateRecord
 
@@ -60,7 +60,7 @@ class Event(msgspec.Struct, frozen=True):
     message: str
 
 
-class _Moved(NamedTuple):
+class _StartOffsetMove(NamedTuple):
     """The start offset of a share-partition at the last pass, since when it has been there, and the complete
     records above it.
     """
@@ -92,7 +92,7 @@ class _Skip(NamedTuple):
     timestamp_ms: int
 
 
-def _lag(signals: GroupSignals) -> int:
+def _lag_key(signals: GroupSignals) -> int:
     return signals.lag
 
 
@@ -122,7 +122,7 @@ class SignalMonitor:
         self._event_raised = event_raised
         self._sample = sample
         self._appends = Appends()
-        self._moved: dict[SharePartitionKey, _Moved] = {}
+        self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         self._skips: list[_Skip] = []
         # Start offsets that moved further since the last pass than the records that were complete then.
@@ -148,7 +148,7 @@ class SignalMonitor:
 
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         """Count the user records that a log record changed."""
-        change = change_of(before, record)
+        change = compute_change(before, record)
         if change.acknowledged or change.released or change.rejected:
             counts = self._counts[key.group_id]
             counts.acknowledged += change.acknowledged
@@ -165,14 +165,14 @@ class SignalMonitor:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         groups: dict[str, GroupSignals] = {}
-        moved: dict[SharePartitionKey, _Moved] = {}
+        moved: dict[SharePartitionKey, _StartOffsetMove] = {}
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
             part.append(entry)
             if len(part) == SLICE:
-                await self._add_all(part, groups, moved, began_s)
+                await self._add_slice(part, groups, moved, began_s)
                 part.clear()
-        await self._add_all(part, groups, moved, began_s)
+        await self._add_slice(part, groups, moved, began_s)
         self._moved = moved
         if self._sample is not None:
             await self._take_appends(self._sample.take())
@@ -182,16 +182,16 @@ class SignalMonitor:
         await self._add_members(groups)
         for signals in groups.values():
             self._add_lost(signals)
-            judge(signals, self._limits)
+            set_problem(signals, self._limits)
         self._raise_events(groups)
         self.groups = groups
         self.look_seconds = loop.time() - began_s
 
-    async def _add_all(
+    async def _add_slice(
         self,
         part: list[tuple[SharePartitionKey, ShareState]],
         groups: dict[str, GroupSignals],
-        moved: dict[SharePartitionKey, _Moved],
+        moved: dict[SharePartitionKey, _StartOffsetMove],
         now_s: float,
     ) -> None:
         """Add a slice of the state to the signals of its groups."""
@@ -218,7 +218,7 @@ class SignalMonitor:
         state: ShareState,
         end_offset: int | None,
         now_s: float,
-        moved: dict[SharePartitionKey, _Moved],
+        moved: dict[SharePartitionKey, _StartOffsetMove],
     ) -> None:
         limit = self._limits.delivery_count_limit
         in_flight = last_in_flight = complete = 0
@@ -241,7 +241,7 @@ class SignalMonitor:
         signals.window_usage = max(signals.window_usage, window / self._limits.window_records)
         # Brokers before 4.2 send no delivery complete count (KIP-1226); the batches yield the same number.
         known_complete = state.delivery_complete_count if state.delivery_complete_count >= 0 else complete
-        lag = lag_of(state.start_offset, known_complete, end_offset)
+        lag = compute_lag(state.start_offset, known_complete, end_offset)
         if lag is not None:
             signals.lag = max(0, signals.lag) + lag
             if lag > self._most_lag.get(key.group_id, _Lag(0, (b"", 0), 0)).records:
@@ -257,7 +257,7 @@ class SignalMonitor:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
-            before = _Moved(state.start_offset, since_s, complete)
+            before = _StartOffsetMove(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
             # Without in-flight records, no record prevents the start offset from moving: there is no
@@ -358,7 +358,7 @@ class SignalMonitor:
         if self._members is None:
             return
         # The problem of a group without lag does not depend on its members.
-        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag)
+        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag_key)
         if not asked:
             return
         try:

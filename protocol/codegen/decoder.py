@@ -11,7 +11,7 @@ are read.
 """
 
 from protocol.codegen.schema import FIXED_FORMATS, Field, Message, SchemaError, Struct, snake_case
-from protocol.codegen.source import Source, size_of
+from protocol.codegen.source import Source, packed_size
 from protocol.wire import write_uvarint
 
 _RESERVED = frozenset({"buf", "at", "n", "end", "left", "tag", "last_tag", "unknown", "version"})
@@ -32,23 +32,23 @@ class Decoder:
 
     def write(self) -> str:
         """Write the statements that read the message from ``buf`` at ``at``; return its constructor call."""
-        return self._struct(self._message.body, _RESERVED)
+        return self._write_struct(self._message.body, _RESERVED)
 
-    def _struct(self, struct: Struct, taken: frozenset[str]) -> str:
+    def _write_struct(self, struct: Struct, taken: frozenset[str]) -> str:
         present = [field for field in struct.fields if self._version in field.versions]
-        names = {field.name: self._variable(struct, field, taken) for field in present}
+        names = {field.name: self._variable_name(struct, field, taken) for field in present}
         taken |= set(names.values())
         for field in present:
             if field.tag is None:
-                self._field(field, names[field.name], taken)
+                self._write_field(field, names[field.name], taken)
         tagged = [field for field in present if field.tag is not None]
         keeps_unknown = self._message.keeps_unknown_tags and struct is self._message.body
         if self._is_flexible:
             if tagged or keeps_unknown:
-                self._known_tags(tagged, names, taken, keeps_unknown)
+                self._write_tag_section(tagged, names, taken, keeps_unknown)
             else:
-                self._no_tags()
-        self._read_run()
+                self._write_tag_skipping()
+        self._write_fixed_fields()
 
         arguments = [names[field.name] if field in present else field.default_code for field in struct.fields]
         while arguments and struct.fields[len(arguments) - 1] not in present:
@@ -57,26 +57,26 @@ class Decoder:
             arguments.append("unknown_tags")
         return f"{struct.name}({', '.join(arguments)})"
 
-    def _variable(self, struct: Struct, field: Field, taken: frozenset[str]) -> str:
+    def _variable_name(self, struct: Struct, field: Field, taken: frozenset[str]) -> str:
         name = field.attribute
         if name in taken or self._types.get(name, field.python_type) != field.python_type:
             name = f"{snake_case(struct.name)}_{name}"
         self._types[name] = field.python_type
         return name
 
-    def _field(self, field: Field, name: str, taken: frozenset[str]) -> None:
+    def _write_field(self, field: Field, name: str, taken: frozenset[str]) -> None:
         if field.is_packed:
-            self._packed(name)
+            self._write_packed(name)
         elif field.is_array:
-            self._array(field, name, taken)
+            self._write_array(field, name, taken)
         elif field.struct is not None:
-            self._source.add(f"{name} = {self._struct(field.struct, taken)}")
+            self._source.add(f"{name} = {self._write_struct(field.struct, taken)}")
         elif field.type in FIXED_FORMATS:
             self._run.append((FIXED_FORMATS[field.type], name))
         else:
-            self._text(field, name)
+            self._write_text(field, name)
 
-    def _read_run(self, left: int = 0) -> None:
+    def _write_fixed_fields(self, left: int = 0) -> None:
         """Write the read of the pending fixed-size fields; ``at`` stops ``left`` bytes before their end."""
         if not self._run:
             return
@@ -88,15 +88,15 @@ class Decoder:
         else:
             targets = ", ".join(names) if len(names) > 1 else f"({names[0]},)"
             self._source.add_assignment(targets, f"{self._source.unpacker(formats)}(buf, at)")
-        if size_of(formats) > left:
-            self._source.add(f"at += {size_of(formats) - left}")
+        if packed_size(formats) > left:
+            self._source.add(f"at += {packed_size(formats) - left}")
 
-    def _length(
+    def _write_length(
         self, legacy_format: str, is_flexible: bool, is_nullable: bool, type_name: str = "string"
     ) -> None:
         """Write the read of a length or count into ``n``; in a flexible version, ``n`` is the length + 1."""
         self._run.append(("B" if is_flexible else legacy_format, "n"))
-        self._read_run()
+        self._write_fixed_fields()
         if is_flexible and is_nullable:
             with self._source.block("if n > 127:"):
                 reader = "read_nullable_string_length" if type_name == "string" else "read_uvarint"
@@ -110,7 +110,7 @@ class Decoder:
                 error = self._source.use("protocol.errors", "DecodeError")
                 self._source.add(f'raise {error}(f"length {{n}} before byte {{at}}")')
 
-    def _text(self, field: Field, name: str) -> None:
+    def _write_text(self, field: Field, name: str) -> None:
         """Write the read of a string or bytes.
 
         A short slice moves ``at`` beyond the end of ``buf``, which a later read detects.
@@ -118,42 +118,42 @@ class Decoder:
         is_flexible = self._version in field.flexible
         is_nullable = self._version in field.nullable
         if is_flexible and not is_nullable:
-            self._compact_text(field, name)
+            self._write_compact_text(field, name)
             return
-        self._length("h" if field.type == "string" else "i", is_flexible, is_nullable, field.type)
+        self._write_length("h" if field.type == "string" else "i", is_flexible, is_nullable, field.type)
         decode = ".decode()" if field.type == "string" else ""
         length = "n - 1" if is_flexible else "n"
         if not is_nullable:
-            self._spend("n >> 6")
-            self._slice(name, length, decode)
+            self._write_budget_check("n >> 6")
+            self._write_slice(name, length, decode)
             return
         with self._source.block("if not n:" if is_flexible else "if n < 0:"):
             self._source.add(f"{name} = None")
         with self._source.block("else:"):
-            self._spend("n >> 6")
-            self._slice(name, length, decode)
+            self._write_budget_check("n >> 6")
+            self._write_slice(name, length, decode)
 
-    def _compact_text(self, field: Field, name: str) -> None:
+    def _write_compact_text(self, field: Field, name: str) -> None:
         """Write the read of a compact string or bytes.
 
         ``at`` stays at the last byte of the length, so the data end at ``at + n``.
         """
         self._run.append(("B", "n"))
-        self._read_run(left=1)
+        self._write_fixed_fields(left=1)
         with self._source.block("if not 0 < n < 128:"):
             reader = "read_string_length" if field.type == "string" else "read_bytes_length"
             read = self._source.use("protocol.wire", reader)
             self._source.add(f"n, at = {read}(buf, at)")
-            self._spend("n >> 6")
+            self._write_budget_check("n >> 6")
         decode = ".decode()" if field.type == "string" else ""
         self._source.add(f"{name} = buf[at + 1 : at + n]{decode}")
         self._source.add("at += n")
 
-    def _slice(self, name: str, length: str, decode: str) -> None:
+    def _write_slice(self, name: str, length: str, decode: str) -> None:
         self._source.add(f"{name} = buf[at : at + {length}]{decode}")
         self._source.add(f"at += {length}")
 
-    def _packed(self, name: str) -> None:
+    def _write_packed(self, name: str) -> None:
         """Write the read of state batches as one slice, if no batch has tags: every 20th byte is then zero.
 
         Most requests have a single batch, so it has a cheaper test. The reader of `protocol.state_batches`
@@ -162,7 +162,7 @@ class Decoder:
         if not self._is_flexible:
             raise SchemaError(f"{self._message.name}: packed batches in a version that is not flexible")
         self._run.append(("B", "n"))
-        self._read_run()
+        self._write_fixed_fields()
         general = "read_tagged" if self._message.keeps_unknown_tags else "read_untagged"
         general += "_within" if self._has_budget else ""
         general = self._source.use("protocol.state_batches", general)
@@ -179,33 +179,33 @@ class Decoder:
             else:
                 self._source.add(f"{name}, at = {general}(buf, at - 1)")
 
-    def _array(self, field: Field, name: str, taken: frozenset[str]) -> None:
+    def _write_array(self, field: Field, name: str, taken: frozenset[str]) -> None:
         """Write the loop that reads an array. The end of ``buf`` ends it, as does an exhausted budget."""
         # The default of a tagged field, written before, already declares its type.
         kind = f": {field.python_type}" if field.tag is None else ""
         if self._version in field.nullable:
-            self._length("i", self._is_flexible, True, "array")
+            self._write_length("i", self._is_flexible, True, "array")
             self._source.add(f"{name}{kind} = None")
             with self._source.block("if n:" if self._is_flexible else "if n >= 0:"):
-                self._elements(field, name, "", taken)
+                self._write_elements(field, name, "", taken)
             return
-        self._length("i", self._is_flexible, False)
-        self._elements(field, name, kind, taken)
+        self._write_length("i", self._is_flexible, False)
+        self._write_elements(field, name, kind, taken)
 
-    def _elements(self, field: Field, name: str, kind: str, taken: frozenset[str]) -> None:
+    def _write_elements(self, field: Field, name: str, kind: str, taken: frozenset[str]) -> None:
         """Write the loop that reads the elements of an array into a new list; ``n`` holds their count."""
-        self._spend("n - 1" if self._is_flexible else "n")
+        self._write_budget_check("n - 1" if self._is_flexible else "n")
         self._source.add(f"{name}{kind} = []")
         with self._source.block(f"for _ in range({'n - 1' if self._is_flexible else 'n'}):"):
             if field.type in FIXED_FORMATS:
                 self._run.append((FIXED_FORMATS[field.type], "number"))
-                self._read_run()
+                self._write_fixed_fields()
                 element = "number"
             elif field.struct is None:
-                self._text(field, "text")
+                self._write_text(field, "text")
                 element = "text"
             else:
-                element = self._struct(field.struct, taken)
+                element = self._write_struct(field.struct, taken)
             append = f"{name}.append({element})"
             if not self._source.fits(append) and field.struct is not None:
                 variable = snake_case(field.struct.name)
@@ -214,7 +214,7 @@ class Decoder:
                 append = f"{name}.append({variable})"
             self._source.add(append)
 
-    def _spend(self, count: str) -> None:
+    def _write_budget_check(self, count: str) -> None:
         """Write the subtraction of ``count`` elements from the budget, if the message has a budget."""
         if self._has_budget:
             error = self._source.use("protocol.errors", "TooManyElementsError")
@@ -222,7 +222,7 @@ class Decoder:
             with self._source.block("if left < 0:"):
                 self._source.add(f'raise {error}(f"more elements than allowed before byte {{at}}")')
 
-    def _no_tags(self) -> None:
+    def _write_tag_skipping(self) -> None:
         """Write the skipping of a tagged-field section in which the schema defines no tag."""
         if self._has_budget:
             skip, result, budget = self._source.use("protocol.wire", "skip_tags_within"), "at, left", ", left"
@@ -230,7 +230,7 @@ class Decoder:
             skip, result, budget = self._source.use("protocol.wire", "skip_tags"), "at", ""
         if self._run:
             self._run.append(("B", "n"))
-            self._read_run()
+            self._write_fixed_fields()
             with self._source.block("if n:"):
                 self._source.add(f"{result} = {skip}(buf, at - 1{budget})")
             return
@@ -239,14 +239,14 @@ class Decoder:
         with self._source.block("else:"):
             self._source.add("at += 1")
 
-    def _known_tags(
+    def _write_tag_section(
         self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
     ) -> None:
         """Write the read of a tagged-field section.
 
         A section with only the first tag, of fixed size, is the usual case and has its own branch.
         """
-        self._read_run()
+        self._write_fixed_fields()
         source = self._source
         for field in tagged:
             kind = f": {field.python_type}" if field.is_array else ""
@@ -256,16 +256,16 @@ class Decoder:
         usual = tagged[0]
         opening = first_tag_opening(usual)
         if opening is None:
-            self._all_tags(tagged, names, taken, keeps_unknown)
+            self._write_all_tags(tagged, names, taken, keeps_unknown)
             return
         formats = FIXED_FORMATS[usual.type]
         with source.block(f"if buf[at : at + {len(opening)}] == {bytes_literal(opening)}:"):
             source.add(f"({names[usual.name]},) = {source.unpacker(formats)}(buf, at + {len(opening)})")
-            source.add(f"at += {len(opening) + size_of(formats)}")
+            source.add(f"at += {len(opening) + packed_size(formats)}")
         with source.block("else:"):
-            self._all_tags(tagged, names, taken, keeps_unknown)
+            self._write_all_tags(tagged, names, taken, keeps_unknown)
 
-    def _all_tags(
+    def _write_all_tags(
         self, tagged: list[Field], names: dict[str, str], taken: frozenset[str], keeps_unknown: bool
     ) -> None:
         """Write the loop that reads tagged fields one by one.
@@ -280,7 +280,7 @@ class Decoder:
             source.add("unknown: list[tuple[int, bytes]] = []")
             source.add("last_tag = -1")
         source.add(f"n, at = {read}(buf, at)")
-        self._spend("n")
+        self._write_budget_check("n")
         with source.block("for _ in range(n):"):
             source.add(f"tag, at = {read}(buf, at)")
             if keeps_unknown:
@@ -291,8 +291,8 @@ class Decoder:
             source.add(f"end = {source.use('protocol.wire', 'tagged_field_end')}(buf, at, n)")
             for index, field in enumerate(tagged):
                 with source.block(f"{'elif' if index else 'if'} tag == {field.tag}:"):
-                    self._field(field, names[field.name], taken)
-                    self._read_run()
+                    self._write_field(field, names[field.name], taken)
+                    self._write_fixed_fields()
             with source.block("else:"):
                 if keeps_unknown:
                     source.add("unknown.append((tag, buf[at:end]))")
@@ -312,7 +312,7 @@ def first_tag_opening(field: Field) -> bytes | None:
     """Return the bytes before a fixed-size tagged field that is alone in its section: count 1, tag, size."""
     if field.is_array or field.type not in FIXED_FORMATS or field.tag is None:
         return None
-    return b"\1" + write_uvarint(field.tag) + write_uvarint(size_of(FIXED_FORMATS[field.type]))
+    return b"\1" + write_uvarint(field.tag) + write_uvarint(packed_size(FIXED_FORMATS[field.type]))
 
 
 def bytes_literal(value: bytes) -> str:

@@ -33,13 +33,13 @@ class Encoder:
     def write(self, argument: str) -> str:
         """Write the statements that encode the variable ``argument``; return an expression of the bytes."""
         body = self._message.body
-        self._unsupported(body, argument)
-        self._fields(body, self._present(body), argument)
+        self._write_version_check(body, argument)
+        self._fields(body, self._untagged_fields(body), argument)
         return self._joined()
 
     def _joined(self) -> str:
         """Return an expression that joins all pieces."""
-        self._close_run()
+        self._pack_fixed_fields()
         if self._has_sink:
             self._flush()
             return f'b"".join({self._sink})'
@@ -51,10 +51,10 @@ class Encoder:
         self._flush()
         return f'b"".join({self._sink})'
 
-    def _present(self, struct: Struct) -> list[Field]:
+    def _untagged_fields(self, struct: Struct) -> list[Field]:
         return [field for field in struct.fields if self._version in field.versions and field.tag is None]
 
-    def _unsupported(self, struct: Struct, holder: str) -> None:
+    def _write_version_check(self, struct: Struct, holder: str) -> None:
         """Write a check that raises EncodeError if a field that this version lacks is not its default.
 
         Fields that the schema marks as ignorable are not checked.
@@ -63,7 +63,9 @@ class Encoder:
             field for field in struct.fields if self._version not in field.versions and not field.is_ignorable
         ]
         if missing:
-            with self._source.block(f"if {' or '.join(_differs(field, holder) for field in missing)}:"):
+            with self._source.block(
+                f"if {' or '.join(_differs_from_default(field, holder) for field in missing)}:"
+            ):
                 names = ", ".join(field.attribute for field in missing)
                 self._raise(f"version {self._version} of {self._message.name} has no {names}")
 
@@ -78,16 +80,16 @@ class Encoder:
             if self._version not in field.nullable:
                 self._field(field, value)
             elif field.is_array:
-                self._nullable_array(field, value)
+                self._write_nullable_array(field, value)
             elif all(later.is_packed or later.type in FIXED_FORMATS for later in rest):
-                self._branches(struct, field, rest, holder)
+                self._write_null_branches(struct, field, rest, holder)
                 return
             else:
-                self._nullable_text(field, value)
+                self._write_nullable_text(field, value)
         if self._is_flexible:
-            self._tags(struct, holder)
+            self._write_tags(struct, holder)
 
-    def _branches(self, struct: Struct, field: Field, rest: Sequence[Field], holder: str) -> None:
+    def _write_null_branches(self, struct: Struct, field: Field, rest: Sequence[Field], holder: str) -> None:
         """Write two branches for the rest of a struct: the nullable ``field`` is null, or it is not.
 
         A null string is the usual case, and is packed together with the fixed-size fields around it.
@@ -104,7 +106,7 @@ class Encoder:
             self._fields(struct, rest, holder)
             self._flush()
 
-    def _nullable_text(self, field: Field, value: str) -> None:
+    def _write_nullable_text(self, field: Field, value: str) -> None:
         """Write a nullable string as a separate piece."""
         name = field.attribute
         inner = Encoder(self._source, self._message, self._version)
@@ -114,26 +116,26 @@ class Encoder:
         with self._source.block("else:"):
             inner._text(field, value, name)
             self._source.add(f"{name} = {' + '.join(inner._pieces)}")
-        self._close_run()
+        self._pack_fixed_fields()
         self._pieces.append(name)
 
-    def _nullable_array(self, field: Field, value: str) -> None:
+    def _write_nullable_array(self, field: Field, value: str) -> None:
         self._declare_sink()
         self._flush()
         with self._source.block(f"if {value} is None:"):
             null = bytes(1) if self._is_flexible else b"\xff" * 4
             self._source.add(f"{self._sink}.append({bytes_literal(null)})")
         with self._source.block("else:"):
-            self._array(field, value)
+            self._write_array(field, value)
 
     def _field(self, field: Field, value: str) -> None:
         if field.is_packed:
-            self._packed(field, value)
+            self._write_packed(field, value)
         elif field.is_array:
-            self._array(field, value)
+            self._write_array(field, value)
         elif field.struct is not None:
-            self._unsupported(field.struct, value)
-            self._fields(field.struct, self._present(field.struct), value)
+            self._write_version_check(field.struct, value)
+            self._fields(field.struct, self._untagged_fields(field.struct), value)
         elif field.type in FIXED_FORMATS:
             if field.type == "uuid":
                 with self._source.block(f"if len({value}) != 16:"):
@@ -142,7 +144,7 @@ class Encoder:
         else:
             self._text(field, value, field.attribute)
 
-    def _close_run(self) -> None:
+    def _pack_fixed_fields(self) -> None:
         """Turn the pending fixed-size fields into one piece."""
         if not self._run:
             return
@@ -163,7 +165,7 @@ class Encoder:
 
     def _flush(self) -> None:
         """Write the statement that adds the pending pieces to the sink."""
-        self._close_run()
+        self._pack_fixed_fields()
         pieces, self._pieces = self._pieces, []
         if not self._has_sink:
             self._has_sink = True
@@ -179,12 +181,12 @@ class Encoder:
             self._has_sink = True
             self._source.add(f"{self._sink}: list[bytes] = []")
 
-    def _length(self, name: str, number: str, legacy_format: str) -> None:
+    def _write_length(self, name: str, number: str, legacy_format: str) -> None:
         """Write a length or count: a varint of ``number + 1``, or ``number`` in a fixed-size format."""
         if legacy_format:
             self._run.append((legacy_format, number))
             return
-        self._close_run()
+        self._pack_fixed_fields()
         short = self._source.use("protocol.wire", "SHORT_UVARINTS")
         long = self._source.use("protocol.wire", "write_uvarint")
         self._source.add(f"n = {number} + 1")
@@ -196,24 +198,24 @@ class Encoder:
         is_string = field.type == "string"
         self._source.add(f"{name} = {value}.encode()" if is_string else f"{name} = {value}")
         legacy_format = "h" if is_string else "i"
-        self._length(name, f"len({name})", "" if self._version in field.flexible else legacy_format)
-        self._close_run()
+        self._write_length(name, f"len({name})", "" if self._version in field.flexible else legacy_format)
+        self._pack_fixed_fields()
         self._pieces.append(name)
 
-    def _packed(self, field: Field, value: str) -> None:
+    def _write_packed(self, field: Field, value: str) -> None:
         name = field.attribute
         self._source.add(f"{name} = {value}")
         with self._source.block(f"if len({name}) % 20:"):
             self._raise(f"{name} are not a whole number of 20-byte pieces")
-        self._length(name, f"len({name}) // 20", "")
+        self._write_length(name, f"len({name}) // 20", "")
         if self._message.keeps_unknown_tags:
             slow = self._source.use("protocol.state_batches", "write_tagged")
             self._pieces.append(f"{name} if type({name}) is bytes else {slow}({name})")
         else:
             self._pieces.append(name)
 
-    def _array(self, field: Field, value: str) -> None:
-        self._length(field.attribute, f"len({value})", "" if self._is_flexible else "i")
+    def _write_array(self, field: Field, value: str) -> None:
+        self._write_length(field.attribute, f"len({value})", "" if self._is_flexible else "i")
         self._flush()
         element = field.attribute.removesuffix("s")
         if field.type in FIXED_FORMATS:
@@ -234,8 +236,8 @@ class Encoder:
             self._source.add_comprehension(f"{self._sink} += ", call, f"for {element} in {value}")
             return
         with self._source.block(f"for {element} in {value}:"):
-            self._unsupported(field.struct, element)
-            self._fields(field.struct, self._present(field.struct), element)
+            self._write_version_check(field.struct, element)
+            self._fields(field.struct, self._untagged_fields(field.struct), element)
             self._flush()
 
     def _fixed_formats(self, struct: Struct) -> str:
@@ -248,7 +250,7 @@ class Encoder:
             formats += FIXED_FORMATS[field.type]
         return formats + ("x" if self._is_flexible else "")
 
-    def _tags(self, struct: Struct, holder: str) -> None:
+    def _write_tags(self, struct: Struct, holder: str) -> None:
         """Write the tagged-field section at the end of a struct."""
         present = [field for field in struct.fields if self._version in field.versions]
         tagged = [field for field in present if field.tag is not None]
@@ -256,42 +258,42 @@ class Encoder:
         if not tagged:
             self._run.append(("x", ""))
             return
-        self._close_run()
+        self._pack_fixed_fields()
         opening = first_tag_opening(tagged[0])
         if opening is None:
-            self._all_tags(tagged, holder, keeps_unknown)
+            self._write_all_tags(tagged, holder, keeps_unknown)
             self._pieces.append("tail")
             return
         # A section with only the first tag, or with no tag, is the usual case.
         usual = tagged[0]
         rest = [f"{holder}.unknown_tags"] if keeps_unknown else []
-        rest += [_differs(field, holder) for field in tagged[1:]]
+        rest += [_differs_from_default(field, holder) for field in tagged[1:]]
         keyword = "if"
         if rest:
             with self._source.block(f"if {' or '.join(rest)}:"):
-                self._all_tags(tagged, holder, keeps_unknown)
+                self._write_all_tags(tagged, holder, keeps_unknown)
             keyword = "elif"
-        with self._source.block(f"{keyword} {_differs(usual, holder)}:"):
+        with self._source.block(f"{keyword} {_differs_from_default(usual, holder)}:"):
             pack = self._source.packer(FIXED_FORMATS[usual.type])
             self._source.add(f"tail = {bytes_literal(opening)} + {pack}({holder}.{usual.attribute})")
         with self._source.block("else:"):
             self._source.add('tail = b"\\x00"')
         self._pieces.append("tail")
 
-    def _all_tags(self, tagged: list[Field], holder: str, keeps_unknown: bool) -> None:
+    def _write_all_tags(self, tagged: list[Field], holder: str, keeps_unknown: bool) -> None:
         """Write statements that encode a tagged-field section into the variable ``tail``."""
         source = self._source
         start = f"list({holder}.unknown_tags)" if keeps_unknown else "[]"
         source.add(f"tags: list[tuple[int, bytes]] = {start}")
         for field in tagged:
-            with source.block(f"if {_differs(field, holder)}:"):
+            with source.block(f"if {_differs_from_default(field, holder)}:"):
                 inner = Encoder(source, self._message, self._version, f"{field.attribute}_parts")
                 inner._field(field, f"{holder}.{field.attribute}")
                 source.add(f"tags.append(({field.tag}, {inner._joined()}))")
         source.add(f"tail = {source.use('protocol.wire', 'write_tags')}(tags)")
 
 
-def _differs(field: Field, holder: str) -> str:
+def _differs_from_default(field: Field, holder: str) -> str:
     """Return an expression that is true if a field is not its default."""
     value = f"{holder}.{field.attribute}"
     is_false = field.default_code in ("[]", '""', "0", "False", 'b""')

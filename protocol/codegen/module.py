@@ -16,14 +16,14 @@ _SUFFIXES = {
 }
 
 
-def subject(message: Message) -> str:
+def api_or_record_name(message: Message) -> str:
     """Return the name of the API, record type or header that a message belongs to."""
     return message.name.removesuffix(_SUFFIXES.get(message.type, ""))
 
 
 def module_name(message: Message) -> str:
     """Return the name of the module that a message is in."""
-    return snake_case(subject(message))
+    return snake_case(api_or_record_name(message))
 
 
 def write_module(messages: Sequence[Message]) -> str:
@@ -34,13 +34,13 @@ def write_module(messages: Sequence[Message]) -> str:
     for message in messages:
         _write_decoder(source, message)
         _write_encoder(source, message)
-    names = [struct.name for message in messages for struct in _structs(message.body)]
+    names = [struct.name for message in messages for struct in _nested_structs(message.body)]
     if len(set(names)) != len(names):
         raise SchemaError(f"{module_name(messages[0])}: a class name occurs twice")
     constants = _constants(messages)
     exported = [*(line.split(" =")[0] for line in constants), *names, *map(_public_decoder, messages)]
     exported += map(_public_encoder, messages)
-    head = [f'"""{_title(messages)}\n\n{_WARNING}\n"""', "", *source.preamble(), "", "__all__ = ["]
+    head = [f'"""{_module_title(messages)}\n\n{_WARNING}\n"""', "", *source.preamble(), "", "__all__ = ["]
     head += [f'    "{name}",' for name in _export_order(exported)]
     head += ["]", "", *constants] if constants else ["]"]
     return "\n".join([*head, *source.lines]) + "\n"
@@ -50,14 +50,14 @@ def _export_order(names: Sequence[str]) -> list[str]:
     return sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
-def _title(messages: Sequence[Message]) -> str:
+def _module_title(messages: Sequence[Message]) -> str:
     first = messages[0]
     versions = _range_text(first.versions)
     if first.type == "header":
         return f"{first.name}, {versions}."
     if first.type == "request":
-        return f"{subject(first)} (API key {first.api_key}), {versions}: request and response."
-    return f"{subject(first)} (record type {first.api_key}): key and value."
+        return f"{api_or_record_name(first)} (API key {first.api_key}), {versions}: request and response."
+    return f"{api_or_record_name(first)} (record type {first.api_key}): key and value."
 
 
 def _range_text(versions: Versions) -> str:
@@ -76,23 +76,23 @@ def _constants(messages: Sequence[Message]) -> list[str]:
     return [f"API_KEY = {first.api_key}", *versions]
 
 
-def _structs(struct: Struct) -> list[Struct]:
+def _nested_structs(struct: Struct) -> list[Struct]:
     """Return the structs that become classes, inner ones first."""
     inner = [field.struct for field in struct.fields if field.struct is not None and not field.is_packed]
-    return [*(below for each in inner for below in _structs(each)), struct]
+    return [*(below for each in inner for below in _nested_structs(each)), struct]
 
 
 def _write_classes(source: Source, message: Message) -> None:
-    for struct in _structs(message.body):
+    for struct in _nested_structs(message.body):
         source.add()
         source.add()
         with source.block(f"class {struct.name}({source.use('msgspec', 'Struct')}, gc=False):"):
             if struct is message.body:
                 kind = message.type.replace("coordinator-", "record ")
                 kind = "" if message.type == "header" else f" {kind}"
-                source.add(f'"""The {subject(message)}{kind}, {_range_text(message.versions)}."""')
+                source.add(f'"""The {api_or_record_name(message)}{kind}, {_range_text(message.versions)}."""')
             else:
-                source.add(f'"""{_holder(message.body, struct)}"""')
+                source.add(f'"""{_nested_docstring(message.body, struct)}"""')
             source.add()
             has_default = False
             for field in struct.fields:
@@ -107,12 +107,12 @@ def _write_classes(source: Source, message: Message) -> None:
                 source.add("unknown_tags: tuple[tuple[int, bytes], ...] = ()")
 
 
-def _holder(struct: Struct, wanted: Struct) -> str:
+def _nested_docstring(struct: Struct, wanted: Struct) -> str:
     """Return the docstring of a nested struct, which names the class and field that contain it."""
     for field in struct.fields:
         if field.struct is wanted:
             return f"{'An element' if field.is_array else 'The value'} of `{struct.name}.{field.attribute}`."
-        if field.struct is not None and (found := _holder(field.struct, wanted)):
+        if field.struct is not None and (found := _nested_docstring(field.struct, wanted)):
             return found
     return ""
 
@@ -143,7 +143,7 @@ def _write_decoder(source: Source, message: Message) -> None:
     parameter = _version_parameter(message)
     returned = f"tuple[{message.name}, int]" if message.type == "header" else message.name
     parameters = ["buf: bytes", "offset: int", *([f"{parameter}: int"] if parameter else [])]
-    budget = _budget(source, message)
+    budget = _budget_constant(source, message)
     if message.type == "request":
         parameters.append(f"elements_max: int = {budget}")
         budget = "elements_max"
@@ -172,7 +172,7 @@ def _write_decoder(source: Source, message: Message) -> None:
             _write_decoder_body(source, message, layout.last)
 
 
-def _budget(source: Source, message: Message) -> str:
+def _budget_constant(source: Source, message: Message) -> str:
     """Return the constant with a decoder's default limit of elements; "" if it has no limit."""
     if not has_budget(message):
         return ""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
-from protocol.codegen.module import module_name, subject, write_module
+from protocol.codegen.module import api_or_record_name, module_name, write_module
 from protocol.codegen.schema import Message, read_messages
 
 SCHEMAS = Path(__file__).parent.parent / "schemas"
@@ -88,11 +88,12 @@ def _write_init(files: Iterable[str], apis: list[Message]) -> str:
     for api in sorted(apis, key=lambda api: api.api_key or 0):
         has_flexible = api.flexible.first <= api.flexible.last
         flexible = api.flexible.first if has_flexible else api.versions.last + 1
-        row = f'"{subject(api)}", {module_name(api)}, {api.versions.first}, {api.versions.last}, {flexible}'
+        versions = f"{api.versions.first}, {api.versions.last}, {flexible}"
+        row = f'"{api_or_record_name(api)}", {module_name(api)}, {versions}'
         rows.append(f"    {api.api_key}: Api({row}),")
     return _INIT.format(
         imports="\n".join(f"    {module}," for module in sorted(modules)),
         exports="\n".join(f'    "{name}",' for name in exports),
         apis="\n".join(rows),
-        api_versions=next(api.api_key for api in apis if subject(api) == "ApiVersions"),
+        api_versions=next(api.api_key for api in apis if api_or_record_name(api) == "ApiVersions"),
     )

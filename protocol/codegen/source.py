@@ -137,7 +137,7 @@ def import_order(names: set[str]) -> list[str]:
     return sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
 
-def size_of(formats: str) -> int:
+def packed_size(formats: str) -> int:
     """Return the size in bytes of a sequence of fixed-size fields."""
     return calcsize(f">{formats}")
 

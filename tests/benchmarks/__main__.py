@@ -21,25 +21,25 @@ from rich.progress import Progress
 
 from tests.benchmarks.commits import built_commit
 from tests.benchmarks.frames import Workload
-from tests.benchmarks.kafka_log import KafkaSides, Loading, kafka_sides
-from tests.benchmarks.load import generator
+from tests.benchmarks.kafka_log import LoadingTime, SystemsOnCluster, systems_on_cluster
+from tests.benchmarks.load import compile_generator
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
-from tests.benchmarks.recording import recordings
+from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import Replay
-from tests.benchmarks.report import LEGEND, as_json, failed_rows, sheets, wide_console
-from tests.benchmarks.shape_costs import SIZES, check, cost_sheet
-from tests.benchmarks.start_systems import NEWEST, echo, kafka, ours
+from tests.benchmarks.report import LEGEND, as_json, failure_lines, sheets, wide_console
+from tests.benchmarks.shape_costs import SIZES, cost_sheet, measure_shapes
+from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_echo_server, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
-from tests.kafka.toolchain import how_to_get, missing_programs
+from tests.kafka.toolchain import install_hint, missing_programs
 
 TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
 # A coordinator serves several brokers; a load with a single connection would measure only the latency.
 BROKERS = 8
-REPLAYS = [Replay(recording, BROKERS) for recording in recordings()]
-ALONE = [Replay(recording, 1) for recording in recordings() if recording.about["broker"] == NEWEST]
+REPLAYS = [Replay(recording, BROKERS) for recording in load_recordings()]
+ALONE = [Replay(recording, 1) for recording in load_recordings() if recording.about["broker"] == NEWEST]
 ROWS: dict[str, list[Workload]] = {
     "recorded": [*REPLAYS],
     "alone": [*ALONE],
@@ -71,28 +71,30 @@ class Plan(NamedTuple):
 
 def start_sides(
     stack: ExitStack, folder: Path, options: argparse.Namespace
-) -> tuple[list[SystemUnderTest], list[KafkaSides]]:
+) -> tuple[list[SystemUnderTest], list[SystemsOnCluster]]:
     """Start the measured systems and return them; their processes stop when the stack is closed."""
     if options.log == "kafka":
         pairs = [
-            stack.enter_context(kafka_sides(folder / f"brokers-{brokers}", brokers))
+            stack.enter_context(systems_on_cluster(folder / f"brokers-{brokers}", brokers))
             for brokers in options.brokers
         ]
         return [side for pair in pairs for side in pair.sides], pairs
-    sides = [stack.enter_context(ours(folder / sync, sync)) for sync in options.sync]
+    sides = [stack.enter_context(start_coordinator(folder / sync, sync)) for sync in options.sync]
     if options.pure_python:
         for sync in options.sync:
-            sides.append(stack.enter_context(ours(folder / f"pure-{sync}", sync, pure_python=True)))
+            sides.append(
+                stack.enter_context(start_coordinator(folder / f"pure-{sync}", sync, pure_python=True))
+            )
     if options.against:
         own = folder / "against"
         own.mkdir()
         commit = stack.enter_context(built_commit(options.against, own))
         for sync in options.sync:
-            sides.append(stack.enter_context(ours(own / sync, sync, commit=commit)))
+            sides.append(stack.enter_context(start_coordinator(own / sync, sync, commit=commit)))
     if options.echo:
-        sides.append(stack.enter_context(echo(folder)))
+        sides.append(stack.enter_context(start_echo_server(folder)))
     if not missing_programs() and not options.without_kafka:
-        sides.append(stack.enter_context(kafka(folder / "kafka")))
+        sides.append(stack.enter_context(start_kafka(folder / "kafka")))
     return sides, []
 
 
@@ -120,7 +122,7 @@ def main() -> int:
     console = wide_console()
     missing = missing_programs()
     if missing and options.log == "kafka":
-        console.print(f"nothing to measure: {how_to_get(missing)}")
+        console.print(f"nothing to measure: {install_hint(missing)}")
         return 1
     plan = Plan(_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
@@ -137,13 +139,13 @@ def main() -> int:
     else:
         _print(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
         if missing:
-            console.print(f"without Kafka's own coordinator: {how_to_get(missing)}")
-    return 1 if failed_rows(sides) else 0
+            console.print(f"without Kafka's own coordinator: {install_hint(missing)}")
+    return 1 if failure_lines(sides) else 0
 
 
 def _check_shapes(console: Console, machine: Machine) -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = check(Path(name), SIZES)
+        found = measure_shapes(Path(name), SIZES)
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(cost_sheet(found).table())
@@ -163,13 +165,17 @@ def _print(
     machine: Machine,
     plan: Plan,
     sides: list[SystemUnderTest],
-    loadings: Sequence[Loading],
+    loadings: Sequence[LoadingTime],
     *,
     markdown: bool,
 ) -> None:
     for line in machine.lines():
         console.print(line, highlight=False)
-    python = "" if generator() else ", in Python because there is no C compiler: the figures are lower bounds"
+    python = (
+        ""
+        if compile_generator()
+        else ", in Python because there is no C compiler: the figures are lower bounds"
+    )
     console.print(f"{plan}; the load generator runs on the same machine{python}")
     for side in sides:
         if side.settings:
@@ -187,7 +193,7 @@ def _print(
             f"{loading.records:,} records in {loading.seconds:.2f} s "
             f"({loading.records / loading.seconds:,.0f} records/s)"
         )
-    for line in failed_rows(sides):
+    for line in failure_lines(sides):
         console.print(f"ERROR: {line}")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from coordinator.clock import cpu_seconds
 from coordinator.recovery.compaction import DAY_MS
-from coordinator.recovery.sources.archive import ArchiveSource, Commit, Piece, write_commit
+from coordinator.recovery.sources.archive import ArchiveSource, Commit, RowGroup, write_commit
 from coordinator.recovery.sources.base import Cut
 
 COMMITS_IN_A_DAY = 288
@@ -14,7 +14,7 @@ _DAYS = 348
 _RECORDS_IN_A_COMMIT = 100
 
 
-class Planned(NamedTuple):
+class PlanningCost(NamedTuple):
     """The cost of planning the read of an archive.
 
     `peak_mib` is the peak memory of this process since its start.
@@ -46,7 +46,7 @@ def _write(folder: Path, first: int, last: int, at_ms: int, state_partitions: ra
         at_ms=at_ms,
         starts=starts,
         ends=ends,
-        pieces=tuple(Piece(p, begin, end, end - begin, file, p, at_ms) for p in state_partitions),
+        pieces=tuple(RowGroup(p, begin, end, end - begin, file, p, at_ms) for p in state_partitions),
         digests=starts,
         first=first,
         whole_from=dict.fromkeys(state_partitions, begin + _RECORDS_IN_A_COMMIT),
@@ -54,9 +54,11 @@ def _write(folder: Path, first: int, last: int, at_ms: int, state_partitions: ra
     write_commit(str(folder), commit)
 
 
-def plan_a_year(folder: Path) -> Planned:
+def plan_a_year(folder: Path) -> PlanningCost:
     """Plan the read of the whole archive."""
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(folder)).plan(Cut())
     cpu_s = cpu_seconds() - begun_s
-    return Planned(plan.facts["commits"], cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    return PlanningCost(
+        plan.facts["commits"], cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    )

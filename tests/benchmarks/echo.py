@@ -21,7 +21,7 @@ _REST = b"\0\2" + bytes(16) + b"\2" + bytes(10)
 _SIZE = (4 + len(_REST)).to_bytes(4, "big")
 
 
-def answer(frame: bytes) -> bytes:
+def make_response(frame: bytes) -> bytes:
     """Return the response to a frame, with its size."""
     return _SIZE + frame[_CORRELATION_ID] + _REST
 
@@ -36,7 +36,7 @@ class _Echo(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         frame = self._reader.receive_frame(data)
         for each in self._reader.receive_data(data) if frame is None else (frame,):
-            self._transport.write(answer(each))
+            self._transport.write(make_response(each))
 
 
 async def _serve(port: int) -> None:

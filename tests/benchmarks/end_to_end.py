@@ -27,7 +27,7 @@ from tests.benchmarks.spread import Spread, ratios, spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
-from tests.kafka.toolchain import how_to_get, missing_programs
+from tests.kafka.toolchain import install_hint, missing_programs
 
 NEWEST = RELEASES[-1]
 RECORD_BYTES = 100
@@ -39,7 +39,7 @@ _PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 _CONSUMER = "org.apache.kafka.tools.ShareConsumerPerformance"
 
 
-class Aims(NamedTuple):
+class TargetRatios(NamedTuple):
     """The minimum ratio to Kafka's own coordinator, by journal.sync and routing mode."""
 
     os_lookups: float
@@ -54,7 +54,7 @@ class ConsumeMode(NamedTuple):
     name: str
     topic: str
     records: int
-    aims: Aims
+    aims: TargetRatios
     commit: str = ""
     consumers: int = 1
 
@@ -66,7 +66,7 @@ class ConsumeMode(NamedTuple):
 
 NO_LOOKUPS = ", no look-ups"
 MANY_PARTITIONS, ONE_PARTITION = "measured-6", "measured-1"
-_EACH_RECORD = Aims(0.95, 1.0, 0.9, 1.0)
+_EACH_RECORD = TargetRatios(0.95, 1.0, 0.9, 1.0)
 # Consumers that commit each record fetch few records at a time, so that every consumer gets records.
 _POLL_RECORDS, _FEW_RECORDS = 500, 20
 _BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
@@ -76,8 +76,10 @@ _SECONDS_MAX = 120
 def consume_modes(records: int) -> list[ConsumeMode]:
     """Return the modes of consumption; slow modes use fewer records."""
     return [
-        ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, Aims(1, 1, 1, 1)),
-        ConsumeMode("a commit for each poll", MANY_PARTITIONS, records, Aims(1.2, 1.2, 1.2, 1.2), "poll"),
+        ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, TargetRatios(1, 1, 1, 1)),
+        ConsumeMode(
+            "a commit for each poll", MANY_PARTITIONS, records, TargetRatios(1.2, 1.2, 1.2, 1.2), "poll"
+        ),
         *(
             ConsumeMode(
                 f"a commit for each record, {consumers} on one partition",
@@ -92,7 +94,7 @@ def consume_modes(records: int) -> list[ConsumeMode]:
     ]
 
 
-class Pair(NamedTuple):
+class BrokerWithCoordinator(NamedTuple):
     """A running broker and its coordinator."""
 
     name: str
@@ -146,12 +148,12 @@ def performance_rate(printed: str) -> float:
 
 
 @contextmanager
-def pairs(folder: Path) -> Iterator[list[Pair]]:
+def start_brokers(folder: Path) -> Iterator[list[BrokerWithCoordinator]]:
     """Start the brokers and their coordinators."""
     jars = fetch_jars(NEWEST)
     with ExitStack() as stack:
         started = [
-            Pair(
+            BrokerWithCoordinator(
                 KAFKA,
                 stack.enter_context(built_in_rig(jars, _new_folder(folder, KAFKA), jvm=SHIPPED_BROKER_JVM)),
             )
@@ -164,9 +166,9 @@ def pairs(folder: Path) -> Iterator[list[Pair]]:
             if not asks:
                 # If Kafka's own topic exists, brokers send requests to its leaders without FindCoordinator.
                 rig.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
-            started.append(Pair(name, rig))
+            started.append(BrokerWithCoordinator(name, rig))
         bound = built_in_rig(jars, _new_folder(folder, BOUND), jvm=SHIPPED_BROKER_JVM, overrides=_NO_STATE)
-        started.append(Pair(BOUND, stack.enter_context(bound)))
+        started.append(BrokerWithCoordinator(BOUND, stack.enter_context(bound)))
         yield started
 
 
@@ -179,7 +181,7 @@ def _new_folder(folder: Path, name: str) -> Path:
 
 def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
-    with pairs(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
+    with start_brokers(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
         every = consume_modes(records)
         work = progress.add_task("producing", total=(rounds + 1) * len(every) * len(started))
         for pair in started:
@@ -207,7 +209,7 @@ def main() -> int:
     options = parser.parse_args()
     console = wide_console()
     if missing := missing_programs():
-        console.print(f"nothing to measure: {how_to_get(missing)}")
+        console.print(f"nothing to measure: {install_hint(missing)}")
         return 1
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
@@ -220,7 +222,7 @@ def main() -> int:
     console.print(
         f"Kafka {NEWEST}, records of {RECORD_BYTES} bytes, {options.rounds} rounds after one to warm up"
     )
-    sheet = sheet_of(found, options.records)
+    sheet = results_sheet(found, options.records)
     if options.output == "markdown":
         print(sheet.markdown())
     else:
@@ -228,7 +230,7 @@ def main() -> int:
     return 0
 
 
-def sheet_of(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
+def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
     """Return a table of records per second, with the ratio to the broker's own coordinator."""
     names = list(next(iter(found.values())))
     header = ["records/s"]

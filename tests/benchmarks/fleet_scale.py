@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from coordinator.ownership.limits import GroupLimits
-from tests.benchmarks.plots import STYLE, axes_of, save
+from tests.benchmarks.plots import STYLE, configure_axes, save
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
@@ -60,10 +60,10 @@ class _Group:
             first_delay_s=INITIAL_DELAY_S,
         )
         self.group.nodes = set(self.brokers)
-        self.lead_by(self.brokers)
+        self.assign_leaders(self.brokers)
         self.fleet = ReplicaGroup(self.group.link, state_partitions=SHARDS, limits=limits)
 
-    def lead_by(self, brokers: list[int]) -> None:
+    def assign_leaders(self, brokers: list[int]) -> None:
         """Assign the leaders of the shards to these brokers, round robin."""
         self.group.partition_leaders = {shard: brokers[shard % len(brokers)] for shard in range(SHARDS)}
 
@@ -72,7 +72,7 @@ class _Group:
             address = f"share-coordinator-{broker}.kafka.svc.cluster.local:9095"
             await self.fleet.add(wire=address, broker_id=broker)
 
-    async def until_stable(self, ones: list[GroupReplica]) -> float:
+    async def wait_until_stable(self, ones: list[GroupReplica]) -> float:
         """Wait until these coordinators own all shards by the same assignment; return the seconds."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -99,7 +99,7 @@ async def _measure(coordinators: int) -> Cost:
     scene = _Group(coordinators)
     group, ones = scene.group, scene.fleet.replicas
     await scene.start()
-    start_s = await scene.until_stable(ones)
+    start_s = await scene.wait_until_stable(ones)
     before = scene.requests()
     await asyncio.sleep(IDLE_S)
     idle_requests_per_s = (scene.requests() - before) / IDLE_S / coordinators
@@ -125,13 +125,13 @@ async def _measure(coordinators: int) -> Cost:
     group.down.add(group.node)
     left = [broker for broker in scene.brokers if broker != group.node]
 
-    def elect() -> None:
+    def elect_leaders() -> None:
         group.nodes.discard(group.node)
         group.move(left[0])
-        scene.lead_by(left)
+        scene.assign_leaders(left)
 
-    asyncio.get_running_loop().call_later(BROKER_SESSION_S, elect)
-    failure_s = await scene.until_stable(ones[1:])
+    asyncio.get_running_loop().call_later(BROKER_SESSION_S, elect_leaders)
+    failure_s = await scene.wait_until_stable(ones[1:])
     failure_rebalances = group.generation - generation
     await scene.fleet.stop()
     return Cost(
@@ -191,7 +191,7 @@ def draw(costs: list[Cost]) -> None:
         figure = Figure(figsize=(9.0, 3.0), layout="constrained")
         for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels, strict=True):
             axes.plot([cost.coordinators for cost in costs], values, marker="o", color="#3b82f6")
-            axes_of(axes, title, [])
+            configure_axes(axes, title, [])
             axes.set_xscale("linear")
             axes.set_xlim(0, 1.04 * costs[-1].coordinators)
             axes.set_xticks([cost.coordinators for cost in costs if cost.coordinators not in (10, 30)])

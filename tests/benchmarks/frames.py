@@ -86,33 +86,35 @@ class Workload(Protocol):
 
 def request_frame(api: ModuleType, version: int, request: Any, *, epochs_grow: bool = False) -> Frame:
     """Encode a request with the positions of its offsets, and with `epochs_grow` of its epochs too."""
-    data = _framed(api, version, request)
-    marked = _framed(api, version, _marked(request, epochs_grow))
+    data = _encode_frame(api, version, request)
+    marked = _encode_frame(api, version, _with_placeholders(request, epochs_grow))
     return Frame(
         data,
-        _places(marked, _OFFSET_MARK.to_bytes(8, "big")),
-        _places(marked, _EPOCH_MARK.to_bytes(4, "big")),
+        _find_positions(marked, _OFFSET_MARK.to_bytes(8, "big")),
+        _find_positions(marked, _EPOCH_MARK.to_bytes(4, "big")),
     )
 
 
-def _framed(api: ModuleType, version: int, request: Any) -> bytes:
+def _encode_frame(api: ModuleType, version: int, request: Any) -> bytes:
     body = api.encode_request(request, version)
     header = _HEADER.pack(api.API_KEY, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def _marked(request: Any, epochs_grow: bool) -> Any:
+def _with_placeholders(request: Any, epochs_grow: bool) -> Any:
     """Return the request with placeholders for its offsets and, with `epochs_grow`, its epochs."""
     if isinstance(request, find_coordinator.FindCoordinatorRequest):
         return request
     topics = [
-        replace(topic, partitions=[_marked_partition(part, epochs_grow) for part in topic.partitions])
+        replace(
+            topic, partitions=[_partition_with_placeholders(part, epochs_grow) for part in topic.partitions]
+        )
         for topic in request.topics
     ]
     return replace(request, topics=topics)
 
 
-def _marked_partition(part: Any, epochs_grow: bool) -> Any:
+def _partition_with_placeholders(part: Any, epochs_grow: bool) -> Any:
     marks: dict[str, Any] = {}
     # A start offset of -1 means that the share-partition has none, so it does not grow.
     if getattr(part, "start_offset", -1) >= 0:
@@ -128,7 +130,7 @@ def _marked_partition(part: Any, epochs_grow: bool) -> Any:
     return replace(part, **marks)
 
 
-def _places(marked: bytes, mark: bytes) -> list[int]:
+def _find_positions(marked: bytes, mark: bytes) -> list[int]:
     places = []
     at = marked.find(mark)
     while at >= 0:
@@ -189,7 +191,7 @@ def group_prefix(run: int, connection: int) -> str:
     return f"bench-{run:05}-{connection:04}"
 
 
-def with_groups_of(frames: Sequence[Frame], run: int, connection: int) -> list[Frame]:
+def rename_groups(frames: Sequence[Frame], run: int, connection: int) -> list[Frame]:
     """Replace GROUP_PREFIX in the frames with the prefix of one connection in one run."""
     old, new = GROUP_PREFIX.encode(), group_prefix(run, connection).encode()
     return [frame._replace(data=frame.data.replace(old, new)) for frame in frames]

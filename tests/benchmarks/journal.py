@@ -28,7 +28,7 @@ SEGMENT_BYTES = 64 << 20
 RECORD = (bytes(48), bytes(60))
 
 
-class Appends(NamedTuple):
+class AppendLatencies(NamedTuple):
     """The latencies of a closed loop of writers in microseconds; `call_us` is the time in append()."""
 
     per_second: float
@@ -37,7 +37,7 @@ class Appends(NamedTuple):
     call_us: float
 
 
-class Opening(NamedTuple):
+class OpeningTime(NamedTuple):
     """The number of records of a reopened journal, and the seconds to open and to read it."""
 
     records: int
@@ -45,7 +45,7 @@ class Opening(NamedTuple):
     read_s: float
 
 
-async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> Appends:
+async def measure_appends(folder: Path, sync: str, writers: int, seconds: float) -> AppendLatencies:
     """Append with this number of writers for `seconds`, and return the latencies."""
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
@@ -58,37 +58,39 @@ async def append_for(folder: Path, sync: str, writers: int, seconds: float) -> A
     running = writers
     finished = asyncio.Event()
 
-    def start(state_partition: int) -> None:
+    def start_append(state_partition: int) -> None:
         nonlocal calls_s
         asked_s = clock()
 
-        def done(base_offset: int, error: LogError | None) -> None:
+        def on_append_done(base_offset: int, error: LogError | None) -> None:
             nonlocal running
             if error is not None:
                 raise error
             now_s = clock()
             latencies_s.append(now_s - asked_s)
             if now_s < end_s:
-                start(state_partition)
+                start_append(state_partition)
             else:
                 running -= 1
                 if not running:
                     finished.set()
 
-        journal.append(state_partition, [RECORD], 1, done)
+        journal.append(state_partition, [RECORD], 1, on_append_done)
         calls_s += clock() - asked_s
 
     for state_partition in range(writers):
-        start(state_partition)
+        start_append(state_partition)
     await finished.wait()
     took_s = clock() - began_s
     await journal.close()
     percentiles = statistics.quantiles(latencies_s, n=100)
     count = len(latencies_s)
-    return Appends(count / took_s, percentiles[49] * 1e6, percentiles[98] * 1e6, calls_s / count * 1e6)
+    return AppendLatencies(
+        count / took_s, percentiles[49] * 1e6, percentiles[98] * 1e6, calls_s / count * 1e6
+    )
 
 
-async def open_again(folder: Path) -> Opening:
+async def measure_reopening(folder: Path) -> OpeningTime:
     """Open an existing journal and read all its records."""
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
     began_s = time.perf_counter()
@@ -99,7 +101,7 @@ async def open_again(folder: Path) -> Opening:
         batches += len(chunk)
     read_s = time.perf_counter()
     await journal.close()
-    return Opening(batches, opened_s - began_s, read_s - opened_s)
+    return OpeningTime(batches, opened_s - began_s, read_s - opened_s)
 
 
 def main() -> int:
@@ -110,20 +112,22 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="directory for the journals, on the disk to measure")
     options = parser.parse_args()
     loads = [(sync, writers) for sync in ("always", "os") for writers in (1, 8, 64)]
-    rounds: dict[tuple[str, int], list[Appends]] = {load: [] for load in loads}
-    openings: list[Opening] = []
+    rounds: dict[tuple[str, int], list[AppendLatencies]] = {load: [] for load in loads}
+    openings: list[OpeningTime] = []
     for _ in range(options.rounds):
         for sync, writers in loads:
             folder = Path(tempfile.mkdtemp(prefix="journal-bench-", dir=options.folder))
             try:
-                rounds[sync, writers].append(uvloop.run(append_for(folder, sync, writers, options.seconds)))
+                rounds[sync, writers].append(
+                    uvloop.run(measure_appends(folder, sync, writers, options.seconds))
+                )
                 if (sync, writers) == ("os", 64):
-                    openings.append(uvloop.run(open_again(folder)))
+                    openings.append(uvloop.run(measure_reopening(folder)))
             finally:
                 shutil.rmtree(folder)
     table = Table("sync", "writers", "appends/s", "p50/p99 µs", "append() µs", box=None)
     for (sync, writers), figures in rounds.items():
-        median = Appends(*(statistics.median(column) for column in zip(*figures, strict=True)))
+        median = AppendLatencies(*(statistics.median(column) for column in zip(*figures, strict=True)))
         table.add_row(
             sync,
             str(writers),

@@ -32,7 +32,7 @@ PARTITIONS = 50
 _NEVER_MS = str(24 * 3_600_000)
 
 
-class Loading(NamedTuple):
+class LoadingTime(NamedTuple):
     """The number of records and the seconds to claim and load all shards."""
 
     name: str
@@ -40,7 +40,7 @@ class Loading(NamedTuple):
     seconds: float
 
 
-class KafkaSides:
+class SystemsOnCluster:
     """A cluster, and two coordinators that store state on it."""
 
     def __init__(
@@ -68,7 +68,7 @@ class KafkaSides:
             ),
         ]
 
-    def load_again(self) -> Loading:
+    def load_again(self) -> LoadingTime:
         """Restart this project's coordinator, which loads all its state."""
         self._ours.stop()
         self._ours.start()
@@ -80,16 +80,16 @@ class KafkaSides:
         )
         lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
         said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
-        return Loading(self._name, said["records"], said["seconds"])
+        return LoadingTime(self._name, said["records"], said["seconds"])
 
 
 @contextmanager
-def kafka_sides(folder: Path, brokers: int) -> Iterator[KafkaSides]:
+def systems_on_cluster(folder: Path, brokers: int) -> Iterator[SystemsOnCluster]:
     """Run a cluster of `brokers`, with their built-in coordinators and one coordinator of this project."""
     with ExitStack() as stack:
         folder.mkdir()
         rig = _start_cluster(stack, folder, brokers)
-        asyncio.run(_make_topics(rig.broker.bootstrap, brokers))
+        asyncio.run(_create_topics(rig.broker.bootstrap, brokers))
         ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
         port, http_port = free_ports(2)
         ours = CoordinatorProcess(
@@ -105,7 +105,7 @@ def kafka_sides(folder: Path, brokers: int) -> Iterator[KafkaSides]:
         )
         stack.callback(ours.kill)
         ours.start()
-        yield KafkaSides(rig, ready, ours, f"{brokers} broker{'s' if brokers > 1 else ''}")
+        yield SystemsOnCluster(rig, ready, ours, f"{brokers} broker{'s' if brokers > 1 else ''}")
 
 
 def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
@@ -127,7 +127,7 @@ def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
     return BuiltInRig(brokers[0], client, ShareGroupTool(jars, cluster.bootstrap))
 
 
-async def _make_topics(bootstrap: str, brokers: int) -> None:
+async def _create_topics(bootstrap: str, brokers: int) -> None:
     """Create `__share_group_state` and this project's topic with their usual settings, led by broker 1."""
     min_isr = min(2, brokers)
     configs = {

@@ -18,7 +18,7 @@ import uvloop
 from protocol.errors import ErrorCode
 from tests.benchmarks.frames import Client, Frame, Workload
 from tests.benchmarks.machine import process_cpu_seconds
-from tests.benchmarks.python_generator import drive
+from tests.benchmarks.python_generator import drive_clients
 
 _SOURCE = Path(__file__).with_name("generator.c")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -43,18 +43,18 @@ class Figures(NamedTuple):
 
 
 @cache
-def generator() -> Path | None:
+def compile_generator() -> Path | None:
     """Compile the generator; return None without a working compiler."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         return None
-    program = _folder() / "generator"
+    program = _generator_folder() / "generator"
     command = [compiler, "-O2", "-o", str(program), str(_SOURCE)]
     return program if subprocess.run(command, capture_output=True).returncode == 0 else None
 
 
 @cache
-def _folder() -> Path:
+def _generator_folder() -> Path:
     # The directory is removed when the process ends.
     folder = TemporaryDirectory(prefix="share-coordinator-generator-")
     _held.append(folder)
@@ -69,7 +69,7 @@ _held: list[TemporaryDirectory[str]] = []
 _runs = count()
 
 
-def measure(
+def measure_workload(
     host: str,
     port: int,
     topic_ids: Sequence[bytes],
@@ -110,14 +110,14 @@ def drive_frames(
 
     Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
     """
-    program = generator()
+    program = compile_generator()
     if program is None:
         return _drive_in_python(host, port, clients, seconds, answers_max, pid)
-    parts = [_int32(len(clients)), offset_step.to_bytes(8, "big"), _int32(epoch_step)]
+    parts = [_encode_int32(len(clients)), offset_step.to_bytes(8, "big"), _encode_int32(epoch_step)]
     for client in clients:
-        parts += [_int32(client.in_flight), _int32(client.interval_ms)]
-        parts += _encoded(client.prologue)
-        parts += _encoded(client.run)
+        parts += [_encode_int32(client.in_flight), _encode_int32(client.interval_ms)]
+        parts += _encode_frames(client.prologue)
+        parts += _encode_frames(client.run)
     command = [str(program), host, str(port), str(seconds), str(answers_max), str(pid)]
     run = subprocess.run(command, input=b"".join(parts), capture_output=True, check=False)
     if run.returncode:
@@ -136,26 +136,26 @@ def _drive_in_python(
     host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int, pid: int
 ) -> Figures:
     began_s = process_cpu_seconds(pid) if pid else 0.0
-    figures = uvloop.run(drive(host, port, clients, seconds, answers_max))
+    figures = uvloop.run(drive_clients(host, port, clients, seconds, answers_max))
     used_s = process_cpu_seconds(pid) - began_s if pid else 0.0
     return Figures(*figures.measured, figures.errors, used_s * 1e6 / figures.answers, figures.first_error)
 
 
-def _encoded(frames: Sequence[Frame]) -> list[bytes]:
-    parts = [_int32(len(frames))]
+def _encode_frames(frames: Sequence[Frame]) -> list[bytes]:
+    parts = [_encode_int32(len(frames))]
     for frame in frames:
-        parts += [_places(frame.offset_places), _places(frame.epoch_places), frame.data]
+        parts += [_encode_positions(frame.offset_places), _encode_positions(frame.epoch_places), frame.data]
     return parts
 
 
 @cache
-def _packed(places: tuple[int, ...]) -> bytes:
-    return b"".join(map(_int32, (len(places), *places)))
+def _encode_position_tuple(places: tuple[int, ...]) -> bytes:
+    return b"".join(map(_encode_int32, (len(places), *places)))
 
 
-def _places(places: Sequence[int]) -> bytes:
-    return _packed(tuple(places))
+def _encode_positions(places: Sequence[int]) -> bytes:
+    return _encode_position_tuple(tuple(places))
 
 
-def _int32(number: int) -> bytes:
+def _encode_int32(number: int) -> bytes:
     return number.to_bytes(4, "big")

@@ -19,9 +19,9 @@ from tests.benchmarks.frames import (
     find_request,
     initialize_request,
     read_request,
+    rename_groups,
     request_frame,
     summary_request,
-    with_groups_of,
     write_request,
 )
 
@@ -56,7 +56,7 @@ class Load(NamedTuple):
     @property
     def offset_step(self) -> int:
         """The increase of the offsets of a write when the frames are repeated."""
-        return REQUESTS_A_LAP * _offsets_a_request(self)
+        return REQUESTS_A_LAP * _offsets_per_request(self)
 
     @property
     def epoch_step(self) -> int:
@@ -64,28 +64,26 @@ class Load(NamedTuple):
 
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
         """Return the connections of a run. Connections with a minimum interval come first."""
-        prologue, requests = _frames(self._replace(connections=1, in_flight=1), topic_ids[0])
+        prologue, requests = _make_frames(self._replace(connections=1, in_flight=1), topic_ids[0])
         made = [
-            Client(
-                with_groups_of(prologue, run, number), with_groups_of(requests, run, number), self.in_flight
-            )
+            Client(rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight)
             for number in range(self.connections)
         ]
         if self.kind == "mixed":
-            sent = [_initialize_again(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
-            frames = with_groups_of(sent, run, self.connections)
+            sent = [_initialize_frame(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
+            frames = rename_groups(sent, run, self.connections)
             made.insert(0, Client([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
         return made
 
 
-def _offsets_a_request(load: Load) -> int:
+def _offsets_per_request(load: Load) -> int:
     """Return the distance between the first offsets of two consecutive requests."""
     entries_of_one = {"repeated": load.partitions, "one repeated": 2}.get(load.kind, 1)
     return 2 * load.batches * entries_of_one
 
 
 @cache
-def _frames(load: Load, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
+def _make_frames(load: Load, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
     """Return the frames that a connection sends once, and the frames that it repeats."""
     partitions = range(1 if load.kind == "repeated" else load.partitions)
     initialize = request_frame(initialize_api, 0, initialize_request(GROUP_PREFIX, topic_id, partitions))
@@ -112,18 +110,18 @@ _READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
 
 def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
     """Return the write number `turn`; its offsets follow the offsets of the previous write."""
-    first = FIRST_OFFSET + turn * _offsets_a_request(load)
-    entries = [_entry(load, number, first) for number in range(load.partitions)]
+    first = FIRST_OFFSET + turn * _offsets_per_request(load)
+    entries = [_make_entry(load, number, first) for number in range(load.partitions)]
     if load.kind == "one repeated":
         # The last entry names the first share-partition again.
-        entries[-1] = _moved(entries[0], 2 * load.batches)
+        entries[-1] = _shift_offsets(entries[0], 2 * load.batches)
     return request_frame(write_api, 1, write_request(group, topic_id, entries))
 
 
 Entry = tuple[int, int, list[StateBatch]]
 
 
-def _entry(load: Load, number: int, first: int) -> Entry:
+def _make_entry(load: Load, number: int, first: int) -> Entry:
     if load.kind == "repeated":
         number, first = 0, first + number * 2 * load.batches
     if load.kind == "overlapping":
@@ -136,7 +134,7 @@ def _entry(load: Load, number: int, first: int) -> Entry:
     return number, first - 2 * load.batches, batches
 
 
-def _moved(entry: Entry, offsets: int) -> Entry:
+def _shift_offsets(entry: Entry, offsets: int) -> Entry:
     number, start_offset, batches = entry
     moved = [
         batch._replace(first_offset=batch.first_offset + offsets, last_offset=batch.last_offset + offsets)
@@ -145,8 +143,8 @@ def _moved(entry: Entry, offsets: int) -> Entry:
     return number, start_offset + offsets, moved
 
 
-def _initialize_again(load: Load, topic_id: bytes, turn: int) -> Frame:
+def _initialize_frame(load: Load, topic_id: bytes, turn: int) -> Frame:
     # Each Initialize has a new start offset, because an Initialize without an effect writes no record.
-    start_offset = FIRST_OFFSET + turn * _offsets_a_request(load)
+    start_offset = FIRST_OFFSET + turn * _offsets_per_request(load)
     request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)
     return request_frame(initialize_api, 0, request)

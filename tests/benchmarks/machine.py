@@ -41,7 +41,7 @@ def process_cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:13])) / _TICKS
 
 
-def maps_extension_of(pid: int, package: Path) -> bool:
+def has_loaded_extension(pid: int, package: Path) -> bool:
     """Return whether a process has loaded a compiled module from a package's directory."""
     return any(
         line.endswith(".so") and str(package) + os.sep in line
@@ -63,7 +63,7 @@ def busy_seconds(stat: str) -> float:
     return (user + nice + system + irq + softirq + steal) / _TICKS
 
 
-def share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
+def cpu_share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
     """Return the share of other processes in all CPU seconds; the inputs are multiples of a clock tick."""
     return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
 
@@ -83,13 +83,13 @@ class Machine:
     def others_share(self) -> float:
         """Return the share of other processes in the CPU time since the start."""
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        return share_of_others(_busy_now() - self._busy_s, cpu_seconds() - self._own_s, all_s)
+        return cpu_share_of_others(_busy_now() - self._busy_s, cpu_seconds() - self._own_s, all_s)
 
     def facts(self) -> dict[str, Any]:
         """Return the properties of the machine that affect figures."""
         return {
             "date": self._began.strftime("%Y-%m-%d %H:%M UTC"),
-            "commit": _said("git", "describe", "--always", "--dirty"),
+            "commit": _command_output("git", "describe", "--always", "--dirty"),
             "cpu": f"{os.cpu_count()} x {_cpu_model()}",
             "kernel": platform.release(),
             "python": platform.python_version(),
@@ -134,6 +134,6 @@ def _java_version() -> str:
     return told.partition('"')[2].partition('"')[0] or "unknown"
 
 
-def _said(*command: str) -> str:
+def _command_output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
     return done.stdout.strip() or "unknown"

@@ -24,7 +24,7 @@ _APPENDED_TOGETHER = 10_000
 _BEGAN_MS = 1_790_000_000_000
 
 
-def keys(share_partitions: int, topic_id: bytes, prefix: str) -> Iterator[SharePartitionKey]:
+def share_partition_keys(share_partitions: int, topic_id: bytes, prefix: str) -> Iterator[SharePartitionKey]:
     """Yield `share_partitions` keys, group by group."""
     for number in range(share_partitions):
         group, partition = divmod(number, GROUP_PARTITIONS)
@@ -40,9 +40,9 @@ async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: s
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=_SEGMENT_BYTES, sync="os")
     await journal.open()
     waiting: defaultdict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
-    for number, key in enumerate(keys(share_partitions, topic_id, prefix), 1):
+    for number, key in enumerate(share_partition_keys(share_partitions, topic_id, prefix), 1):
         written_ms = _BEGAN_MS + (number - 1) // _APPENDED_TOGETHER
-        record = encode_record(StateRecord(key, _snapshot(number, written_ms)))
+        record = encode_record(StateRecord(key, _make_snapshot(number, written_ms)))
         waiting[state_partition(key, STATE_PARTITIONS)].append(record)
         if number % _APPENDED_TOGETHER == 0:
             await _append(journal, waiting, written_ms)
@@ -60,18 +60,20 @@ async def _append(
     for home, own in records.items():
         told: asyncio.Future[None] = loop.create_future()
 
-        def done(base_offset: int, error: LogError | None, told: "asyncio.Future[None]" = told) -> None:
+        def on_append_done(
+            base_offset: int, error: LogError | None, told: "asyncio.Future[None]" = told
+        ) -> None:
             if error is None:
                 told.set_result(None)
             else:
                 told.set_exception(error)
 
-        journal.append(home, own, timestamp_ms, done)
+        journal.append(home, own, timestamp_ms, on_append_done)
         appended.append(told)
     await asyncio.gather(*appended)
 
 
-def _snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
+def _make_snapshot(number: int, written_ms: int) -> ShareSnapshotValue:
     """Return the state of a consumed share-partition as a snapshot.
 
     Each share-partition has its own creation time; the snapshots of one append have the same write time.

@@ -63,8 +63,10 @@ def draw(found: dict[str, Any], folder: Path) -> list[Path]:
     """Write a plot for each varied quantity; return the paths."""
     written = []
     for name, sides in found["sweeps"].items():
-        written.append(_save(folder / f"{name}.svg", lambda axes, n=name, s=sides: _sweep(axes, n, s), 2))
-    written.append(_save(folder / "held.svg", lambda axes: _held(axes, found["held"]), 3))
+        written.append(
+            _save(folder / f"{name}.svg", lambda axes, n=name, s=sides: _draw_sweep(axes, n, s), 2)
+        )
+    written.append(_save(folder / "held.svg", lambda axes: _draw_stored_state(axes, found["held"]), 3))
     return written
 
 
@@ -82,7 +84,7 @@ def save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
+def _draw_sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
     rate, latency = panels
     for place, (side, rows) in enumerate(sides.items()):
         look = {"color": _COLORS[place], "marker": _MARKERS[place]}
@@ -98,14 +100,14 @@ def _sweep(panels: Sequence[Axes], name: str, sides: dict[str, Series]) -> None:
         latency.plot(
             sizes, [row["p99_us"] / 1000 for row in rows], linestyle=":", color=look["color"], marker="."
         )
-    axes_of(rate, _RATES[name], sizes)
-    axes_of(latency, "latency, ms (line p50, dots p99)", sizes)
+    configure_axes(rate, _RATES[name], sizes)
+    configure_axes(latency, "latency, ms (line p50, dots p99)", sizes)
     rate.legend(loc="best")
     for axes in panels:
         axes.set_xlabel(_TITLES[name], fontsize=9)
 
 
-def _held(panels: Sequence[Axes], rows: Series) -> None:
+def _draw_stored_state(panels: Sequence[Axes], rows: Series) -> None:
     sizes = [row["size"] for row in rows]
     shown = (
         ("RPC/s", "requests_per_second"),
@@ -114,26 +116,26 @@ def _held(panels: Sequence[Axes], rows: Series) -> None:
     )
     for axes, (title, figure), color in zip(panels, shown, _COLORS, strict=True):
         axes.plot(sizes, [row[figure] for row in rows], color=color, marker="o")
-        axes_of(axes, title, sizes)
+        configure_axes(axes, title, sizes)
         axes.set_yscale("linear")
         axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(FuncFormatter(_short))
+        axes.yaxis.set_major_formatter(FuncFormatter(_format_size))
         axes.set_xlabel("share-partitions held", fontsize=9)
 
 
-def axes_of(axes: Axes, title: str, sizes: Sequence[float]) -> None:
+def configure_axes(axes: Axes, title: str, sizes: Sequence[float]) -> None:
     """Set the title of axes, and logarithmic scales with these sizes."""
     axes.set_title(title, loc="left")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(sizes)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(_short))
-    axes.yaxis.set_major_formatter(FuncFormatter(_short))
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_size))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_size))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _short(value: float, _: int) -> str:
+def _format_size(value: float, _: int) -> str:
     """Format 1500000 as 1.5M."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if value >= unit:

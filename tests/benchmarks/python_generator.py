@@ -56,7 +56,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._go_on()
+        self._send_or_finish()
 
     def begin(self, until_s: float, requests_max: int) -> None:
         """Start to send the measured requests, until a time or a number of requests is reached."""
@@ -82,9 +82,9 @@ class _Connection(asyncio.Protocol):
                 self.errors.append(failed)
             if self._until_s:
                 self.latencies.append(now_s - sent_s)
-            self._go_on()
+            self._send_or_finish()
 
-    def _go_on(self) -> None:
+    def _send_or_finish(self) -> None:
         if not self._until_s:
             if self._prologue:
                 self._send(self._prologue.popleft())
@@ -107,7 +107,7 @@ class _Connection(asyncio.Protocol):
             loop.call_later(left_s, self.done.set_result, None)
 
 
-async def drive(
+async def drive_clients(
     host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int
 ) -> CoordinatorResult:
     """Run the clients; each sends an equal part of `answers_max` requests, without a limit if that is 0."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks.recorder import TrafficRecorder
-from tests.benchmarks.recording import FOLDER, Recording, Shape, file_of, recordings, save
+from tests.benchmarks.recording import FOLDER, Recording, Shape, load_recordings, recording_path, save
 from tests.benchmarks.recording_proxy import RecordingProxy
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
@@ -110,7 +110,7 @@ class RecordingRig:
         self.brokers: list[Broker] = []
         self._cluster = new_cluster(brokers)
         ports = free_ports(brokers)
-        our_port = _our_coordinator(stack, folder, ports[0]) if coordinator == "ours" else None
+        our_port = _start_coordinator(stack, folder, ports[0]) if coordinator == "ours" else None
         for node_id, port in enumerate(ports, 1):
             broker = self._broker(folder, node_id, port)
             proxy = RecordingProxy(
@@ -215,7 +215,7 @@ class RecordingRig:
             broker.start()
 
 
-def _our_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> int:
+def _start_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> int:
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(folder, port=port, http_port=http_port, advertised_port=advertised_port)
     stack.callback(coordinator.kill)
@@ -256,13 +256,13 @@ def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: st
         "how": workload.about(),
     }
     recording = Recording(about, shapes)
-    path = file_of(workload.name, release)
+    path = recording_path(workload.name, release)
     save(recording, path)
-    print(f"{path.name}: {path.stat().st_size:,} bytes, {counts(recording)}", flush=True)
-    (FOLDER / "README.md").write_text(readme(recordings()))
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {count_text(recording)}", flush=True)
+    (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 
 
-def readme(made: Sequence[Recording]) -> str:
+def readme_text(made: Sequence[Recording]) -> str:
     """Return the text of the README, with the origin of each recording."""
     lines = [
         "# Recorded traffic",
@@ -280,11 +280,11 @@ def readme(made: Sequence[Recording]) -> str:
     for each in made:
         about = each.about
         cells = (about[name] for name in ("workload", "broker", "coordinator", "date"))
-        lines.append(f"| {' | '.join(cells)} | {counts(each)} | {about['how']} |")
+        lines.append(f"| {' | '.join(cells)} | {count_text(each)} | {about['how']} |")
     return "\n".join(lines) + "\n"
 
 
-def counts(recording: Recording) -> str:
+def count_text(recording: Recording) -> str:
     """Return a text with three counts: requests, share-partitions, requests that repeat a share-partition."""
     keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
     repeated = sum(

@@ -91,11 +91,11 @@ class _Numbering:
     def shapes(self, requests: list[tuple[float, int, int, int, Any]]) -> list[Shape]:
         began_s = requests[0][0] if requests else 0.0
         for _, _, _, _, request in requests:
-            self._note_epochs(request)
+            self._record_lowest_epochs(request)
         return [
             Shape(
                 round((now_s - began_s) * 1000),
-                _number(self._connections, connection),
+                _number_of(self._connections, connection),
                 api_key,
                 version,
                 *self._request(request),
@@ -103,7 +103,7 @@ class _Numbering:
             for now_s, connection, api_key, version, request in requests
         ]
 
-    def _note_epochs(self, request: Any) -> None:
+    def _record_lowest_epochs(self, request: Any) -> None:
         """Update the lowest epochs of each share-partition in a request."""
         for topic in getattr(request, "topics", ()):
             for part in topic.partitions:
@@ -122,27 +122,27 @@ class _Numbering:
             group, topic, partition = text.rsplit(":", 2)
             topic_id = parse_topic_id(topic)
             entry = Entry(self._partition(topic_id, int(partition)))
-            return _number(self._groups, group), [(_number(self._topics, topic_id), [entry])]
+            return _number_of(self._groups, group), [(_number_of(self._topics, topic_id), [entry])]
         group = request.group_id
         topics = [
             (
-                _number(self._topics, topic.topic_id),
+                _number_of(self._topics, topic.topic_id),
                 [self._entry(group, topic.topic_id, part) for part in topic.partitions],
             )
             for topic in request.topics
         ]
-        return _number(self._groups, group), topics
+        return _number_of(self._groups, group), topics
 
     def _partition(self, topic_id: bytes, partition: int) -> int:
-        return _number(self._partitions[topic_id], partition)
+        return _number_of(self._partitions[topic_id], partition)
 
     def _entry(self, group: str, topic_id: bytes, part: Any) -> Entry:
         key = (group, topic_id, part.partition)
         start_offset = getattr(part, "start_offset", -1)
         entry = Entry(
             self._partition(topic_id, part.partition),
-            _distance(getattr(part, "state_epoch", -1), self._state_epochs.get(key, 0)),
-            _distance(getattr(part, "leader_epoch", -1), self._leader_epochs.get(key, 0)),
+            _relative_epoch(getattr(part, "state_epoch", -1), self._state_epochs.get(key, 0)),
+            _relative_epoch(getattr(part, "leader_epoch", -1), self._leader_epochs.get(key, 0)),
         )
         if start_offset < 0:
             return entry
@@ -158,9 +158,9 @@ class _Numbering:
         )
 
 
-def _number(numbers: dict[K, int], name: K) -> int:
+def _number_of(numbers: dict[K, int], name: K) -> int:
     return numbers.setdefault(name, len(numbers))
 
 
-def _distance(epoch: int, lowest: int) -> int:
+def _relative_epoch(epoch: int, lowest: int) -> int:
     return epoch - lowest if epoch >= 0 else 0

@@ -107,12 +107,12 @@ def _shape(ms: int, connection: int, api_key: int, version: int, group: int, top
     return Shape(ms, connection, api_key, version, group, read)
 
 
-def file_of(workload: str, broker: str) -> Path:
+def recording_path(workload: str, broker: str) -> Path:
     """Return the path of the recording of a workload with a release of Kafka."""
     return FOLDER / f"{workload.replace(',', '').replace(' ', '-')}-{broker}{_SUFFIX}"
 
 
-def recordings() -> list[Recording]:
+def load_recordings() -> list[Recording]:
     """Return all recordings, the newest release first."""
     found = [load(path) for path in sorted(FOLDER.glob(f"*{_SUFFIX}"))]
     return sorted(found, key=lambda recording: recording.about["broker"], reverse=True)

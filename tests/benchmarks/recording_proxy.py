@@ -52,16 +52,18 @@ class RecordingProxy:
             receive = self._recorder.connection() if is_persister else None
             with socket.create_connection((_HERE, port)) as server:
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                back = threading.Thread(target=_pump, args=(server, client, None), daemon=True)
+                back = threading.Thread(target=_copy_stream, args=(server, client, None), daemon=True)
                 back.start()
                 if receive is not None:
                     receive(head, time.monotonic())
                 server.sendall(head)
-                _pump(client, server, receive)
+                _copy_stream(client, server, receive)
                 back.join()
 
 
-def _pump(source: socket.socket, sink: socket.socket, receive: Callable[[bytes, float], None] | None) -> None:
+def _copy_stream(
+    source: socket.socket, sink: socket.socket, receive: Callable[[bytes, float], None] | None
+) -> None:
     with suppress(OSError):
         while data := source.recv(_CHUNK_BYTES):
             if receive is not None:

@@ -25,7 +25,7 @@ from rich.table import Table
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.segments import SegmentSource
-from tests.benchmarks.archives import Planned, plan_a_year, write_commits_of_a_year
+from tests.benchmarks.archives import PlanningCost, plan_a_year, write_commits_of_a_year
 from tests.benchmarks.machine import cpu_seconds
 from tests.benchmarks.state_logs import write_log
 
@@ -47,7 +47,7 @@ def measure(engine: Engine, source: SegmentSource) -> Figures:
 
 
 @contextmanager
-def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
+def generated_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
     """Yield the directory of a log of `records`; generate the log if the directory has none of that size."""
     own = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
@@ -67,7 +67,7 @@ def made_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Pat
 
 
 def print_table(
-    options: argparse.Namespace, planned: Planned, rows: Mapping[str, Mapping[str, float]]
+    options: argparse.Namespace, planned: PlanningCost, rows: Mapping[str, Mapping[str, float]]
 ) -> None:
     """Print the figures as a table."""
     console = Console()
@@ -116,7 +116,7 @@ def main() -> int:
         write_commits_of_a_year(Path(year))
         planned = plan_a_year(Path(year))
     found: dict[str, list[Figures]] = {}
-    with made_log(options.folder, options.records, options.hot) as folder:
+    with generated_log(options.folder, options.records, options.hot) as folder:
         source = SegmentSource(str(folder))
         for name in options.engines.split(","):
             engine = makers[name]()

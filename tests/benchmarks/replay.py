@@ -22,8 +22,8 @@ from tests.benchmarks.frames import (
     Client,
     Frame,
     find_request,
+    rename_groups,
     request_frame,
-    with_groups_of,
 )
 from tests.benchmarks.recording import Entry, Recording, Shape
 
@@ -87,7 +87,7 @@ class Replay:
         if key not in self._frames:
             self._frames[key] = self._encoded(topic_ids)
         return [
-            Client(with_groups_of(prologue, run, number), with_groups_of(sent, run, number))
+            Client(rename_groups(prologue, run, number), rename_groups(sent, run, number))
             for number, (prologue, sent) in enumerate(self._frames[key] * self.brokers)
         ]
 
@@ -138,25 +138,25 @@ def _start_offset(entry: Entry) -> int:
     return FIRST_OFFSET + entry.start_offset if entry.start_offset >= 0 else -1
 
 
-def _initialized(entry: Entry) -> initialize_api.PartitionData:
+def _initialize_partition(entry: Entry) -> initialize_api.PartitionData:
     return initialize_api.PartitionData(
         entry.partition, FIRST_EPOCH + entry.state_epoch, _start_offset(entry)
     )
 
 
-def _read(entry: Entry) -> read_api.PartitionData:
+def _read_partition(entry: Entry) -> read_api.PartitionData:
     return read_api.PartitionData(entry.partition, FIRST_EPOCH + entry.leader_epoch)
 
 
-def _summarized(entry: Entry) -> summary_api.PartitionData:
+def _summary_partition(entry: Entry) -> summary_api.PartitionData:
     return summary_api.PartitionData(entry.partition, 0)
 
 
-def _deleted(entry: Entry) -> delete_api.PartitionData:
+def _delete_partition(entry: Entry) -> delete_api.PartitionData:
     return delete_api.PartitionData(entry.partition)
 
 
-def _written(entry: Entry) -> write_api.PartitionData:
+def _write_partition(entry: Entry) -> write_api.PartitionData:
     start_offset = _start_offset(entry)
     batches = (
         StateBatch(start_offset + first, start_offset + first + length, state, deliveries)
@@ -177,14 +177,18 @@ _REQUESTS: dict[int, tuple[Any, Any, Any]] = {
     initialize_api.API_KEY: (
         initialize_api.InitializeShareGroupStateRequest,
         initialize_api.InitializeStateData,
-        _initialized,
+        _initialize_partition,
     ),
-    read_api.API_KEY: (read_api.ReadShareGroupStateRequest, read_api.ReadStateData, _read),
+    read_api.API_KEY: (read_api.ReadShareGroupStateRequest, read_api.ReadStateData, _read_partition),
     summary_api.API_KEY: (
         summary_api.ReadShareGroupStateSummaryRequest,
         summary_api.ReadStateSummaryData,
-        _summarized,
+        _summary_partition,
     ),
-    delete_api.API_KEY: (delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData, _deleted),
-    write_api.API_KEY: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData, _written),
+    delete_api.API_KEY: (
+        delete_api.DeleteShareGroupStateRequest,
+        delete_api.DeleteStateData,
+        _delete_partition,
+    ),
+    write_api.API_KEY: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData, _write_partition),
 }

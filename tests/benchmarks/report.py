@@ -62,7 +62,7 @@ def sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> l
     return [sheet for sheet in made if sheet is not None and sheet.rows]
 
 
-def _kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
+def _find_kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
     return next((side for side in sides if side.is_kafka and not side.beside), None)
 
 
@@ -79,7 +79,7 @@ def rate_aim(workload: Workload) -> Target:
 
 def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
     """Return the ratios to Kafka: the CPU time of a request first, then requests per second."""
-    kafka = _kafka(sides)
+    kafka = _find_kafka(sides)
     mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
         return None
@@ -104,7 +104,7 @@ def _verdict_cells(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -
 
 def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
     """Return the latency ratios to Kafka, for the workloads with a latency target."""
-    kafka = _kafka(sides)
+    kafka = _find_kafka(sides)
     mine = [side for side in sides if side.is_tree]
     if kafka is None or not mine:
         return None
@@ -189,7 +189,7 @@ def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
     return Sheet(header, rows)
 
 
-def failed_rows(sides: Sequence[SystemUnderTest]) -> list[str]:
+def failure_lines(sides: Sequence[SystemUnderTest]) -> list[str]:
     """Return a line for each workload and system with failed responses."""
     return [
         f"{side.name}, {workload}: {side.median(workload).error_text}"
@@ -201,7 +201,7 @@ def failed_rows(sides: Sequence[SystemUnderTest]) -> list[str]:
 
 def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
     """Return the figures of all rounds and systems, and whether each target is met."""
-    kafka = _kafka(sides)
+    kafka = _find_kafka(sides)
     found: dict[str, Any] = {
         "sides": {
             side.name: {
@@ -220,12 +220,12 @@ def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
             {"row": str(aim), "side": side.name, "aim": held.asked, "met": held.met, **held.ratio._asdict()}
             for side in sides
             if side.is_tree
-            for aim in _aims(side)
+            for aim in _targets_of(side)
             for held in (verdict(aim, side, kafka),)
         ]
     return found
 
 
-def _aims(side: SystemUnderTest) -> list[Target]:
+def _targets_of(side: SystemUnderTest) -> list[Target]:
     aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
     return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

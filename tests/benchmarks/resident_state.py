@@ -18,12 +18,12 @@ from rich.table import Table
 
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.benchmarks.frames import Client, Frame, initialize_request, request_frame
-from tests.benchmarks.load import Figures, drive_frames, measure
+from tests.benchmarks.load import Figures, drive_frames, measure_workload
 from tests.benchmarks.loads import Load, write_frame
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.start_systems import TOPIC_IDS, our_process
+from tests.benchmarks.start_systems import TOPIC_IDS, coordinator_process
 from tests.kafka.coordinator import CoordinatorProcess
 
 IDLE_MB_MAX = 100
@@ -46,18 +46,18 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
     return sent
 
 
-def others_while(
+def measure_other_requests(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
 ) -> list[Figures]:
     """Measure other requests in slices of time, while a thread runs or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
     while running.is_alive() if running is not None else time.monotonic() < until_s:
-        slices.append(measure("127.0.0.1", process.port, TOPIC_IDS, _OTHERS, 2.0))
+        slices.append(measure_workload("127.0.0.1", process.port, TOPIC_IDS, _OTHERS, 2.0))
     return slices
 
 
-def tails(slices: list[Figures]) -> dict[str, float]:
+def latency_tails(slices: list[Figures]) -> dict[str, float]:
     """Return the median and maximum p99.9 of the slices, and the maximum latency, in ms."""
     return {
         "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
@@ -69,19 +69,19 @@ def tails(slices: list[Figures]) -> dict[str, float]:
 
 def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
     """Run all measurements with one journal."""
-    with our_process(folder / "idle", {}) as idle:
+    with coordinator_process(folder / "idle", {}) as idle:
         found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
         idle_bytes = resident_bytes(idle.process.pid)
     held = folder / "held"
     held.mkdir()
     write_journal(held / "journal", share_partitions, TOPIC_IDS[0], "held")
     began_s = time.monotonic()
-    with our_process(held, {"journal.sync": sync}) as process:
+    with coordinator_process(held, {"journal.sync": sync}) as process:
         found["served_after_s"] = time.monotonic() - began_s
         pid = process.process.pid
         found["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
         found["resident_mb"] = resident_bytes(pid) / 1e6
-        found["at_rest"] = tails(others_while(process, None, 6.0))
+        found["at_rest"] = latency_tails(measure_other_requests(process, None, 6.0))
         adding: list[Figures] = []
         sent = added_frames(added, "added")
 
@@ -93,7 +93,7 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
         thread = threading.Thread(target=add)
         began_s = time.monotonic()
         thread.start()
-        found["while_added"] = tails(others_while(process, thread, 0.0))
+        found["while_added"] = latency_tails(measure_other_requests(process, thread, 0.0))
         thread.join()
         found["added_in_s"] = time.monotonic() - began_s
         found["errors"] = adding[0].errors
@@ -120,11 +120,11 @@ def main() -> int:
         console.print(line, highlight=False)
     held = f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each"
     console.print(f"{held}, journal.sync={options.sync}")
-    console.print(table_of(found, options.added))
+    console.print(results_table(found, options.added))
     return 0
 
 
-def table_of(found: dict[str, Any], added: int) -> Table:
+def results_table(found: dict[str, Any], added: int) -> Table:
     """Return a table of the figures and their targets."""
     table = Table("", "measured", "aim", "met", box=None)
     rest, busy = found["at_rest"], found["while_added"]

@@ -19,19 +19,19 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from tests.benchmarks.load import measure
+from tests.benchmarks.load import measure_workload
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import wide_console
 from tests.benchmarks.spread import ratios
-from tests.benchmarks.start_systems import NEWEST, TOPIC_IDS, our_process
+from tests.benchmarks.start_systems import NEWEST, TOPIC_IDS, coordinator_process
 from tests.benchmarks.system_under_test import PARTITIONS
 from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig, built_in_rig
-from tests.kafka.toolchain import how_to_get, missing_programs
+from tests.kafka.toolchain import install_hint, missing_programs
 
 AIM = 2.0
 _TOLD = Load(8, 50, 4)
@@ -44,7 +44,7 @@ _ENDED = re.compile(
 )
 
 
-class Loaded(NamedTuple):
+class LoadResult(NamedTuple):
     """The number of loaded records and the loading time of one start."""
 
     records: int
@@ -55,39 +55,39 @@ class Loaded(NamedTuple):
         return self.records / self.seconds
 
 
-def kafkas_loading(log: str) -> Loaded | None:
+def parse_kafka_load(log: str) -> LoadResult | None:
     """Parse a broker's log since its start; return None until all state partitions are loaded."""
     began: list[datetime] = []
     ended: list[tuple[datetime, int]] = []
     for line in log.splitlines():
         if found := _BEGAN.match(line):
-            began.append(_time(found[1]))
+            began.append(_parse_log_time(found[1]))
         elif found := _ENDED.match(line):
-            ended.append((_time(found[1]), int(found[2])))
+            ended.append((_parse_log_time(found[1]), int(found[2])))
     if len(ended) < STATE_PARTITIONS:
         return None
     took = max(when for when, _ in ended) - min(began)
-    return Loaded(sum(records for _, records in ended), took.total_seconds())
+    return LoadResult(sum(records for _, records in ended), took.total_seconds())
 
 
-def _time(text: str) -> datetime:
+def _parse_log_time(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f")
 
 
-def start_kafka(rig: BuiltInRig) -> Loaded:
+def start_kafka(rig: BuiltInRig) -> LoadResult:
     """Restart a broker with a controlled shutdown, and return its loading time."""
     process = rig.broker.process
     rig.broker.stop()
     begins_at = process.log.stat().st_size
     rig.broker.start()
 
-    def said() -> Loaded | None:
-        return kafkas_loading(process.log.read_bytes()[begins_at:].decode(errors="replace"))
+    def parse_new_log() -> LoadResult | None:
+        return parse_kafka_load(process.log.read_bytes()[begins_at:].decode(errors="replace"))
 
-    return wait_until(said, seconds=120, what="Kafka has loaded all state partitions")
+    return wait_until(parse_new_log, seconds=120, what="Kafka has loaded all state partitions")
 
 
-def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
+def start_coordinator(process: CoordinatorProcess, empty_s: float) -> LoadResult:
     """Start the killed coordinator, measure its loading time, and kill it again.
 
     `empty_s` is the start time of a coordinator without state, in seconds.
@@ -104,12 +104,12 @@ def start_ours(process: CoordinatorProcess, empty_s: float) -> Loaded:
     lines = [json.loads(line) for line in process.process.log.read_text().splitlines()]
     said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
     process.kill()
-    return Loaded(said["records"], max(took_s - empty_s, said["seconds"]))
+    return LoadResult(said["records"], max(took_s - empty_s, said["seconds"]))
 
 
-def empty_start_s(folder: Path) -> float:
+def measure_empty_start_s(folder: Path) -> float:
     """Return the median start time without state, from three starts."""
-    with our_process(folder, {}) as process:
+    with coordinator_process(folder, {}) as process:
         took = []
         for _ in range(3):
             process.stop()
@@ -119,23 +119,23 @@ def empty_start_s(folder: Path) -> float:
     return statistics.median(took)
 
 
-def run(folder: Path, requests: int, rounds: int) -> dict[str, list[Loaded]]:
+def run(folder: Path, requests: int, rounds: int) -> dict[str, list[LoadResult]]:
     """Send the same requests to both coordinators and restart them in turn."""
     # With journal.sync=os, the disk does not affect the figures, and all writes end before the log is pruned.
     settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS, "journal.sync": "os"}
-    found: dict[str, list[Loaded]] = {"ours": [], "Kafka": []}
-    empty_s = empty_start_s(folder / "empty")
-    with our_process(folder / "ours", settings) as process:
-        measure("127.0.0.1", process.port, TOPIC_IDS, _TOLD, 600.0, answers_max=requests)
+    found: dict[str, list[LoadResult]] = {"ours": [], "Kafka": []}
+    empty_s = measure_empty_start_s(folder / "empty")
+    with coordinator_process(folder / "ours", settings) as process:
+        measure_workload("127.0.0.1", process.port, TOPIC_IDS, _TOLD, 600.0, answers_max=requests)
         process.kill()
         kafka_folder = folder / "kafka"
         kafka_folder.mkdir()
         with built_in_rig(fetch_jars(NEWEST), kafka_folder, jvm=SHIPPED_BROKER_JVM) as rig:
             ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
             rig.client.close()
-            measure(ready.host, ready.port, [ready.topic_id], _TOLD, 600.0, answers_max=requests)
+            measure_workload(ready.host, ready.port, [ready.topic_id], _TOLD, 600.0, answers_max=requests)
             for _ in range(rounds):
-                found["ours"].append(start_ours(process, empty_s))
+                found["ours"].append(start_coordinator(process, empty_s))
                 found["Kafka"].append(start_kafka(rig))
     return found
 
@@ -149,7 +149,7 @@ def main() -> int:
     options = parser.parse_args()
     console = wide_console()
     if missing := missing_programs():
-        console.print(f"nothing to compare with: {how_to_get(missing)}")
+        console.print(f"nothing to compare with: {install_hint(missing)}")
         return 1
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:

@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 
-from tests.benchmarks.load import measure
+from tests.benchmarks.load import measure_workload
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
 from tests.benchmarks.plots import draw
 from tests.benchmarks.report import wide_console
 from tests.benchmarks.spread import spread
-from tests.benchmarks.start_systems import TOPIC_IDS, kafka, our_process, ours
+from tests.benchmarks.start_systems import TOPIC_IDS, coordinator_process, start_coordinator, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
@@ -41,7 +41,7 @@ _WARM_UP_S = 5.0
 FOLDER = REPOSITORY / "docs" / "benchmarks"
 
 
-def sweep(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str, Any]:
+def measure_sweeps(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str, Any]:
     """Drive all systems with all loads in turn; return medians by varied quantity, system and size."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         count = sum(map(len, SWEEPS.values()))
@@ -64,17 +64,20 @@ def sweep(sides: list[SystemUnderTest], rounds: int, seconds: float) -> dict[str
     }
 
 
-def hold(folder: Path, share_partitions: int, rounds: int, seconds: float) -> dict[str, float]:
+def measure_stored_state(
+    folder: Path, share_partitions: int, rounds: int, seconds: float
+) -> dict[str, float]:
     """Start with a journal of `share_partitions`; return the start time and the figures of a load."""
     own = folder / f"held-{share_partitions}"
     own.mkdir()
     write_journal(own / "journal", share_partitions, TOPIC_IDS[0], "held")
     began_s = time.monotonic()
-    with our_process(own, {"journal.sync": "os"}) as process:
+    with coordinator_process(own, {"journal.sync": "os"}) as process:
         served_s = time.monotonic() - began_s
         resident_mb = resident_bytes(process.process.pid) / 1e6
         driven = [
-            measure("127.0.0.1", process.port, TOPIC_IDS, _HELD_LOAD, seconds) for _ in range(rounds + 1)
+            measure_workload("127.0.0.1", process.port, TOPIC_IDS, _HELD_LOAD, seconds)
+            for _ in range(rounds + 1)
         ][1:]
     return {
         "size": share_partitions,
@@ -101,7 +104,7 @@ def main() -> int:
     options.folder.mkdir(exist_ok=True)
     figures = options.folder / "scaling.json"
     if not options.draw:
-        figures.write_text(json.dumps(_measured(options.rounds, options.seconds), indent=1) + "\n")
+        figures.write_text(json.dumps(_measure_all(options.rounds, options.seconds), indent=1) + "\n")
     found = json.loads(figures.read_text())
     console = wide_console()
     for line in found["machine"]:
@@ -113,16 +116,16 @@ def main() -> int:
     return 0
 
 
-def _measured(rounds: int, seconds: float) -> dict[str, Any]:
+def _measure_all(rounds: int, seconds: float) -> dict[str, Any]:
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
         folder = Path(name)
         with ExitStack() as stack:
-            sides = [stack.enter_context(ours(folder / sync, sync)) for sync in ("os", "always")]
+            sides = [stack.enter_context(start_coordinator(folder / sync, sync)) for sync in ("os", "always")]
             if not missing_programs():
-                sides.append(stack.enter_context(kafka(folder / "kafka")))
-            sweeps = sweep(sides, rounds, seconds)
-        held = [hold(folder, size, rounds, seconds) for size in HELD]
+                sides.append(stack.enter_context(start_kafka(folder / "kafka")))
+            sweeps = measure_sweeps(sides, rounds, seconds)
+        held = [measure_stored_state(folder, size, rounds, seconds) for size in HELD]
     return {"machine": machine.lines(), "sweeps": sweeps, "held": held}
 
 
@@ -136,7 +139,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
         for side in sides:
             table.add_column(f"{side}\nRPC/s  p50/p99 µs", justify="right", no_wrap=True)
         for rows in zip(*sides.values(), strict=True):
-            table.add_row(str(rows[0]["size"]), *map(_cell, rows))
+            table.add_row(str(rows[0]["size"]), *map(_format_cell, rows))
         made.append(table)
     held = Table(
         *(
@@ -149,7 +152,7 @@ def tables(found: dict[str, Any]) -> list[Table]:
     )
     for row in found["held"]:
         sizes = (f"{row['resident_mb']:,.0f}", f"{row['served_after_s']:.1f}")
-        held.add_row(f"{row['size']:,}", _cell(row), *sizes)
+        held.add_row(f"{row['size']:,}", _format_cell(row), *sizes)
     return [*made, held]
 
 
@@ -160,7 +163,7 @@ _FIXED = {
 }
 
 
-def _cell(row: dict[str, float]) -> str:
+def _format_cell(row: dict[str, float]) -> str:
     return f"{row['requests_per_second']:,.0f}  {row['p50_us']:,.0f}/{row['p99_us']:,.0f}"
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.loads import Load
 from tests.benchmarks.report import Sheet
-from tests.benchmarks.start_systems import ours
+from tests.benchmarks.start_systems import start_coordinator
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 TIMES_MAX = 3.0
@@ -48,7 +48,9 @@ def shapes_of(partitions: int, batches: int) -> list[Load]:
     return [*shapes, queued] if queued and queued.batches == batches else shapes
 
 
-def costs(side: SystemUnderTest, loads: Iterable[Load], *, rounds: int, seconds: float) -> list[ShapeCost]:
+def measure_costs(
+    side: SystemUnderTest, loads: Iterable[Load], *, rounds: int, seconds: float
+) -> list[ShapeCost]:
     """Measure shapes of one size in turn, and return the minimum CPU time of the rounds.
 
     Other processes can only increase the CPU time, so the minimum is the most precise figure.
@@ -66,15 +68,17 @@ def _us_per_entry(side: SystemUnderTest, load: Load, seconds: float) -> float:
     return figures.cpu_us / load.partitions
 
 
-def check(
+def measure_shapes(
     folder: Path, sizes: Sequence[tuple[int, int]], *, rounds: int = 3, seconds: float = 0.7
 ) -> list[ShapeCost]:
     """Measure every shape of these sizes with a dedicated coordinator."""
     with ExitStack() as stack:
-        side = stack.enter_context(ours(folder / "shapes", "os"))
+        side = stack.enter_context(start_coordinator(folder / "shapes", "os"))
         side.drive(Load(_CONNECTIONS, 10, 4), seconds)
         return [
-            cost for size in sizes for cost in costs(side, shapes_of(*size), rounds=rounds, seconds=seconds)
+            cost
+            for size in sizes
+            for cost in measure_costs(side, shapes_of(*size), rounds=rounds, seconds=seconds)
         ]
 
 

@@ -17,7 +17,7 @@ class Spread(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{_short(self.median)} ({_short(self.low)}-{_short(self.high)})"
+        return f"{_format_number(self.median)} ({_format_number(self.low)}-{_format_number(self.high)})"
 
 
 def spread(rounds: Sequence[float]) -> Spread:
@@ -30,7 +30,7 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     return spread([our / their for our, their in zip(ours, theirs, strict=True)])
 
 
-def _short(number: float) -> str:
+def _format_number(number: float) -> str:
     """Format a number with about three significant digits."""
     if number >= 100:
         return f"{number:,.0f}"

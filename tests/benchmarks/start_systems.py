@@ -27,14 +27,14 @@ _PURE_PYTHON = {"SHARE_COORDINATOR_PURE_PYTHON": "1"}
 
 
 @contextmanager
-def ours(
+def start_coordinator(
     folder: Path, sync: str, *, commit: CommitBuild | None = None, pure_python: bool = False
 ) -> Iterator[SystemUnderTest]:
     """Run a coordinator of this tree or of another commit, with default settings except journal.sync."""
     build, package = (commit.build, commit.package) if commit else (INSTALLED, REPOSITORY / "coordinator")
     if pure_python:
         build = build._replace(environment={**build.environment, **_PURE_PYTHON})
-    with our_process(folder, {"journal.sync": sync}, build) as process:
+    with coordinator_process(folder, {"journal.sync": sync}, build) as process:
         yield SystemUnderTest(
             f"{commit.name if commit else 'ours'}, sync={sync}",
             "127.0.0.1",
@@ -49,7 +49,7 @@ def ours(
 
 
 @contextmanager
-def our_process(
+def coordinator_process(
     folder: Path, settings: dict[str, str], build: Build = INSTALLED
 ) -> Iterator[CoordinatorProcess]:
     """Run a coordinator with these settings."""
@@ -65,27 +65,27 @@ def our_process(
 
 
 @contextmanager
-def echo(folder: Path) -> Iterator[SystemUnderTest]:
+def start_echo_server(folder: Path) -> Iterator[SystemUnderTest]:
     """Run a server that answers every frame and does nothing else."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "tests.benchmarks.echo", str(port)]
     process = ChildProcess("echo", command, folder / "echo.log")
     process.start()
     try:
-        process.wait_ready(lambda: _accepts(port), seconds=20)
+        process.wait_ready(lambda: _accepts_connections(port), seconds=20)
         settings = "answers every frame and does nothing else"
         yield SystemUnderTest("echo", "127.0.0.1", port, TOPIC_IDS, pid=process.pid, settings=settings)
     finally:
         process.kill()
 
 
-def _accepts(port: int) -> bool:
+def _accepts_connections(port: int) -> bool:
     with socket.socket() as asking:
         return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager
-def kafka(folder: Path) -> Iterator[SystemUnderTest]:
+def start_kafka(folder: Path) -> Iterator[SystemUnderTest]:
     """Run a broker with its own coordinator, with its defaults and the JVM options of its own scripts."""
     folder.mkdir()
     with built_in_rig(fetch_jars(NEWEST), folder, jvm=SHIPPED_BROKER_JVM) as rig:

@@ -21,7 +21,7 @@ SEGMENT_BYTES = 100 << 20
 BEGAN_MS = 1_790_000_000_000
 
 
-class Consumed:
+class SharePartitionActivity:
     """One share-partition and the simulated progress of its group."""
 
     def __init__(self, key: SharePartitionKey, random: Random) -> None:
@@ -79,10 +79,12 @@ def write_log(
     """
     random = Random(seed)
     consumed = [
-        Consumed(SharePartitionKey(f"orders-{n % 997:03d}", random.randbytes(16), n % 64), random)
+        SharePartitionActivity(
+            SharePartitionKey(f"orders-{n % 997:03d}", random.randbytes(16), n % 64), random
+        )
         for n in range(share_partitions)
     ]
-    homes: dict[int, list[Consumed]] = {}
+    homes: dict[int, list[SharePartitionActivity]] = {}
     for each in consumed:
         homes.setdefault(state_partition(each.key, state_partitions), []).append(each)
     hot_home = state_partition(consumed[0].key, state_partitions)
@@ -97,7 +99,12 @@ def write_log(
 
 
 def _write_partition(
-    folder: Path, members: list[Consumed], shares: int, hot_member: Consumed | None, hot: int, random: Random
+    folder: Path,
+    members: list[SharePartitionActivity],
+    shares: int,
+    hot_member: SharePartitionActivity | None,
+    hot: int,
+    random: Random,
 ) -> int:
     folder.mkdir(parents=True)
     weights = [1 / (rank + 10) for rank in range(len(members))]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.frames import Workload
-from tests.benchmarks.load import Figures, measure
-from tests.benchmarks.machine import maps_extension_of
+from tests.benchmarks.load import Figures, measure_workload
+from tests.benchmarks.machine import has_loaded_extension
 
 # The maximum number of topics in a workload, and the partitions of each.
 TOPICS = 5
@@ -43,7 +43,7 @@ class SystemUnderTest:
         self.sync = sync
         self.commit = commit
         self.settings = settings
-        self.is_compiled = package is None or maps_extension_of(pid, package)
+        self.is_compiled = package is None or has_loaded_extension(pid, package)
         self.name = name if self.is_compiled else f"{name}, no compiled module"
         self.rounds: dict[Workload, list[Figures]] = {}
 
@@ -58,7 +58,7 @@ class SystemUnderTest:
 
     def drive(self, workload: Workload, seconds: float) -> Figures:
         """Drive the system with a workload for some seconds, and return the figures."""
-        return measure(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
+        return measure_workload(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
 
     def add(self, workload: Workload, figures: Figures) -> None:
         """Add the figures of one more round."""

@@ -112,7 +112,7 @@ def is_met(aim: Target, sync: str, ratio: float, own: float) -> bool | None:
     return ratio <= asked if aim.figure in LESS_IS_BETTER else ratio >= asked
 
 
-def asked_text(aim: Target, sync: str) -> str:
+def target_text(aim: Target, sync: str) -> str:
     """Return the target as text."""
     if sync == "always" and aim.always_us_max is not None:
         return f"≤ {aim.always_us_max / 1000:g} ms"
@@ -127,4 +127,4 @@ def verdict(aim: Target, ours: SystemUnderTest, kafka: SystemUnderTest) -> Verdi
     own = ours.per_round(aim.workload, aim.figure)
     ratio = ratios(own, kafka.per_round(aim.workload, aim.figure))
     met = is_met(aim, ours.sync, ratio.median, spread(own).median)
-    return Verdict(ratio, asked_text(aim, ours.sync), met)
+    return Verdict(ratio, target_text(aim, ours.sync), met)

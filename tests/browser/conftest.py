@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from tests.browser.chromium import PACKAGE, Chromium, Page, chromium, program
-from tests.kafka.toolchain import all_required
+from tests.kafka.toolchain import are_all_required
 
 _left_out = pytest.StashKey[int]()
 
@@ -37,7 +37,7 @@ def page(browser: Chromium) -> Iterator[Page]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanting = [item for item in items if item.get_closest_marker("browser")]
-    if program() is not None or all_required() or not wanting:
+    if program() is not None or are_all_required() or not wanting:
         return
     config.hook.pytest_deselected(items=wanting)
     items[:] = [item for item in items if item not in wanting]

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 import pytest
 
 from coordinator.signals import GroupSignals, Problem
-from coordinator.signals.detectors import SignalLimits, judge
+from coordinator.signals.detectors import SignalLimits, set_problem
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.admin_server import Served, TopicsInMemory, served
+from tests.unit.admin.admin_server import AdminServer, TopicsInMemory, serve_admin
 from tests.unit.admin.test_signals import monitor_of
 from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.signals.test_detectors import CASES
@@ -43,20 +43,20 @@ def axe() -> str:
 
 def signals_of(problem: Problem) -> GroupSignals:
     signals = GroupSignals(group=problem.label, **CASES[problem])  # type: ignore[arg-type]
-    judge(signals, SignalLimits())
+    set_problem(signals, SignalLimits())
     return signals
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[Served]:
+def coordinator() -> Iterator[AdminServer]:
     records = [snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS]
     monitor = monitor_of(*map(signals_of, PROBLEMS))
     topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
-    with served(records, lambda: topics, signals=monitor) as running:
+    with serve_admin(records, lambda: topics, signals=monitor) as running:
         yield running
 
 
-def show(page: Page, coordinator: Served, view: str) -> None:
+def show(page: Page, coordinator: AdminServer, view: str) -> None:
     values = dict(VIEWS[view])
     if "topic" in values:
         values["topic"] = topic_id_text(TOPIC_ID)
@@ -74,7 +74,7 @@ def violations(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_reports_nothing(page: Page, coordinator: Served, scheme: str, width: int) -> None:
+def test_axe_reports_nothing(page: Page, coordinator: AdminServer, scheme: str, width: int) -> None:
     page.prefer(scheme)
     page.resize(width, 900)
     for view in VIEWS:
@@ -82,13 +82,15 @@ def test_axe_reports_nothing(page: Page, coordinator: Served, scheme: str, width
         assert violations(page) == [], view
 
 
-def test_axe_finds_a_planted_violation(page: Page, coordinator: Served) -> None:
+def test_axe_finds_a_planted_violation(page: Page, coordinator: AdminServer) -> None:
     show(page, coordinator, "groups")
     page.evaluate("document.querySelector('main').append(document.createElement('img'))")
     assert any(found.startswith("image-alt") for found in violations(page))
 
 
-def test_front_page_lists_problems_by_severity_in_one_sentence_each(page: Page, coordinator: Served) -> None:
+def test_front_page_lists_problems_by_severity_in_one_sentence_each(
+    page: Page, coordinator: AdminServer
+) -> None:
     show(page, coordinator, "groups")
     page.wait_for("5 groups with a problem")
     expected = sorted(PROBLEMS, reverse=True)
@@ -99,7 +101,7 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(page: Page, 
         assert item == f"{label} {problem.label}: {signals_of(problem).message}."
 
 
-def test_group_page_shows_its_problem_and_figures(page: Page, coordinator: Served) -> None:
+def test_group_page_shows_its_problem_and_figures(page: Page, coordinator: AdminServer) -> None:
     show(page, coordinator, "group")
     page.wait_for("1 group with a problem")
     assert page.texts(".problems li") == [f"stuck stuck: {signals_of(Problem.STUCK).message}."]

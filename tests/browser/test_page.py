@@ -20,7 +20,7 @@ from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
-from tests.unit.admin.admin_server import SHARDS, Served, TopicsInMemory, served
+from tests.unit.admin.admin_server import SHARDS, AdminServer, TopicsInMemory, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
 
 pytestmark = pytest.mark.browser
@@ -46,21 +46,21 @@ DASH = "\u2013"
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[Served]:
+def coordinator() -> Iterator[AdminServer]:
     """A coordinator with a few groups, one of them large. The cluster has only one of their topics."""
     records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
-    records += [snapshot(group) for group in NASTY]
-    records += [snapshot("split", batches=SPLIT)]
+    records += [*map(snapshot, NASTY), snapshot("split", batches=SPLIT)]
     records += [snapshot("large", partition=number) for number in range(MANY)]
-    with served(records, lambda: TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})) as running:
+    topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
+    with serve_admin(records, lambda: topics) as running:
         yield running
 
 
-def address(coordinator: Served, **view: object) -> str:
+def address(coordinator: AdminServer, **view: object) -> str:
     return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
 
 
-def open_window(page: Page, coordinator: Served, **view: object) -> None:
+def open_window(page: Page, coordinator: AdminServer, **view: object) -> None:
     page.go(address(coordinator, group="orders", topic=TOPIC, partition=0, **view))
     page.wait("document.querySelectorAll('.cell').length > 0")
 
@@ -70,7 +70,7 @@ def go(page: Page, url: str, text: str) -> None:
     page.wait_for(text)
 
 
-def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator: Served) -> None:
+def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator: AdminServer) -> None:
     go(page, address(coordinator), "orders")
     page.wait_for("ready")
     rows = {row[0]: row[1:4] for row in page.rows()}
@@ -88,7 +88,7 @@ def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator:
     assert page.texts("h1") == ["parcels-0"]
 
 
-def test_window_shows_each_offset(page: Page, coordinator: Served) -> None:
+def test_window_shows_each_offset(page: Page, coordinator: AdminServer) -> None:
     open_window(page, coordinator)
     page.wait_for("896")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
@@ -117,14 +117,14 @@ def test_window_shows_each_offset(page: Page, coordinator: Served) -> None:
     page.wait_for("After the window, up to the end offset 1000: 580 records")
 
 
-def test_link_selects_offset(page: Page, coordinator: Served) -> None:
+def test_link_selects_offset(page: Page, coordinator: AdminServer) -> None:
     open_window(page, coordinator, at=405)
     page.wait_for("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
-def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: Served) -> None:
+def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: AdminServer) -> None:
     page.go(address(coordinator, group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
@@ -142,7 +142,7 @@ def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: Serv
     page.wait_for("Offset 23296 is ✓acknowledged")
 
 
-def test_window_is_navigable_with_keyboard(page: Page, coordinator: Served) -> None:
+def test_window_is_navigable_with_keyboard(page: Page, coordinator: AdminServer) -> None:
     open_window(page, coordinator)
     page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     columns = page.evaluate("Number(document.querySelectorAll('.row.r32')[1].textContent) - 96")
@@ -167,7 +167,7 @@ def test_window_is_navigable_with_keyboard(page: Page, coordinator: Served) -> N
     )
 
 
-def test_click_on_map_selects_offset(page: Page, coordinator: Served) -> None:
+def test_click_on_map_selects_offset(page: Page, coordinator: AdminServer) -> None:
     open_window(page, coordinator)
     page.click(".map")
     page.wait("location.search.includes('&at=')")
@@ -252,7 +252,7 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
 
 
 @pytest.mark.parametrize("group", NASTY)
-def test_group_id_is_shown_as_text_only(page: Page, coordinator: Served, group: str) -> None:
+def test_group_id_is_shown_as_text_only(page: Page, coordinator: AdminServer, group: str) -> None:
     page.go(address(coordinator, find=group))
     page.wait("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
@@ -268,14 +268,14 @@ def test_group_id_is_shown_as_text_only(page: Page, coordinator: Served, group: 
     assert page.evaluate("getComputedStyle(document.querySelector('.crumbs .name')).unicodeBidi") == "isolate"
 
 
-def test_text_cannot_become_markup(page: Page, coordinator: Served) -> None:
+def test_text_cannot_become_markup(page: Page, coordinator: AdminServer) -> None:
     go(page, address(coordinator), "orders")
     with pytest.raises(PageError, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
     page.complaints.clear()
 
 
-def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: Served) -> None:
+def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: AdminServer) -> None:
     go(page, address(coordinator, group="large"), f"1{DASH}100 of 10,000")
     assert len(page.rows()) == 100
     page.click('a[data-key="last »"]')
@@ -292,7 +292,7 @@ def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: Served
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
 
 
-def test_groups_are_filtered_while_typing(page: Page, coordinator: Served) -> None:
+def test_groups_are_filtered_while_typing(page: Page, coordinator: AdminServer) -> None:
     go(page, address(coordinator), "orders")
     page.click("#find")
     page.type("ORD")
@@ -305,7 +305,7 @@ def test_groups_are_filtered_while_typing(page: Page, coordinator: Served) -> No
 def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None:
     us, them = Replica("a", "127.0.0.1:1", "127.0.0.1:2"), Replica("b", "127.0.0.1:3", "127.0.0.1:4")
     number = state_partition(snapshot().key, SHARDS)
-    with served([snapshot(), snapshot("large")]) as coordinator:
+    with serve_admin([snapshot(), snapshot("large")]) as coordinator:
         owners = tuple(int(shard == number) for shard in range(SHARDS))
         coordinator.do(lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners)))
         coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
@@ -325,7 +325,7 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
-def test_missing_share_partition_is_reported(page: Page, coordinator: Served) -> None:
+def test_missing_share_partition_is_reported(page: Page, coordinator: AdminServer) -> None:
     go(page, address(coordinator, group="orders", topic=TOPIC, partition=77), "Not found")
     page.wait_for("has no state here")
     page.complaints[:] = [text for text in page.complaints if "404" not in text]
@@ -361,7 +361,7 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_contrast_meets_wcag(page: Page, coordinator: Served, scheme: str) -> None:
+def test_text_contrast_meets_wcag(page: Page, coordinator: AdminServer, scheme: str) -> None:
     """WCAG 2.2 requires a contrast of 4.5 to 1 (AA)."""
     page.prefer(scheme)
     open_window(page, coordinator)
@@ -374,7 +374,7 @@ def test_text_contrast_meets_wcag(page: Page, coordinator: Served, scheme: str) 
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600])
-def test_page_has_no_horizontal_scrolling_at_any_width(page: Page, coordinator: Served, width: int) -> None:
+def test_page_has_no_horizontal_scrolling(page: Page, coordinator: AdminServer, width: int) -> None:
     page.resize(width, 800)
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
@@ -385,7 +385,7 @@ def test_page_has_no_horizontal_scrolling_at_any_width(page: Page, coordinator: 
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_every_control_has_accessible_name(page: Page, coordinator: Served) -> None:
+def test_every_control_has_accessible_name(page: Page, coordinator: AdminServer) -> None:
     """The names come from the browser's accessibility tree."""
     open_window(page, coordinator)
     nodes = page.command("Accessibility.getFullAXTree")["nodes"]

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.browser.chromium import Page
-from tests.unit.admin.admin_server import Served, served
+from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[Served]:
-    with served([snapshot("orders"), snapshot("parcels")]) as running:
+def coordinator() -> Iterator[AdminServer]:
+    with serve_admin([snapshot("orders"), snapshot("parcels")]) as running:
         yield running
 
 
@@ -22,7 +22,7 @@ def coordinator() -> Iterator[Served]:
     "hidden",
     ["\u034f", "\ufe0f", "\U000e0061", "\u2800", "\u3164", "\u00a0", "\u2028", "\u200d", "\ue000", "\x9b"],
 )
-def test_invisible_character_is_escaped(page: Page, coordinator: Served, hidden: str) -> None:
+def test_invisible_character_is_escaped(page: Page, coordinator: AdminServer, hidden: str) -> None:
     page.go(f"{coordinator.url}/")
     seen = page.evaluate(
         f"import('/assets/elements.js').then(({{ seen }}) => seen({json.dumps('a b' + hidden)}))"
@@ -30,21 +30,21 @@ def test_invisible_character_is_escaped(page: Page, coordinator: Served, hidden:
     assert seen == f"a b\\u{{{ord(hidden):x}}}"
 
 
-def test_count_of_found_groups_is_labelled_as_found(page: Page, coordinator: Served) -> None:
+def test_count_of_found_groups_is_labelled_as_found(page: Page, coordinator: AdminServer) -> None:
     page.go(f"{coordinator.url}/?find=ord")
     page.wait_for("Groups found")
     figures = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert (figures["Groups found"], figures["Share-partitions"]) == ("1", "2")
 
 
-def test_list_shows_sort_by_topic_id(page: Page, coordinator: Served) -> None:
+def test_list_shows_sort_by_topic_id(page: Page, coordinator: AdminServer) -> None:
     page.go(f"{coordinator.url}/?group=orders")
     page.click('a[data-key="sort key"]')
     page.wait_for("Topic-partition, by topic id \u2191")
 
 
 def test_page_polls_shards_when_event_stream_is_refused(
-    page: Page, coordinator: Served, monkeypatch: pytest.MonkeyPatch
+    page: Page, coordinator: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
     noted = """
@@ -63,7 +63,7 @@ def test_page_polls_shards_when_event_stream_is_refused(
     page.complaints[:] = [text for text in page.complaints if "503" not in text]
 
 
-def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, coordinator: Served) -> None:
+def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, coordinator: AdminServer) -> None:
     page.resize(390, 844)
     page.go(f"{coordinator.url}/")
     page.wait("document.querySelectorAll('tbody tr').length === 2")

@@ -8,7 +8,7 @@ import pytest
 from coordinator.ownership import Assignment, Replica
 from tests.browser.chromium import Page
 from tests.builders import packed
-from tests.unit.admin.admin_server import SHARDS, Served, served
+from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
 
 pytestmark = pytest.mark.browser
@@ -32,9 +32,9 @@ FIGURE = "document.querySelector('tbody td:nth-child(4)').textContent"
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[Served]:
+def coordinator() -> Iterator[AdminServer]:
     records = [snapshot(partition=number, batches=packed((100, 100, 0, 1))) for number in range(3)]
-    with served(records) as running:
+    with serve_admin(records) as running:
         yield running
 
 
@@ -45,7 +45,7 @@ def changed(page: Page) -> None:
 
 
 @pytest.fixture
-def changing(page: Page, coordinator: Served) -> Page:
+def changing(page: Page, coordinator: AdminServer) -> Page:
     page.command("Page.addScriptToEvaluateOnNewDocument", source=CHANGING)
     page.resize(375, 800)
     page.go(f"{coordinator.url}/?group=orders")
@@ -90,7 +90,7 @@ def test_page_shows_that_selected_text_pauses_updates(changing: Page) -> None:
 
 def test_links_to_same_owner_have_different_keys(page: Page) -> None:
     them = Replica("b", "127.0.0.1:3", "127.0.0.1:4")
-    with served() as coordinator:
+    with serve_admin() as coordinator:
         board, runtime = coordinator.coordinator.owners, coordinator.coordinator.runtime
         coordinator.do(lambda: board.follow(Assignment(1, (them,), (0,) * SHARDS)))
         for number in range(SHARDS):

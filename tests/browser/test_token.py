@@ -10,9 +10,9 @@ from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.admin_server import SHARDS, Served, served
+from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
-from tests.unit.admin.test_tokens import READING, WRITING, file_of
+from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 pytestmark = pytest.mark.browser
 
@@ -21,16 +21,16 @@ WRONG = "wrong-0123456789-wrong"
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[Served]:
+def coordinator(tmp_path: Path) -> Iterator[AdminServer]:
     """A coordinator that requires a token, with one group."""
-    tokens = file_of(tmp_path, f"people read {READING}\n")
+    tokens = write_token_file(tmp_path, f"people read {READING}\n")
     records = [snapshot(batches=packed((100, 109, 0, 2)))]
-    with served(records, http_token_file=str(tokens)) as running:
+    with serve_admin(records, http_token_file=str(tokens)) as running:
         yield running
 
 
 @pytest.fixture
-def door(page: Page) -> Iterator[Page]:
+def login_page(page: Page) -> Iterator[Page]:
     """A page that ignores the browser's errors about refused requests and a stopped coordinator."""
     yield page
     refused = ("401", "429", "ERR_")
@@ -38,25 +38,25 @@ def door(page: Page) -> Iterator[Page]:
     assert not any(token in request for request in page.requests for token in (READING, WRITING, WRONG))
 
 
-def address(coordinator: Served, **view: object) -> str:
+def address(coordinator: AdminServer, **view: object) -> str:
     return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
 
 
-def give(page: Page, token: str) -> None:
+def enter_token(page: Page, token: str) -> None:
     """Type a token and press Enter; the field has the initial focus."""
     page.wait("document.activeElement?.id === 'token'")
     page.type(token)
     page.press("Enter")
 
 
-def test_token_is_requested_once(door: Page, coordinator: Served, tmp_path: Path) -> None:
-    page = door
+def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
+    page = login_page
     page.go(address(coordinator))
     page.wait_for(ASKED)
     page.wait_for("token required")
     assert "orders" not in page.evaluate("document.body.innerText")
     page.photograph(tmp_path / "token.png")
-    give(page, READING)
+    enter_token(page, READING)
     page.wait_for("orders")
     page.wait_for("ready")
     assert page.evaluate("document.querySelector('form.token')") is None
@@ -75,20 +75,20 @@ def test_token_is_requested_once(door: Page, coordinator: Served, tmp_path: Path
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
 
 
-def test_wrong_token_is_requested_again(door: Page, coordinator: Served) -> None:
-    page = door
+def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServer) -> None:
+    page = login_page
     page.go(address(coordinator))
-    give(page, WRONG)
+    enter_token(page, WRONG)
     page.wait_for("The token is not valid.")
-    give(page, READING)
+    enter_token(page, READING)
     page.wait_for("orders")
 
 
-def test_changes_are_shown_with_token(door: Page, coordinator: Served) -> None:
-    page = door
+def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer) -> None:
+    page = login_page
     number = state_partition(snapshot().key, SHARDS)
     page.go(address(coordinator, view="shards"))
-    give(page, READING)
+    enter_token(page, READING)
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
     assert page.rows()[number][1] == "active"
     page.wait("document.querySelector('#live').title.startsWith('Live')")
@@ -96,21 +96,21 @@ def test_changes_are_shown_with_token(door: Page, coordinator: Served) -> None:
     page.wait(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
 
 
-def test_revoked_token_is_requested_again(door: Page, coordinator: Served, tmp_path: Path) -> None:
-    page = door
+def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
+    page = login_page
     page.go(address(coordinator, view="shards"))
-    give(page, READING)
+    enter_token(page, READING)
     page.wait("document.querySelector('#live').title.startsWith('Live')")
-    file_of(tmp_path, f"people read {WRITING}\n")
+    write_token_file(tmp_path, f"people read {WRITING}\n")
 
     def changed() -> None:
         assert coordinator.coordinator.access.reload_if_changed()
-        coordinator.coordinator.app.state.event_stream.interrupt()
+        coordinator.coordinator.app.state.event_stream.restart_streams()
 
     coordinator.do(changed)
     page.wait_for("The token is not valid.")
     assert page.evaluate("sessionStorage.length") == 0
-    give(page, WRITING)
+    enter_token(page, WRITING)
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
@@ -133,11 +133,11 @@ LATE_REFUSAL = """
 """
 
 
-def test_late_refusal_does_not_remove_new_token(door: Page, coordinator: Served) -> None:
-    page = door
+def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: AdminServer) -> None:
+    page = login_page
     page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
     page.go(address(coordinator))
-    give(page, READING)
+    enter_token(page, READING)
     page.wait_for("orders")
     page.wait("document.querySelector('#live').title.startsWith('Live')")
     page.evaluate("endRefusal()")
@@ -145,11 +145,11 @@ def test_late_refusal_does_not_remove_new_token(door: Page, coordinator: Served)
     assert page.evaluate("sessionStorage.length") == 1
 
 
-def test_token_can_be_removed(door: Page, coordinator: Served) -> None:
-    page = door
+def test_token_can_be_removed(login_page: Page, coordinator: AdminServer) -> None:
+    page = login_page
     page.go(address(coordinator))
     assert page.evaluate("document.querySelector('#forget').hidden")
-    give(page, READING)
+    enter_token(page, READING)
     page.wait_for("orders")
     page.click("#forget")
     page.wait(f"document.body?.innerText.includes('{ASKED}')")

@@ -17,7 +17,7 @@ from rich.table import Table
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.builders import TOPIC_ID
-from tests.chaos.consistency import agree, compare
+from tests.chaos.consistency import compare, owners_agree
 from tests.chaos.groups import PARTITIONS, Groups
 from tests.chaos.topic_reader import TopicState
 from tests.chaos.write_ledger import WriteLedger
@@ -102,7 +102,7 @@ class ChaosCluster:
             send_to_wrong_coordinator(self.books, port, self._gate, random.Random(self._dice.random()))
         )
 
-    def twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
+    def make_twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
         """Return a coordinator that advertises the address of another coordinator. It is not started."""
         own = self._directory / f"twin-of-{of.port}"
         own.mkdir()
@@ -157,7 +157,7 @@ class ChaosCluster:
     def _is_settled(self) -> bool:
         running = [one for one in self.coordinators if one.process.running]
         keys = [book.key for book in self.books]
-        return all(one.get("/readyz")[0] == 200 for one in running) and agree(
+        return all(one.get("/readyz")[0] == 200 for one in running) and owners_agree(
             [one.port for one in running], keys
         )
 

@@ -27,7 +27,9 @@ LIMITS = ConnectionLimits(connect_s=2, request_s=15)
 Answered = tuple[int, int, int, int, list[StateBatch]]
 
 
-def found_by(port: int, keys: Collection[SharePartitionKey]) -> list[tuple[int, int, str, int]] | None:
+def find_coordinators(
+    port: int, keys: Collection[SharePartitionKey]
+) -> list[tuple[int, int, str, int]] | None:
     """Return a coordinator's FindCoordinator response: error, node id, host and port for each key."""
     request = find_coordinator.FindCoordinatorRequest(
         key_type=SHARE_KEY_TYPE, coordinator_keys=[str(key) for key in keys]
@@ -48,9 +50,9 @@ def coordinator_of_group(port: int, group: str) -> int:
     return node_id
 
 
-def agree(ports: Sequence[int], keys: Collection[SharePartitionKey]) -> bool:
+def owners_agree(ports: Sequence[int], keys: Collection[SharePartitionKey]) -> bool:
     """Return whether all coordinators name the same owner for every share-partition."""
-    answers = [found_by(port, keys) for port in ports]
+    answers = [find_coordinators(port, keys) for port in ports]
     first = answers[0]
     return first is not None and all(error == 0 for error, *_ in first) and answers.count(first) == len(ports)
 
@@ -79,7 +81,7 @@ async def compare(
                 if before[key] == after[key] and after[key] is not None:
                     state = found.states.get(key)
                     assert state is not None, f"{key} is not in the topic"
-                    assert _in_short(state) == after[key], (
+                    assert _state_fields(state) == after[key], (
                         f"{key}: the coordinator and the topic have different states"
                     )
                     left.discard(key)
@@ -107,7 +109,7 @@ async def _ask(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answer
     return (*summary, state.batches)
 
 
-def _in_short(state: ShareState) -> Answered:
+def _state_fields(state: ShareState) -> Answered:
     return (
         state.state_epoch,
         state.leader_epoch,

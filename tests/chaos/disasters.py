@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tests.chaos.cluster import GROUP, ChaosCluster
-from tests.chaos.consistency import coordinator_of_group, found_by
+from tests.chaos.consistency import coordinator_of_group, find_coordinators
 from tests.kafka import CoordinatorProcess
 
 # A function that causes a failure. It may return a text, which is appended to the name of the failure.
@@ -24,7 +24,7 @@ async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
     keys = [book.key for book in cluster.books]
 
     def nobody_is_sent_there() -> bool:
-        answers = [found_by(one.port, keys) for one in others]
+        answers = [find_coordinators(one.port, keys) for one in others]
         return all(
             answer is not None and all(error == 0 and port != gone.port for error, _, _, port in answer)
             for answer in answers
@@ -34,7 +34,7 @@ async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
     await cluster.all_shards_are_written()
 
 
-async def nothing(cluster: ChaosCluster) -> None:
+async def no_failure(cluster: ChaosCluster) -> None:
     """Cause no failure for a while, as the baseline of the measurement."""
     for _ in range(5):
         await cluster.all_shards_are_written()
@@ -87,7 +87,7 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
     shard may be served by both.
     """
     one = cluster.coordinators[number]
-    twin = cluster.twin(one)
+    twin = cluster.make_twin(one)
     try:
         await _in_thread(twin.start)
         stubborn = [cluster.send_to_wrong_coordinator(twin.port) for _ in range(4)]
@@ -134,7 +134,7 @@ async def restart_coordinators_one_by_one(cluster: ChaosCluster) -> None:
 
 
 DISASTERS: dict[str, Disaster] = {
-    "nothing": nothing,
+    "nothing": no_failure,
     "coordinator 1: SIGTERM": partial(stop_coordinator, 0),
     "coordinator 1: started": partial(start_coordinator, 0),
     "coordinator 2: kill -9, started at once": partial(kill_and_start_coordinator, 1),

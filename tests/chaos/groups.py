@@ -10,16 +10,16 @@ from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
     Rule,
-    at_first_second_or_third_delivery,
+    accept_after_up_to_3_deliveries,
+    consume_rest,
+    mixed_acknowledgements,
     new_topic,
-    of_each_kind,
     produce,
-    what_is_left,
 )
 from tests.kafka import KafkaClient, wait_until
 
 PARTITIONS = 6
-RULES: tuple[Rule, ...] = (of_each_kind, at_first_second_or_third_delivery)
+RULES: tuple[Rule, ...] = (mixed_acknowledgements, accept_after_up_to_3_deliveries)
 # The producer waits while a group has a greater lag than this number of records.
 BEHIND_MAX = 150
 RECORDS_AT_A_TIME = 5
@@ -142,8 +142,8 @@ class Groups:
         """
         for number, group in enumerate(self.groups):
             group.close()
-            left = what_is_left(self._client, group.name, self.topic, PARTITIONS, end=self._produced + number)
-            # Ignore the records that `what_is_left` appended for an earlier group.
+            left = consume_rest(self._client, group.name, self.topic, PARTITIONS, end=self._produced + number)
+            # Ignore the records that `consume_rest` appended for an earlier group.
             left = [record for record in left if record[1] < self._produced]
             assert set(left) <= group.ledger.in_doubt.keys()
             assert group.ledger.broken_promises == []

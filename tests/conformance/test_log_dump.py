@@ -26,7 +26,7 @@ RECORD_LINE = re.compile(
 
 
 @pytest.fixture(scope="module")
-def dumped(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[str]]:
+def dumped_records(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[str]]:
     """Return the output of Kafka's tool for a snapshot, an update and a tombstone."""
     snapshot = ShareSnapshotValue(
         snapshot_epoch=6,
@@ -64,14 +64,14 @@ def batch(first: int, last: int, state: int, count: int) -> dict[str, int]:
     return {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
 
 
-def test_kafka_reads_offset_time_and_headers_of_each_record(dumped: list[re.Match[str]]) -> None:
-    places = [(line["offset"], line["time"], line["headers"]) for line in dumped]
+def test_kafka_reads_offset_time_and_headers_of_each_record(dumped_records: list[re.Match[str]]) -> None:
+    places = [(line["offset"], line["time"], line["headers"]) for line in dumped_records]
     assert places == [("7", "5000", "owner_epoch"), ("8", "5001", ""), ("9", "5001", "")]
 
 
-def test_kafka_reads_a_snapshot(dumped: list[re.Match[str]]) -> None:
-    assert json.loads(dumped[0]["key"]) == key_of(0)
-    assert json.loads(dumped[0]["payload"]) == {
+def test_kafka_reads_a_snapshot(dumped_records: list[re.Match[str]]) -> None:
+    assert json.loads(dumped_records[0]["key"]) == key_of(0)
+    assert json.loads(dumped_records[0]["payload"]) == {
         "version": "0",
         "data": {
             "snapshotEpoch": 6,
@@ -86,9 +86,9 @@ def test_kafka_reads_a_snapshot(dumped: list[re.Match[str]]) -> None:
     }
 
 
-def test_kafka_reads_an_update(dumped: list[re.Match[str]]) -> None:
-    assert json.loads(dumped[1]["key"]) == key_of(1)
-    assert json.loads(dumped[1]["payload"]) == {
+def test_kafka_reads_an_update(dumped_records: list[re.Match[str]]) -> None:
+    assert json.loads(dumped_records[1]["key"]) == key_of(1)
+    assert json.loads(dumped_records[1]["payload"]) == {
         "version": "0",
         "data": {
             "snapshotEpoch": 6,
@@ -99,9 +99,9 @@ def test_kafka_reads_an_update(dumped: list[re.Match[str]]) -> None:
     }
 
 
-def test_a_tombstone_is_understood(dumped: list[re.Match[str]]) -> None:
-    assert json.loads(dumped[2]["key"]) == key_of(0)
-    assert dumped[2]["payload"] == "<DELETE>"
+def test_a_tombstone_is_understood(dumped_records: list[re.Match[str]]) -> None:
+    assert json.loads(dumped_records[2]["key"]) == key_of(0)
+    assert dumped_records[2]["payload"] == "<DELETE>"
 
 
 def test_journal_dump_prints_the_lines_of_kafkas_tool(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_records_of_kafka_are_decoded_and_encoded_to_equal_bytes(release: str) -
         assert encode_record(record) == (line.key, line.value), line
 
 
-def what_brokers_see(state: ShareState) -> tuple[Any, ...]:
+def visible_fields(state: ShareState) -> tuple[Any, ...]:
     return (
         state.state_epoch,
         state.leader_epoch,
@@ -110,10 +110,10 @@ def test_replay_of_kafkas_log_gives_the_state_of_kafkas_responses() -> None:
 
     async def ours() -> dict[str, tuple[Any, ...]]:
         _, runtime = await answered(topics, requests)
-        return {str(key): what_brokers_see(state) async for key, state in runtime.share_partitions()}
+        return {str(key): visible_fields(state) async for key, state in runtime.share_partitions()}
 
     expected = asyncio.run(ours())
-    got = {str(key): what_brokers_see(state) for key, state in replayed(recorded_log("4.4.0")).items()}
+    got = {str(key): visible_fields(state) for key, state in replayed(recorded_log("4.4.0")).items()}
     assert got == expected
     assert len(got) >= 5
 

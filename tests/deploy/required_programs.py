@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.toolchain import all_required, program_path
+from tests.kafka.toolchain import are_all_required, program_path
 
 # The Debian package of each program.
 PACKAGES = {
@@ -38,7 +38,7 @@ _left_out = pytest.StashKey[list[str]]()
 _LEFT_OUT = "deploy_tests_left_out"
 
 
-def missing(needed: Iterable[str]) -> list[str]:
+def missing_programs(needed: Iterable[str]) -> list[str]:
     """Return the elements of `needed` that are missing."""
     return [name for name in needed if not _is_here(name)]
 
@@ -64,7 +64,7 @@ def _may_mount() -> bool:
     return os.geteuid() == 0 and subprocess.run(attempt, capture_output=True, check=False).returncode == 0
 
 
-def how_to_get(names: Iterable[str]) -> str:
+def install_hint(names: Iterable[str]) -> str:
     """Return one line with the missing names and the command that installs them."""
     names = list(dict.fromkeys(names))
     packages = sorted({PACKAGES[name] for name in names if name in PACKAGES})
@@ -75,7 +75,7 @@ def how_to_get(names: Iterable[str]) -> str:
 
 
 def _missing_for(item: pytest.Item) -> list[str]:
-    return missing(name for mark in item.iter_markers("needs") for name in mark.args)
+    return missing_programs(name for mark in item.iter_markers("needs") for name in mark.args)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if all_required():
+    if are_all_required():
         return
     wanting = {item: names for item in items if (names := _missing_for(item))}
     config.hook.pytest_deselected(items=list(wanting))
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if names := _missing_for(item):
-        pytest.fail(how_to_get(names), pytrace=False)
+        pytest.fail(install_hint(names), pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -112,4 +112,4 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash[_left_out]:
         names = sorted({name for wanted in left_out for name in wanted.split()})
-        terminalreporter.write_line(f"left out, tests of deploy/: {len(left_out)}; {how_to_get(names)}")
+        terminalreporter.write_line(f"left out, tests of deploy/: {len(left_out)}; {install_hint(names)}")

@@ -27,7 +27,15 @@ from tests.deploy.local_images import (
     make_prometheus_image,
     make_python_image,
 )
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    consume_in_thread,
+    consume_rest,
+    mixed_acknowledgements,
+    new_topic,
+    produce,
+)
 from tests.e2e.test_share_consumer import is_done
 from tests.kafka import (
     Broker,
@@ -170,7 +178,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
         produce(client, topic, PARTITIONS, first=kill * A_ROUND, count=A_ROUND)
         goal = len(ledger.settled) + A_ROUND // 2
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consuming(ledger, consumer, of_each_kind):
+        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
             ledger.wait_settled(goal, seconds=120)
             container.kill()
             container.start()
@@ -179,14 +187,14 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
     def nothing_is_open() -> bool:
-        ledger.consume(consumer, of_each_kind)
+        ledger.consume(consumer, mixed_acknowledgements)
         known = len(ledger.settled) + len(ledger.in_doubt) == PARTITIONS * RECORDS
         return known and all(is_done(rig, group, topic_id, record) for record in ledger.in_doubt)
 
     wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
-    assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
+    assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
     assert ledger.broken_promises == []
     container.stop()
     container.start()
@@ -202,7 +210,7 @@ def test_recovery_image_reads_journal_of_coordinator(
     produce(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, of_each_kind, 20, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, 20, seconds=120)
     consumer.close()
     image = build_ours(engine, "recovery")
 
@@ -260,7 +268,7 @@ def orders(stack: Stack) -> set[int]:
     return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
 
 
-def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
+def wait_for_services(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
     """Return the first true value of `condition`; on a timeout, add the output of the services."""
     try:
         return wait_until(condition, seconds=600, what=what)
@@ -271,14 +279,14 @@ def eventually(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
 def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack) -> None:
-    eventually(stack, lambda: len(orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
+    wait_for_services(stack, lambda: len(orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
     stack.run("kill", "coordinator")
     before = orders(stack)
     stack.run("start", "coordinator")
     goal = max(before) + ENOUGH_ORDERS
     # All orders up to the goal are consumed, including those in flight at the kill.
-    eventually(stack, lambda: {*range(1, goal)} <= orders(stack), "all orders are consumed")
-    group = eventually(
+    wait_for_services(stack, lambda: {*range(1, goal)} <= orders(stack), "all orders are consumed")
+    group = wait_for_services(
         stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "the API shows the group"
     )
     assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
@@ -291,11 +299,13 @@ def test_prometheus_scrapes_coordinator_and_evaluates_rules(stack: Stack) -> Non
         answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
         return answer is not None and bool(answer["data"]["result"])
 
-    eventually(stack, lambda: shows('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
-    eventually(stack, lambda: shows("share_coordinator_ready == 1"), "Prometheus sees it ready")
+    wait_for_services(stack, lambda: shows('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
+    wait_for_services(stack, lambda: shows("share_coordinator_ready == 1"), "Prometheus sees it ready")
     moves = 'share_coordinator_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
-    eventually(stack, lambda: shows(moves), "Prometheus sees writes")
-    known = eventually(stack, lambda: get(stack.prometheus_port, "/api/v1/rules"), "it shows its rules")
+    wait_for_services(stack, lambda: shows(moves), "Prometheus sees writes")
+    known = wait_for_services(
+        stack, lambda: get(stack.prometheus_port, "/api/v1/rules"), "it shows its rules"
+    )
     rules = [rule for group in known["data"]["groups"] for rule in group["rules"]]
     assert {rule["name"] for rule in rules} == {
         *(rule["alert"] for rule in alert_rules()),

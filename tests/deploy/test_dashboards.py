@@ -173,7 +173,7 @@ class ObservedGroup:
 
 
 @pytest.fixture(scope="module")
-def observed(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedGroup]:
+def observed_group(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObservedGroup]:
     group = ObservedGroup(
         built_in, ObserverProcess(tmp_path_factory.mktemp("observer"), built_in.broker.bootstrap)
     )
@@ -188,7 +188,7 @@ def observed(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactory) -> 
 def prometheus(
     coordinators: list[CoordinatorProcess],
     audits: AuditProcess,
-    observed: ObservedGroup,
+    observed_group: ObservedGroup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PrometheusServer]:
     """A Prometheus that has scraped both coordinators, the observer and an audit."""
@@ -196,7 +196,7 @@ def prometheus(
     server = PrometheusServer(
         tmp_path_factory.mktemp("prometheus"),
         [f"127.0.0.1:{port}" for port in ports],
-        observers=[f"127.0.0.1:{observed.observer.http_port}"],
+        observers=[f"127.0.0.1:{observed_group.observer.http_port}"],
     )
     try:
         server.start()

@@ -169,7 +169,7 @@ def test_coordinators_are_configured_as_group(path: Path) -> None:
         assert advertised[1] in hosts
 
 
-def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool:
+def is_allowed(rules: list[Object], direction: str, labels: Object, port: int) -> bool:
     """Return whether a network policy rule allows pods of this namespace with these labels at the port."""
     return any(
         port in {each["port"] for each in rule["ports"]}
@@ -186,8 +186,8 @@ def lets(rules: list[Object], direction: str, labels: Object, port: int) -> bool
 def test_coordinators_reach_each_other_at_advertised_address(path: Path) -> None:
     config = load_config(environ=environment(path)).config
     (policy,) = objects(path, "NetworkPolicy")
-    assert lets(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
-    assert lets(policy["spec"]["ingress"], "from", pod_labels(path), config.advertise.port)
+    assert is_allowed(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
+    assert is_allowed(policy["spec"]["ingress"], "from", pod_labels(path), config.advertise.port)
 
 
 @BOTH
@@ -195,9 +195,9 @@ def test_coordinators_and_brokers_reach_each_other(path: Path) -> None:
     config = load_config(environ=environment(path)).config
     (policy,) = objects(path, "NetworkPolicy")
     brokers = pod_labels(BROKERS)
-    assert lets(policy["spec"]["ingress"], "from", brokers, config.advertise.port)
+    assert is_allowed(policy["spec"]["ingress"], "from", brokers, config.advertise.port)
     for server in config.bootstrap_servers.split(","):
-        assert lets(policy["spec"]["egress"], "to", brokers, int(server.partition(":")[2]))
+        assert is_allowed(policy["spec"]["egress"], "to", brokers, int(server.partition(":")[2]))
 
 
 @BOTH

@@ -10,8 +10,8 @@ import yaml
 from tests.deploy.files import PROMETHEUS
 from tests.deploy.prometheus import PrometheusServer
 from tests.kafka import wait_until
-from tests.unit.admin.admin_server import served
-from tests.unit.admin.test_http_security import Files
+from tests.unit.admin.admin_server import serve_admin
+from tests.unit.admin.test_http_security import CertificateFiles
 from tests.unit.admin.test_tokens import READING
 
 pytestmark = pytest.mark.needs("prometheus")
@@ -30,10 +30,10 @@ def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("token", "is_up"), [(READING, 1), ("wrong-0123456789-wrong", 0)])
 def test_prometheus_scrapes_with_valid_token_only(tmp_path: Path, token: str, is_up: int) -> None:
-    files = Files(tmp_path)
+    files = CertificateFiles(tmp_path)
     token_file = tmp_path / "prometheus.token"
     token_file.write_text(token + "\n")
-    with served(**files.settings(http_token_file=str(files.tokens))) as coordinator:
+    with serve_admin(**files.settings(http_token_file=str(files.tokens))) as coordinator:
         target = coordinator.url.removeprefix("https://")
         server = PrometheusServer(tmp_path, [target], access=access(files.authority.certificate, token_file))
         try:

@@ -76,7 +76,7 @@ def _fire_at_once(alerts: Path) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def hanging(rig: Rig) -> Iterator[None]:
+def unacknowledged_record(rig: Rig) -> Iterator[None]:
     """A consumer that never accepts the first record of its group while the other tests run."""
     rig.new_group("hanging", 20)
     with closing(rig.kafka.client.share_consumer("hanging", "hanging")) as consumer:

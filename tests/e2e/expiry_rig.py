@@ -207,7 +207,7 @@ def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
         yield ExpiringRig(broker, client, coordinator)
 
 
-def before_call(owner: Any, name: str, happens: Callable[[], object]) -> Callable[[], None]:
+def run_before_call(owner: Any, name: str, happens: Callable[[], object]) -> Callable[[], None]:
     """Run `happens` before each call of a coroutine method; return a function that restores the method."""
     method = getattr(owner, name)
 

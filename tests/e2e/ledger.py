@@ -30,14 +30,14 @@ def accept_all(delivery: Delivery) -> str:
     return "ACCEPT"
 
 
-def of_each_kind(delivery: Delivery) -> str:
+def mixed_acknowledgements(delivery: Delivery) -> str:
     """Reject one record in ten, release one in ten at its first delivery, and accept the others."""
     if delivery.offset % 10 == 7:
         return "REJECT"
     return "RELEASE" if delivery.offset % 10 == 5 and delivery.delivery_count == 1 else "ACCEPT"
 
 
-def at_first_second_or_third_delivery(delivery: Delivery) -> str:
+def accept_after_up_to_3_deliveries(delivery: Delivery) -> str:
     """Accept one third of the records at the first delivery, one at the second, and one at the third."""
     return "ACCEPT" if delivery.delivery_count == 1 + delivery.offset % 3 else "RELEASE"
 
@@ -125,7 +125,7 @@ class Ledger:
 
 
 @contextmanager
-def consuming(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
+def consume_in_thread(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
     """Consume by `rule` in a thread while the block runs. Exceptions propagate at the end of the block."""
     over = threading.Event()
 
@@ -162,7 +162,7 @@ def produce(client: KafkaClient, topic: str, partitions: int, *, first: int, cou
         assert offsets == list(range(first, first + count))
 
 
-def what_is_left(client: KafkaClient, group: str, topic: str, partitions: int, *, end: int) -> list[Record]:
+def consume_rest(client: KafkaClient, group: str, topic: str, partitions: int, *, end: int) -> list[Record]:
     """Return the records that a new consumer of `group` receives before offset `end` of each partition.
 
     The function appends a last record at `end` of each partition, and consumes until these records arrive.

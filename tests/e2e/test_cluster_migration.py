@@ -18,8 +18,8 @@ import pytest
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.ledger import FOR_LONG, Ledger, consuming, new_topic, produce, what_is_left
-from tests.e2e.test_migration import KAFKAS_OWN, OURS, mixed
+from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce
+from tests.e2e.test_migration import KAFKAS_OWN, OURS, reject_or_accept_late
 from tests.kafka import (
     RELEASES,
     Broker,
@@ -188,7 +188,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
         produce(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS // 3, seconds=120)
+        ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120)
         consumer.close()
         assert "__share_group_state" in client.topics()
         assert ledger.broken_promises == []
@@ -198,7 +198,9 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         start_all(rig)
         ledger.phase = "after the migration"
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS * 2 // 3, seconds=120)
+        ledger.consume_until_settled(
+            consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
+        )
         assert ledger.broken_promises == []
         assert in_all(rig, "share_coordinator_forwarding") == [1.0] * 3
         forwarded = in_all(rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE")
@@ -212,7 +214,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         # meanwhile.
         ledger.phase = "while a coordinator is replaced"
         replaced = rig.coordinators[forwarded.index(min(forwarded))]
-        with consuming(ledger, consumer, mixed):
+        with consume_in_thread(ledger, consumer, reject_or_accept_late):
             replaced.stop()
             replaced.start()
             ledger.wait_settled(PARTITIONS * RECORDS, seconds=120)
@@ -221,7 +223,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
 
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
         delete_kafkas_topic(rig)
-        assert what_is_left(client, group, topic, PARTITIONS, end=RECORDS) == []
+        assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         assert "__share_group_state" not in client.topics()
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
@@ -237,7 +239,7 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed, PARTITIONS * RECORDS, seconds=120)
+        ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
         assert ledger.broken_promises == []

@@ -15,8 +15,8 @@ from tests.e2e.expiry_rig import (
     RETENTION_MINUTES,
     Coordinator,
     ExpiringRig,
-    before_call,
     expiring_rig,
+    run_before_call,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, free_ports, wait_until
 
@@ -155,7 +155,7 @@ def test_join_between_check_and_deletion_keeps_state(rig: ExpiringRig, coordinat
     coordinator.round()
     coordinator.clock.move(RETENTION_MINUTES)
     members = []
-    restore = before_call(
+    restore = run_before_call(
         coordinator.expiry._remover._groups,
         "delete_offsets",
         lambda: members.append(rig.join("racing", "raced")),

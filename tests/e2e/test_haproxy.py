@@ -23,7 +23,7 @@ API_VERSIONS = 18
 FETCH = 1
 
 
-class Split:
+class HAProxyWithSockets:
     """An HAProxy in front of sockets that imitate a broker and a coordinator."""
 
     def __init__(
@@ -39,20 +39,20 @@ class Split:
 
 
 @pytest.fixture
-def split(tmp_path: Path) -> Iterator[Split]:
+def split(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
     with started(tmp_path, with_another=False) as split:
         yield split
 
 
 @pytest.fixture
-def split_with_another(tmp_path: Path) -> Iterator[Split]:
+def split_with_another(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
     """An HAProxy whose configuration has two further coordinators, of which the first never runs."""
     with started(tmp_path, with_another=True) as split:
         yield split
 
 
 @contextmanager
-def started(directory: Path, *, with_another: bool) -> Iterator[Split]:
+def started(directory: Path, *, with_another: bool) -> Iterator[HAProxyWithSockets]:
     port, broker_port, coordinator_port, other_port, nobody = free_ports(5)
     haproxy = HAProxy(
         directory,
@@ -65,7 +65,7 @@ def started(directory: Path, *, with_another: bool) -> Iterator[Split]:
         broker = stack.enter_context(listening(broker_port))
         stack.callback(haproxy.kill)
         haproxy.start()
-        yield Split(haproxy, broker, coordinator_port, other_port)
+        yield HAProxyWithSockets(haproxy, broker, coordinator_port, other_port)
 
 
 def listening(port: int) -> socket.socket:
@@ -81,7 +81,7 @@ def frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def received(listener: socket.socket, size: int) -> bytes:
+def receive_first_bytes(listener: socket.socket, size: int) -> bytes:
     """Return the first `size` bytes of the first connection that sends data.
 
     Connections without data are the readiness probe of the test and the health checks of HAProxy.
@@ -96,11 +96,11 @@ def received(listener: socket.socket, size: int) -> bytes:
     return content
 
 
-def test_persister_is_routed_to_coordinator(split: Split) -> None:
+def test_persister_is_routed_to_coordinator(split: HAProxyWithSockets) -> None:
     first_frame = frame("Persister-client-1")
     with listening(split.coordinator_port) as coordinator, split.connect() as persister:
         persister.sendall(first_frame)
-        assert received(coordinator, len(first_frame)) == first_frame
+        assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
 @pytest.mark.parametrize(
@@ -114,23 +114,25 @@ def test_persister_is_routed_to_coordinator(split: Split) -> None:
         ("a-persister: Persister-client-1", API_VERSIONS),
     ],
 )
-def test_other_connections_are_routed_to_broker(split: Split, client_id: str, api_key: int) -> None:
+def test_other_connections_are_routed_to_broker(
+    split: HAProxyWithSockets, client_id: str, api_key: int
+) -> None:
     first_frame = frame(client_id, api_key)
     with listening(split.coordinator_port), split.connect() as connection:
         connection.sendall(first_frame)
-        assert received(split.broker, len(first_frame)) == first_frame
+        assert receive_first_bytes(split.broker, len(first_frame)) == first_frame
 
 
-def test_fragmented_first_frame_is_routed_like_a_whole_one(split: Split) -> None:
+def test_fragmented_first_frame_is_routed_like_a_whole_one(split: HAProxyWithSockets) -> None:
     first_frame = frame("Persister-client-1")
     with listening(split.coordinator_port) as coordinator, split.connect() as persister:
         persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (first_frame[:4], first_frame[4:20], first_frame[20:30], first_frame[30:]):
             persister.sendall(piece)
-        assert received(coordinator, len(first_frame)) == first_frame
+        assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
-def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: Split) -> None:
+def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: HAProxyWithSockets) -> None:
     """A slow persister's connection must not reach the broker, whose own coordinator would store writes."""
     with listening(split.coordinator_port), split.connect() as slow:
         slow.sendall(frame("Persister-client-1")[:30])
@@ -139,16 +141,18 @@ def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: 
     first_frame = frame("broker-1-fetcher-0", FETCH)
     with split.connect() as other:
         other.sendall(first_frame)
-        assert received(split.broker, len(first_frame)) == first_frame, "the broker received the slow frame"
+        assert receive_first_bytes(split.broker, len(first_frame)) == first_frame, (
+            "the broker received the slow frame"
+        )
 
 
-def test_persister_waits_for_restarting_coordinator(split: Split) -> None:
+def test_persister_waits_for_restarting_coordinator(split: HAProxyWithSockets) -> None:
     """No process listens when the persister connects; the started coordinator receives its first bytes."""
     first_frame = frame("Persister-client-1")
     with split.connect() as persister:
         persister.sendall(first_frame)
         with listening(split.coordinator_port) as coordinator:
-            assert received(coordinator, len(first_frame)) == first_frame
+            assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
 # The log line of a connection to another coordinator, with its number of retries. A retry takes a second, and
@@ -157,18 +161,18 @@ LED_ELSEWHERE = re.compile(r" any_coordinator/other-2 .* \d+/\d+/\d+/\d+/\+?(\d+
 TRIED_AGAIN_MAX = 2
 
 
-def test_other_coordinator_is_used_while_own_one_is_down(split_with_another: Split) -> None:
+def test_other_coordinator_is_used_while_own_one_is_down(split_with_another: HAProxyWithSockets) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
     with listening(split.other_port) as other:
         for _ in range(3):
             with split.connect() as persister:
                 persister.sendall(first_frame)
-                assert received(other, len(first_frame)) == first_frame
+                assert receive_first_bytes(other, len(first_frame)) == first_frame
         # Other connections between brokers are not affected.
         with split.connect() as connection:
             fetch = frame("broker-1-fetcher-0", FETCH)
             connection.sendall(fetch)
-            assert received(split.broker, len(fetch)) == fetch
+            assert receive_first_bytes(split.broker, len(fetch)) == fetch
 
     def logged() -> list[str] | None:
         """Return the number of retries of each of the three connections when all have ended."""
@@ -179,11 +183,11 @@ def test_other_coordinator_is_used_while_own_one_is_down(split_with_another: Spl
     assert max(map(int, tries)) <= TRIED_AGAIN_MAX
 
 
-def test_own_coordinator_is_preferred_after_its_restart(split_with_another: Split) -> None:
+def test_own_coordinator_is_preferred_after_its_restart(split_with_another: HAProxyWithSockets) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
     with listening(split.other_port) as other, split.connect() as persister:
         persister.sendall(first_frame)
-        assert received(other, len(first_frame)) == first_frame
+        assert receive_first_bytes(other, len(first_frame)) == first_frame
         with listening(split.coordinator_port) as own:
             own.settimeout(0.2)
 
@@ -191,14 +195,14 @@ def test_own_coordinator_is_preferred_after_its_restart(split_with_another: Spli
                 with split.connect() as another:
                     another.sendall(first_frame)
                     try:
-                        return received(own, len(first_frame)) == first_frame
+                        return receive_first_bytes(own, len(first_frame)) == first_frame
                     except TimeoutError:
                         return False
 
             wait_until(is_led_to_our_own, seconds=120, what="HAProxy marks the own coordinator as UP")
 
 
-def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another: Split) -> None:
+def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another: HAProxyWithSockets) -> None:
     split, first_frame = split_with_another, frame("Persister-client-1")
 
     def knows_that_nobody_is_there() -> bool:
@@ -208,10 +212,12 @@ def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another
     with split.connect() as persister:
         persister.sendall(first_frame)
         with listening(split.coordinator_port) as coordinator:
-            assert received(coordinator, len(first_frame)) == first_frame
+            assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
-def test_health_checks_cause_no_warnings_in_coordinator(split_with_another: Split, tmp_path: Path) -> None:
+def test_health_checks_cause_no_warnings_in_coordinator(
+    split_with_another: HAProxyWithSockets, tmp_path: Path
+) -> None:
     split = split_with_another
     (http_port,) = free_ports(1)
     other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")

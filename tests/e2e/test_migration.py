@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, consuming, new_topic, produce, what_is_left
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, consume_in_thread, consume_rest, new_topic, produce
 from tests.kafka import (
     RELEASES,
     BuiltInRig,
@@ -119,7 +119,7 @@ def moving_rig(release: str, place: str, directory: Path) -> Iterator[MovingRig]
             raise
 
 
-def mixed(delivery: Delivery) -> str:
+def reject_or_accept_late(delivery: Delivery) -> str:
     """Reject one record in ten; accept one third of the others at each of three deliveries."""
     if delivery.offset % 10 == 7:
         return "REJECT"
@@ -129,7 +129,7 @@ def mixed(delivery: Delivery) -> str:
 def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
     """Consume until `settled` records are acknowledged, and leave the group."""
     consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
-    ledger.consume_until_settled(consumer, mixed, settled, seconds=120)
+    ledger.consume_until_settled(consumer, reject_or_accept_late, settled, seconds=120)
     consumer.close()
 
 
@@ -166,7 +166,7 @@ def test_share_group_continues_after_migration_and_migration_back(
         assert moving.migrated(ours, KAFKAS_OWN)["counts"]["already there"] == 2
         consume_some(moving, ledger, group, topic, RECORDS)
 
-        assert what_is_left(client, group, topic, 2, end=RECORDS // 2) == []
+        assert consume_rest(client, group, topic, 2, end=RECORDS // 2) == []
         assert ledger.broken_promises == []
         for (_, offset), counts in ledger.delivery_counts.items():
             expected = 1 if offset % 10 == 7 else 1 + offset % 3
@@ -189,7 +189,7 @@ def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
             done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
             return done.stderr if done.returncode else None
 
-        with consuming(ledger, consumer, accept_all):
+        with consume_in_thread(ledger, consumer, accept_all):
             said = wait_until(is_refused, seconds=120, what="migration notices that the group is active")
         assert "Share groups are still active on it" in said
         consumer.close()

@@ -44,7 +44,7 @@ def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> No
     consumer.close()
 
 
-def shown(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
+def read_share_partition(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
     partition = answer(observer, f"/api/v1/share-partition?group={GROUP}&topic={topic_id}&partition=0")
     assert isinstance(partition, dict)
     return partition
@@ -66,7 +66,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
 
             described = rig.share_groups.describe_offsets(GROUP)[0]
             partition = wait_until(
-                lambda: _with_released(shown(observer, topic_id)),
+                lambda: _with_released(read_share_partition(observer, topic_id)),
                 seconds=10,
                 what="the API shows the released record",
             )
@@ -107,7 +107,7 @@ def test_observer_survives_broker_restart_and_creates_nothing(tmp_path: Path) ->
             rig.client.produce("orders", RECORDS, first=RECORDS)
             consume(rig, "orders", "ACCEPT", seconds=120)
             wait_until(
-                lambda: shown(observer, topic_id)["start_offset"] >= RECORDS,
+                lambda: read_share_partition(observer, topic_id)["start_offset"] >= RECORDS,
                 seconds=30,
                 what="writes after the restart are shown",
             )

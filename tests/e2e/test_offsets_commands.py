@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.kafka.share_groups import ShareGroups
-from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, of_each_kind, produce
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, mixed_acknowledgements, new_topic, produce
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import BUILT_IN, STANDALONE
 from tests.kafka.ports import free_ports
@@ -63,7 +63,7 @@ def consumed(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
     produce(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
     # Some records are rejected, and some are delivered twice.
-    Ledger().consume_until_settled(consumer, of_each_kind, RECORDS, seconds=120)
+    Ledger().consume_until_settled(consumer, mixed_acknowledgements, RECORDS, seconds=120)
     consumer.close()
     wait_until(lambda: is_empty(rig, group), seconds=120, what="an empty group")
     return topic, group, topic_id

@@ -14,11 +14,11 @@ from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     FOR_LONG,
     Ledger,
-    consuming,
+    consume_in_thread,
+    consume_rest,
+    mixed_acknowledgements,
     new_topic,
-    of_each_kind,
     produce,
-    what_is_left,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
 from tests.kafka.built_in import STATE_TOPIC
@@ -31,7 +31,14 @@ from tests.kafka.secured import (
     sasl_between_brokers,
     tls_between_brokers,
 )
-from tests.unit.relay.fake_peers import FETCHER, METADATA, PERSISTER, handshake, request, token
+from tests.unit.relay.fake_peers import (
+    FETCHER,
+    METADATA,
+    PERSISTER,
+    encode_request,
+    handshake_request,
+    token_request,
+)
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -56,9 +63,9 @@ def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
     produce(rig.client, topic, partitions, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, partitions * 50, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
     consumer.close()
-    assert what_is_left(rig.client, group, topic, partitions, end=50) == []
+    assert consume_rest(rig.client, group, topic, partitions, end=50) == []
     assert ledger.broken_promises == []
     state = rig.coordinator.share_partition(group, topic_id, 0)
     assert state is not None
@@ -88,8 +95,8 @@ class Stranger:
 
     def log_in(self, user: str, password: str) -> int:
         """Log in with PLAIN; return the error code of the response."""
-        self.ask(handshake(PLAIN))
-        answer = self.ask(token(f"\0{user}\0{password}".encode()))
+        self.ask(handshake_request(PLAIN))
+        answer = self.ask(token_request(f"\0{user}\0{password}".encode()))
         # The error code follows the correlation id and the empty tagged fields.
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
@@ -103,10 +110,10 @@ def test_principal_not_on_list_reaches_only_broker(plain: RelayedRig) -> None:
     before = plain.relay.figure('connections_decided_total{destination="coordinator"}')
     with closing(Stranger(plain)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.ask(request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
+        assert eve.ask(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
     with closing(Stranger(plain)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.ask(request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
+        assert eve.ask(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
     assert plain.relay.figure('connections_refused_total{reason="principal"}') == 1
     assert plain.relay.figure('connections_decided_total{destination="coordinator"}') == before
 
@@ -114,13 +121,13 @@ def test_principal_not_on_list_reaches_only_broker(plain: RelayedRig) -> None:
 def test_wrong_password_is_refused_by_broker(plain: RelayedRig) -> None:
     with closing(Stranger(plain)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+        assert stranger.ask(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
 
 
 def test_client_without_login_is_refused(plain: RelayedRig) -> None:
     for client_id in (PERSISTER, FETCHER):
         with closing(Stranger(plain)) as stranger:
-            assert stranger.ask(request(METADATA, client_id, NO_TOPICS, version=4)) == b""
+            assert stranger.ask(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
 
 
 def test_kills_of_relay_lose_no_acknowledged_record(plain: RelayedRig) -> None:
@@ -128,7 +135,7 @@ def test_kills_of_relay_lose_no_acknowledged_record(plain: RelayedRig) -> None:
     topic, group, _ = new_topic(plain.client, "kills", partitions=partitions)
     ledger = Ledger()
     consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consuming(ledger, consumer, of_each_kind):
+    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for kill in range(kills):
             produce(plain.client, topic, partitions, first=kill * per_round, count=per_round)
             ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=120)
@@ -136,7 +143,7 @@ def test_kills_of_relay_lose_no_acknowledged_record(plain: RelayedRig) -> None:
             plain.relay.start()
             ledger.wait_settled((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
-    assert what_is_left(plain.client, group, topic, partitions, end=kills * per_round) == []
+    assert consume_rest(plain.client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
 
 
@@ -144,7 +151,7 @@ def test_persister_waits_for_killed_coordinator(plain: RelayedRig) -> None:
     topic, group, _ = new_topic(plain.client, "waits")
     ledger = Ledger()
     consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consuming(ledger, consumer, of_each_kind):
+    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         produce(plain.client, topic, 1, first=0, count=100)
         ledger.wait_settled(20, seconds=120)
         plain.coordinator.kill()
@@ -166,11 +173,11 @@ def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: Kafka
         share(rig, "scram")
         before = rig.relay.figure('connections_decided_total{destination="coordinator"}')
         with closing(Stranger(rig)) as stranger:
-            stranger.ask(handshake(SCRAM))
-            challenge = stranger.ask(token(b"n,,n=kafka,r=a-nonce"))
+            stranger.ask(handshake_request(SCRAM))
+            challenge = stranger.ask(token_request(b"n,,n=kafka,r=a-nonce"))
             assert Struct(">h").unpack_from(challenge, 5) == (ErrorCode.NONE,)
             # The SCRAM exchange is incomplete, so the client is not authenticated.
-            assert stranger.ask(request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+            assert stranger.ask(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
         assert rig.relay.figure('connections_refused_total{reason="unauthenticated"}') == 1
         assert rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
 
@@ -182,7 +189,7 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
         topic, group, _ = new_topic(rig.client, "sessions", settings=FOR_LONG)
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consuming(ledger, consumer, of_each_kind):
+        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
             round_number = 0
             while rig.relay.figure("reauthentications_total") < 4:
                 assert round_number < 20_000
@@ -246,7 +253,7 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
         rig.brokers[1].kill()
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, of_each_kind, 180, seconds=120)
+        ledger.consume_until_settled(consumer, mixed_acknowledgements, 180, seconds=120)
         consumer.close()
         assert ledger.broken_promises == []
 

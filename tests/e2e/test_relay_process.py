@@ -12,7 +12,7 @@ import pytest
 
 from tests.kafka import ChildProcess, free_ports
 from tests.kafka.processes import PROGRAM
-from tests.unit.relay.fake_peers import FETCH, FETCHER, PERSISTER, WRITE, request
+from tests.unit.relay.fake_peers import FETCH, FETCHER, PERSISTER, WRITE, encode_request
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -93,7 +93,7 @@ def arrives(said: bytes, at: socket.socket) -> bool:
 
 def test_connection_during_restart_waits(relay: HeldRelay) -> None:
     relay.start()
-    fetch, write = request(FETCH, FETCHER, b"a body"), request(WRITE, PERSISTER, b"a body")
+    fetch, write = encode_request(FETCH, FETCHER, b"a body"), encode_request(WRITE, PERSISTER, b"a body")
     for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):
         with relay.connect() as fetcher, relay.connect() as persister:
             fetcher.sendall(fetch)

@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.kafka import wait_until
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM, ChildProcess
-from tests.unit.admin.test_tokens import READING, WRITING, file_of
+from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 KEY_PASSWORD = "open-sesame-of-the-key"
 
@@ -25,7 +25,7 @@ class Secured:
         self.folder = folder
         self.authority = Authority(folder / "ca")
         self.issue("coordinator")
-        self.tokens = file_of(folder, f"reader read {READING}\noperator write {WRITING}\n")
+        self.tokens = write_token_file(folder, f"reader read {READING}\noperator write {WRITING}\n")
         for name, token in (("reading", READING), ("writing", WRITING)):
             (folder / name).write_text(token + "\n")
         port, self.http_port = free_ports(2)
@@ -99,7 +99,7 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
     wait_until(secured.answers, seconds=120, what="the coordinator presents the renewed certificate")
 
     # An invalid token file is ignored; a valid one is used.
-    file_of(secured.folder, "nonsense\n")
+    write_token_file(secured.folder, "nonsense\n")
     log = secured.process.log
     wait_until(
         lambda: "The new tokens are invalid, and the previous ones stay in use" in log.read_text(),
@@ -107,7 +107,7 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
         what="a complaint",
     )
     assert secured.answers()
-    file_of(secured.folder, f"reader read {WRITING}\n")
+    write_token_file(secured.folder, f"reader read {WRITING}\n")
     wait_until(lambda: not secured.answers(), seconds=120, what="the old token is refused")
     assert secured.run("shards", token="writing").returncode == 0
 

@@ -10,7 +10,15 @@ from coordinator.client import ClientSecurity, ShareCoordinatorClient, ShareCoor
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import Authority, subject_of
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consuming, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    consume_in_thread,
+    consume_rest,
+    mixed_acknowledgements,
+    new_topic,
+    produce,
+)
 from tests.kafka import KafkaJars, wait_until
 from tests.kafka.secured import (
     PLAIN,
@@ -34,9 +42,9 @@ def share(rig: SecuredRig, name: str) -> None:
     produce(rig.client, topic, 2, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
-    assert what_is_left(rig.client, group, topic, 2, end=50) == []
+    assert consume_rest(rig.client, group, topic, 2, end=50) == []
     assert ledger.broken_promises == []
     state = rig.coordinator.share_partition(group, topic_id, 0)
     assert state is not None
@@ -145,7 +153,7 @@ def test_certificates_are_reloaded_while_group_consumes(
     topic, group, _ = new_topic(mutual_tls.client, "renewed")
     ledger = Ledger()
     consumer = mutual_tls.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consuming(ledger, consumer, of_each_kind):
+    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for renewal in range(3):
             produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
             ledger.wait_settled(renewal * 40 + 20, seconds=120)
@@ -202,7 +210,7 @@ def test_share_group_works_across_reauthentication(scram: SecuredRig) -> None:
     topic, group, _ = new_topic(scram.client, "anew")
     ledger = Ledger()
     consumer = scram.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consuming(ledger, consumer, of_each_kind):
+    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         produce(scram.client, topic, 1, first=0, count=20)
         ledger.wait_settled(20, seconds=120)
         opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)

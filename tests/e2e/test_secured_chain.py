@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority, IssuedCertificate
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consume_rest, mixed_acknowledgements, new_topic, produce
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
 from tests.kafka.client import KafkaClient
@@ -80,9 +80,9 @@ def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_pat
         produce(client, topic, 1, first=0, count=50)
         ledger = Ledger()
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, of_each_kind, 50, seconds=120)
+        ledger.consume_until_settled(consumer, mixed_acknowledgements, 50, seconds=120)
         consumer.close()
-        assert what_is_left(client, group, topic, 1, end=50) == []
+        assert consume_rest(client, group, topic, 1, end=50) == []
         assert ledger.broken_promises == []
         assert coordinator.share_partition(group, topic_id, 0) is not None
         assert "__share_group_state" not in client.topics()

@@ -43,7 +43,7 @@ def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[Coordinato
         coordinator.kill()
 
 
-def outcomes(
+def connect_clients(
     jars: KafkaJars, directory: Path, coordinator: CoordinatorProcess, *clients: Mapping[str, str]
 ) -> list[str]:
     """Connect one Java client for each item of `clients` (settings); return the printed outcomes."""
@@ -104,7 +104,7 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
         "listen.allowed.principals": "User:alice;User:bob;User:carol",
     }
     with serving(tmp_path, settings) as coordinator:
-        said = outcomes(
+        said = connect_clients(
             newest_jars,
             tmp_path,
             coordinator,
@@ -139,7 +139,7 @@ def test_disabled_mechanism_is_refused(newest_jars: KafkaJars, tmp_path: Path) -
         "listen.allowed.principals": "User:alice",
     }
     with serving(tmp_path, settings) as coordinator:
-        (said,) = outcomes(newest_jars, tmp_path, coordinator, login("PLAIN", "alice", "alice-secret"))
+        (said,) = connect_clients(newest_jars, tmp_path, coordinator, login("PLAIN", "alice", "alice-secret"))
     assert said == (
         "UnsupportedSaslMechanismException: Client SASL mechanism 'PLAIN' not enabled in the server, enabled "
         "mechanisms are [SCRAM-SHA-512]"
@@ -173,7 +173,7 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
     soon = {"default.api.timeout.ms": "5000", "request.timeout.ms": "2500"}
 
     with serving(tmp_path, settings) as coordinator:
-        said = outcomes(
+        said = connect_clients(
             newest_jars,
             tmp_path,
             coordinator,

@@ -18,7 +18,13 @@ from tests.kafka.ports import free_ports
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
-from tests.unit.migration.locations import EXECUTE, MigrationLogs, journal_target, no_progress, some_state
+from tests.unit.migration.locations import (
+    EXECUTE,
+    MigrationLogs,
+    ignore_progress,
+    journal_target,
+    sample_records,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -28,7 +34,7 @@ KEYS = [SharePartitionKey("group", bytes([number]) * 16, number) for number in r
 PATIENT = RetryPolicy(attempts_max=480, first_s=0.25, multiplier=1.0)
 
 
-class Side:
+class SecurityFiles:
     """The security files of all processes: certificates of one authority, and users."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,12 +76,12 @@ class Side:
 
 
 @pytest.fixture
-def side(tmp_path: Path) -> Side:
-    return Side(tmp_path)
+def side(tmp_path: Path) -> SecurityFiles:
+    return SecurityFiles(tmp_path)
 
 
 @pytest.fixture
-def pair(built_in: BuiltInRig, side: Side, tmp_path: Path) -> Iterator[list[CoordinatorProcess]]:
+def pair(built_in: BuiltInRig, side: SecurityFiles, tmp_path: Path) -> Iterator[list[CoordinatorProcess]]:
     """Two coordinators that share a topic and forward requests for each other's shards."""
     topic = new_topic("peers")
     with ExitStack() as stack:
@@ -120,7 +126,9 @@ def forwarded(coordinator: CoordinatorProcess) -> float:
 
 
 @pytest.mark.broker
-def test_authenticated_coordinators_forward_to_each_other(pair: list[CoordinatorProcess], side: Side) -> None:
+def test_authenticated_coordinators_forward_to_each_other(
+    pair: list[CoordinatorProcess], side: SecurityFiles
+) -> None:
     async def ask(port: int, leader_epoch: int) -> list[int]:
         # The client sends all requests to one coordinator, which forwards about half of them.
         async with ShareCoordinatorClient(
@@ -142,10 +150,12 @@ def test_authenticated_coordinators_forward_to_each_other(pair: list[Coordinator
 
 
 def test_tools_authenticate_to_coordinator(
-    share_coordinator: CommandLine, side: Side, tmp_path: Path
+    share_coordinator: CommandLine, side: SecurityFiles, tmp_path: Path
 ) -> None:
     journal = tmp_path / "from"
-    asyncio.run(migrate(MigrationLogs(some_state(6)).source(), journal_target(journal), EXECUTE, no_progress))
+    asyncio.run(
+        migrate(MigrationLogs(sample_records(6)).source(), journal_target(journal), EXECUTE, ignore_progress)
+    )
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
         tmp_path, port=port, http_port=http_port, log="memory", settings=side.settings("coordinator")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, check
+from tests.benchmarks.shape_costs import KINDS, TIMES_MAX, ShapeCost, measure_shapes
 
 pytestmark = pytest.mark.e2e
 
@@ -12,7 +12,7 @@ _NEAR_THE_LIMIT = pytest.mark.xfail(strict=False, reason="2 to 4 times the cheap
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
-    found = check(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=2, seconds=0.3)
+    found = measure_shapes(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=2, seconds=0.3)
     return {cost.load.kind: cost for cost in found}
 
 

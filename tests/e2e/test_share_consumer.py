@@ -14,12 +14,12 @@ from tests.e2e.ledger import (
     FOR_LONG,
     Ledger,
     Record,
-    at_first_second_or_third_delivery,
-    consuming,
+    accept_after_up_to_3_deliveries,
+    consume_in_thread,
+    consume_rest,
+    mixed_acknowledgements,
     new_topic,
-    of_each_kind,
     produce,
-    what_is_left,
 )
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import only_ours
@@ -35,10 +35,10 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
     produce(rig.client, topic, 1, first=0, count=100)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, of_each_kind, 100, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
 
-    assert what_is_left(rig.client, group, topic, 1, end=100) == []
+    assert consume_rest(rig.client, group, topic, 1, end=100) == []
     assert ledger.broken_promises == []
     assert {record: counts for record, counts in ledger.delivery_counts.items() if counts != [1]} == {
         (0, offset): [1, 2] for offset in range(5, 100, 10)
@@ -53,7 +53,7 @@ def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     produce(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # Consume until all records but the released record are acknowledged.
-    Ledger().consume_until_settled(consumer, of_each_kind, 9, seconds=120)
+    Ledger().consume_until_settled(consumer, mixed_acknowledgements, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
 
@@ -85,7 +85,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
         produce(client, topic, partitions, first=kill * per_round, count=per_round)
         goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consuming(ledger, consumer, of_each_kind):
+        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
             ledger.wait_settled(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
@@ -94,14 +94,14 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
     def nothing_is_open() -> bool:
-        ledger.consume(consumer, of_each_kind)
+        ledger.consume(consumer, mixed_acknowledgements)
         known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
         return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
 
     wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
-    assert what_is_left(client, group, topic, partitions, end=kills * per_round) == []
+    assert consume_rest(client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
 
 
@@ -114,14 +114,14 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
     produce(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 10, seconds=120)
+    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 20, seconds=120)
+    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, at_first_second_or_third_delivery, 30, seconds=120)
+    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
     consumer.close()
 
-    assert what_is_left(rig.client, group, topic, 1, end=30) == []
+    assert consume_rest(rig.client, group, topic, 1, end=30) == []
     assert ledger.broken_promises == []
     seen = {offset: sorted(set(counts)) for (_, offset), counts in ledger.delivery_counts.items()}
     assert seen == {offset: [1, 2, 3][: 1 + offset % 3] for offset in range(30)}

@@ -29,7 +29,7 @@ def all_for_the_first_time(count: int) -> dict[tuple[int, int], list[int]]:
     return {(0, offset): [1] for offset in range(count)}
 
 
-def described(rig: BuiltInRig, group: str, topic: str, start_offset: int, lag: int) -> DescribedOffset:
+def expected_offset(rig: BuiltInRig, group: str, topic: str, start_offset: int, lag: int) -> DescribedOffset:
     known_lag = None if rig.broker.jars.release == FIRST_RELEASE else lag
     return DescribedOffset(group, topic, 0, start_offset, known_lag)
 
@@ -43,7 +43,7 @@ def test_start_offset_and_lag_are_described(rig: BuiltInRig) -> None:
     read_all(rig, group, topic, 1)
     produce(rig.client, topic, 1, first=11, count=3)
 
-    assert rig.share_groups.describe_offsets(group) == [described(rig, group, topic, 10, 3)]
+    assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 10, 3)]
     if isinstance(rig, StandaloneRig):
         state = rig.coordinator.share_partition(group, topic_id, 0)
         assert state is not None
@@ -61,7 +61,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
     read_all(rig, group, topic, 10)
 
     rig.share_groups.reset_offsets_to_earliest(group, topic)
-    assert rig.share_groups.describe_offsets(group) == [described(rig, group, topic, 0, 10)]
+    assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 0, 10)]
     assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
 
 

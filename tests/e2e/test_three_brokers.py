@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, new_topic, of_each_kind, produce, what_is_left
+from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consume_rest, mixed_acknowledgements, new_topic, produce
 from tests.kafka import ThreeBrokerRig
 
 pytestmark = pytest.mark.broker
@@ -17,12 +17,12 @@ def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) 
     produce(client, topic, PARTITIONS, first=0, count=50)
     ledger = Ledger()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 20, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)
     # The killed broker led two of the six partitions.
     three_brokers.brokers[1].kill()
-    ledger.consume_until_settled(consumer, of_each_kind, PARTITIONS * 50, seconds=120)
+    ledger.consume_until_settled(consumer, mixed_acknowledgements, PARTITIONS * 50, seconds=120)
     consumer.close()
 
-    assert what_is_left(client, group, topic, PARTITIONS, end=50) == []
+    assert consume_rest(client, group, topic, PARTITIONS, end=50) == []
     assert ledger.broken_promises == []
     assert "__share_group_state" not in client.topics()

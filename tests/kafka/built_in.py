@@ -38,8 +38,8 @@ def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltI
     wait_until(
         partial(_has_coordinator, port, key), seconds=120, what=f"Kafka returns a coordinator for {key}"
     )
-    for key in _one_for_each_state_partition(topic_id, partitions - 1):
-        wait_until(partial(_keeps_state, port, key), seconds=120, what=f"Kafka can store state of {key}")
+    for key in _key_of_each_state_partition(topic_id, partitions - 1):
+        wait_until(partial(_can_store_state, port, key), seconds=120, what=f"Kafka can store state of {key}")
     return BuiltInCoordinator(HOST, port, topic, topic_id, partitions)
 
 
@@ -49,7 +49,7 @@ def _has_coordinator(port: int, key: SharePartitionKey) -> bool:
     return bool(coordinator.error_code == ErrorCode.NONE)
 
 
-def _one_for_each_state_partition(topic_id: bytes, partition: int) -> list[SharePartitionKey]:
+def _key_of_each_state_partition(topic_id: bytes, partition: int) -> list[SharePartitionKey]:
     found: dict[int, SharePartitionKey] = {}
     for number in count():
         key = SharePartitionKey(f"nobody-{number}", topic_id, partition)
@@ -59,7 +59,7 @@ def _one_for_each_state_partition(topic_id: bytes, partition: int) -> list[Share
     return list(found.values())
 
 
-def _keeps_state(port: int, key: SharePartitionKey) -> bool:
+def _can_store_state(port: int, key: SharePartitionKey) -> bool:
     """Return whether the state partition of `key` is loaded and its coordinator has the topic's metadata.
 
     The summary of a group without state is a success. A topic that is missing in the metadata is an error.

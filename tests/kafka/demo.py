@@ -19,7 +19,7 @@ from tests.kafka.client import Delivery, ShareConsumer
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.processes import PROGRAM, wait_until
 from tests.kafka.rig import StandaloneRig, standalone_rig
-from tests.kafka.toolchain import how_to_get, missing_programs
+from tests.kafka.toolchain import install_hint, missing_programs
 
 GROUP = "workers"
 TOPIC = "orders"
@@ -80,7 +80,7 @@ def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
     return got
 
 
-def play(rig: StandaloneRig, show: StepPrinter) -> None:
+def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     """Run all steps of the demo on a running rig."""
     topic_id = rig.client.create_topic(TOPIC)
     path = f"/api/v1/share-partition?{urlencode({'group': GROUP, 'topic': topic_id, 'partition': 0})}"
@@ -135,7 +135,7 @@ def play(rig: StandaloneRig, show: StepPrinter) -> None:
 
 def without_kafka(missing: list[str]) -> int:
     """Run the demo with a simulated share-partition leader, for machines without Kafka's prerequisites."""
-    print(f"Without a real Kafka: {how_to_get(missing)}\n", flush=True)
+    print(f"Without a real Kafka: {install_hint(missing)}\n", flush=True)
     return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
 
 
@@ -148,7 +148,7 @@ def with_kafka(folder: Path) -> int:
     with standalone_rig(fetch_jars(release), folder) as rig:
         show.say(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")
         show.say(f"its HTTP API http://127.0.0.1:{rig.coordinator.http_port}")
-        play(rig, show)
+        run_steps(rig, show)
     return 0
 
 

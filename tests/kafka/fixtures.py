@@ -23,7 +23,7 @@ from tests.kafka.rig import (
     standalone_rig,
     three_broker_rig,
 )
-from tests.kafka.toolchain import all_required, how_to_get, missing_programs
+from tests.kafka.toolchain import are_all_required, install_hint, missing_programs
 
 NEWEST = RELEASES[-1]
 _OURS = "ours-"
@@ -95,7 +95,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if all_required() or not missing_programs():
+    if are_all_required() or not missing_programs():
         return
     wanting = [item for item in items if item.get_closest_marker("broker")]
     config.hook.pytest_deselected(items=wanting)
@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("broker") and (missing := missing_programs()):
-        pytest.fail(how_to_get(missing), pytrace=False)
+        pytest.fail(install_hint(missing), pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,5 +134,5 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if count := config.stash[_left_out]:
         terminalreporter.write_line(
-            f"left out, for want of a real broker, tests: {count}; {how_to_get(missing_programs())}"
+            f"left out, for want of a real broker, tests: {count}; {install_hint(missing_programs())}"
         )

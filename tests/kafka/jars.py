@@ -104,7 +104,7 @@ class KafkaJars:
         sources = sorted(_JAVA_SOURCES.glob("*.java"))
         made = self.directory.parent / f"driver-{_digest(*(source.read_bytes() for source in sources))}"
         if not made.exists():
-            with _filled_once(made) as empty, tempfile.TemporaryDirectory() as scratch:
+            with _fill_directory_once(made) as empty, tempfile.TemporaryDirectory() as scratch:
                 if empty:
                     compiler = [_program("javac"), "-cp", f"{self.directory}/*", "-d", scratch]
                     _run([*compiler, *map(str, sources)])
@@ -123,14 +123,14 @@ class KafkaJars:
         wanted = [str(java), class_path, *ages, *QUICK_BROKER_JVM.options]
         made = self.directory.parent / f"archive-{_digest(*(word.encode() for word in wanted))}"
         if not made.exists():
-            with _filled_once(made) as empty:
+            with _fill_directory_once(made) as empty:
                 if empty:
-                    _leave_archive(self, empty / _ARCHIVE)
+                    _write_class_archive(self, empty / _ARCHIVE)
         archive = made / _ARCHIVE
         return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
-def _leave_archive(jars: KafkaJars, archive: Path) -> None:
+def _write_class_archive(jars: KafkaJars, archive: Path) -> None:
     """Start and stop a broker, so that its JVM writes the class data sharing archive at exit."""
     # Imported in the function, because that module imports this module.
     from tests.kafka.broker import Broker
@@ -155,7 +155,7 @@ def fetch_jars(release: str) -> KafkaJars:
     jars = cache.resolve() / release / "jars"
     if not jars.exists():
         jars.parent.mkdir(parents=True, exist_ok=True)
-        with _filled_once(jars) as empty:
+        with _fill_directory_once(jars) as empty:
             if empty:
                 _run_maven(release, empty)
     return KafkaJars(release, jars)
@@ -198,7 +198,7 @@ def _dependency(group: str, artifact: str, version: str, without: tuple[str, ...
 
 
 @contextmanager
-def _filled_once(directory: Path) -> Iterator[Path | None]:
+def _fill_directory_once(directory: Path) -> Iterator[Path | None]:
     """Yield a directory to fill, which is renamed to `directory` at the end; or None if `directory`
     exists.
 

@@ -25,7 +25,7 @@ def _kernel_range_start() -> int:
     return int(setting.read_text().split()[0]) if setting.exists() else 32_768
 
 
-def _is_free(port: int) -> bool:
+def _is_port_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -36,15 +36,15 @@ def _is_free(port: int) -> bool:
 
 
 @cache
-def _claims() -> IO[bytes]:
+def _lock_file() -> IO[bytes]:
     """Return the lock file of all test runs. A lock of byte N reserves port N."""
     return Path(tempfile.gettempdir(), f"ports-of-tests-{os.getuid()}").open("ab")
 
 
-def _is_claimed(port: int) -> bool:
+def _lock_port(port: int) -> bool:
     """Reserve a port until the end of this process; return whether that succeeded."""
     try:
-        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        fcntl.lockf(_lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
     except OSError:
         return False
     return True
@@ -57,7 +57,7 @@ def free_ports(count: int) -> list[int]:
     chosen: list[int] = []
     while len(chosen) < count:
         port = candidates.pop()
-        if port not in _handed_out and _is_claimed(port) and _is_free(port):
+        if port not in _handed_out and _lock_port(port) and _is_port_free(port):
             _handed_out.add(port)
             chosen.append(port)
     return chosen

@@ -54,7 +54,7 @@ def _reaper() -> subprocess.Popen[str]:
     return process
 
 
-def _tell_reaper(change: str, pid: int) -> None:
+def _notify_reaper(change: str, pid: int) -> None:
     stdin = _reaper().stdin
     assert stdin is not None
     stdin.write(f"{change}{pid}\n")
@@ -114,7 +114,7 @@ class ChildProcess:
                 text=True,
                 start_new_session=True,
             )
-        _tell_reaper("+", self._process.pid)
+        _notify_reaper("+", self._process.pid)
         raise_session(self._process.pid)
 
     @property
@@ -184,7 +184,7 @@ class ChildProcess:
             else:
                 process.send_signal(how)
             process.wait(seconds)
-        _tell_reaper("-", process.pid)
+        _notify_reaper("-", process.pid)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()

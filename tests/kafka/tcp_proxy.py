@@ -97,13 +97,13 @@ class TcpProxy:
         with here, suppress(OSError), socket.create_connection((_HERE, self._to_port)) as there:
             with self._lock:
                 self._connections.add((here, there))
-            back = self._begin(self._pump, there, here, self._ways[Direction.RESPONSES])
-            self._pump(here, there, self._ways[Direction.REQUESTS])
+            back = self._begin(self._copy_stream, there, here, self._ways[Direction.RESPONSES])
+            self._copy_stream(here, there, self._ways[Direction.REQUESTS])
             back.join()
             with self._lock:
                 self._connections.discard((here, there))
 
-    def _pump(self, source: socket.socket, sink: socket.socket, way: _Way) -> None:
+    def _copy_stream(self, source: socket.socket, sink: socket.socket, way: _Way) -> None:
         with suppress(OSError):
             data = b"-"
             while data:

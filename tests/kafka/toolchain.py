@@ -24,11 +24,11 @@ def missing_programs() -> list[str]:
     return [program for program in PACKAGES if program_path(program) is None]
 
 
-def all_required() -> bool:
+def are_all_required() -> bool:
     return os.environ.get(REQUIRE_ALL) == "1"
 
 
-def how_to_get(programs: list[str]) -> str:
+def install_hint(programs: list[str]) -> str:
     """Return one line with the missing `programs` and the command that installs them."""
     packages = list(dict.fromkeys(PACKAGES[program] for program in programs))
     return f"no {', '.join(programs)} here; to get them: apt-get install {' '.join(packages)}"

@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks.start_systems import our_process
+from tests.benchmarks.start_systems import coordinator_process
 from tests.limits.attacks import HTTP, KAFKA
 from tests.limits.cost import HEADINGS, measure
 from tests.limits.observed import LoopTimes
@@ -29,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-limits-") as name:
         folder = Path(name)
         loop_times = LoopTimes(folder / "loop-times")
-        with our_process(folder / "attacked", settings_of(folder), loop_times.build) as process:
+        with coordinator_process(folder / "attacked", settings_of(folder), loop_times.build) as process:
             for kind in options.kinds:
                 cost = measure(process, [kind], options.connections, options.seconds, loop_times)
                 print(cost.line(), flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.start_systems import our_process
+from tests.benchmarks.start_systems import coordinator_process
 from tests.limits.attacks import HTTP, KAFKA
 from tests.limits.cost import measure
 from tests.limits.observed import LoopTimes
@@ -27,7 +27,7 @@ LOOP_P999_MS_MAX = 50
 @pytest.mark.slow
 def test_hostile_connections_neither_delay_brokers_nor_leak_memory(tmp_path: Path) -> None:
     loop_times = LoopTimes(tmp_path / "loop-times")
-    with our_process(tmp_path / "attacked", settings_of(tmp_path), loop_times.build) as process:
+    with coordinator_process(tmp_path / "attacked", settings_of(tmp_path), loop_times.build) as process:
         cost = measure(process, [*KAFKA, *HTTP], CONNECTIONS_EACH_PORT, ATTACK_S, loop_times)
     assert cost.requests > 0
     # Every probe was answered. The latency depends on the machine; test_requests.py measures how long a

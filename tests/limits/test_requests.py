@@ -25,7 +25,7 @@ from protocol.messages import (
 from protocol.wire import ELEMENTS_MAX
 from tests.limits import frames
 from tests.limits.loop_time import longest_callback
-from tests.unit.server.wire import Client, Served, served
+from tests.unit.server.wire import Client, ServedCoordinator, serve_coordinator
 
 FRAME_BYTES_MAX = 16 << 20
 LOGIN_BYTES_MAX = 64 << 10
@@ -44,14 +44,14 @@ async def response_or_close(client: Client) -> bytes | None:
         return None
 
 
-async def exchange(one: Served, data: bytes) -> bytes | None:
+async def exchange(one: ServedCoordinator, data: bytes) -> bytes | None:
     """Send a frame on a new connection; return the response."""
     client = await one.connect()
     client.send(data)
     return await response_or_close(client)
 
 
-async def longest_callback_s(one: Served, data: bytes, *, answered: bool = False) -> float:
+async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: bool = False) -> float:
     """Return the CPU seconds of the longest callback for a frame.
 
     The result is the minimum of three runs, because other processes that share the CPU caches only increase
@@ -71,7 +71,7 @@ def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -
     data = EXPENSIVE[name]()
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             gc.collect()
             tracemalloc.start()
@@ -92,7 +92,7 @@ def test_large_valid_request_is_processed_in_steps(name: str) -> None:
     data = LEGAL[name]()
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             with longest_callback() as longest:
                 assert await exchange(one, data) is not None
             # The callback of a commit takes longer; another test limits the operations per append.
@@ -106,7 +106,7 @@ def test_read_of_many_share_partitions_does_not_block_event_loop(name: str) -> N
     data = LEGAL[name]()
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
 
     asyncio.run(scenario())
@@ -116,7 +116,7 @@ def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> Non
     """Before, a write of more than 10 000 share-partitions cost 13 times as much for each of them."""
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             await exchange(one, frames.with_partitions(frames.INITIALIZE, 20_000))
             seconds_each = {}
             for count in (5_000, 20_000):
@@ -138,7 +138,7 @@ def test_find_coordinator_in_steps_equals_small_requests() -> None:
     keys[700] = b"not a key"
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             many = await exchange(one, frames.with_keys(keys))
             assert many is not None
             together = find_coordinator.decode_response(many, 1, 6).coordinators
@@ -155,7 +155,7 @@ def test_find_coordinator_in_steps_equals_small_requests() -> None:
 
 def test_requests_after_large_request_keep_their_order() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             client.send(frames.with_partitions(frames.INITIALIZE, 20_000))
             client.send(frames.with_partitions(frames.READ, 1))
@@ -168,7 +168,7 @@ def test_requests_after_large_request_keep_their_order() -> None:
 
 def test_other_client_is_served_during_large_request() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             large, small = await one.connect(), await one.connect()
             large.send(frames.with_partitions(frames.DELETE, 29_000))
             answered = asyncio.ensure_future(large.frame())
@@ -186,7 +186,7 @@ def test_other_client_is_served_during_large_request() -> None:
 
 def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             leaving, staying = await one.connect(), await one.connect()
             leaving.send(frames.with_partitions(frames.READ, 29_000))
             await leaving.writer.drain()
@@ -199,7 +199,7 @@ def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
 
 def test_response_above_limit_returns_retriable_error_for_rest() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             service: Any = one.listener._listener_security.api._service
             service.limits = service.limits._replace(response_bytes_max=1_000)
             await exchange(one, frames.with_partitions(frames.INITIALIZE, 5))
@@ -216,7 +216,7 @@ def test_response_above_limit_returns_retriable_error_for_rest() -> None:
 
 def test_too_many_state_batches_are_refused() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             answer = await exchange(one, frames.with_batches(20_001))
             assert answer is not None
             (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
@@ -255,7 +255,7 @@ def test_unauthorized_client_gets_smallest_limits() -> None:
     """Only a request of at most 64 KiB and 1 000 elements is decoded, for an error response."""
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             api: Api = one.listener._listener_security.api
             refused = UnauthorizedHandler(api, one.metrics)
             one.listener._listener_security.api = refused  # type: ignore[assignment]
@@ -274,7 +274,7 @@ def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
     """Before the limit, 30 connections of an unauthorized user delayed brokers by 4 s."""
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
             one.listener._listener_security.api = refused  # type: ignore[assignment]
             refused.fast_path_writes = None  # type: ignore[attr-defined]
@@ -290,7 +290,7 @@ def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
 
 def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             with longest_callback() as longest:
                 client.send(10 * frames.with_keys([b""] * 29_000))

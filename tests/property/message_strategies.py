@@ -59,7 +59,7 @@ def _scalar(type_name: str) -> st.SearchStrategy[Any]:
     return st.binary(max_size=12) if type_name == "bytes" else _TEXTS
 
 
-def large(message: Message, version: int, count: int) -> Any:
+def large_value(message: Message, version: int, count: int) -> Any:
     """Return a value with `count` elements in each array and `count` characters in each text."""
     return _large_struct(message, message.body, version, count)
 
@@ -93,10 +93,10 @@ _UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
 }
 
 
-def broken(message: Message, version: int) -> Iterator[Any]:
+def invalid_values(message: Message, version: int) -> Iterator[Any]:
     """Yield values with one invalid field: its value does not fit the type, or the version lacks it."""
     for path in _paths(message.body, version):
-        value = large(message, version, 1)
+        value = large_value(message, version, 1)
         holder = value
         for field in path[:-1]:
             inner = getattr(holder, field.attribute)
@@ -108,7 +108,7 @@ def broken(message: Message, version: int) -> Iterator[Any]:
             yield value
     for field in message.body.fields:
         if version not in field.versions and not field.is_ignorable:
-            value = large(message, version, 1)
+            value = large_value(message, version, 1)
             element = class_of(message, field.struct)() if field.struct else "x"
             setattr(
                 value, field.attribute, [element] if field.is_array else {"string": "x"}.get(field.type, 7)

@@ -11,7 +11,7 @@ from coordinator.log.claims import (
     encode_claim,
     is_claim,
     owner_epoch_headers,
-    owner_epoch_of,
+    read_owner_epoch,
 )
 from protocol.record_batch import LogRecord
 
@@ -28,7 +28,7 @@ def record(log_offset: int, entry: Entry) -> LogRecord:
     return LogRecord(log_offset, 1, key, value, headers)
 
 
-def counting(entries: list[Entry], start: int = 0) -> list[int]:
+def accepted_offsets(entries: list[Entry], start: int = 0) -> list[int]:
     """Return the log offsets that the filter accepts for a reader that begins at `start`."""
     fencing_filter = FencingFilter()
     return [
@@ -68,22 +68,22 @@ def test_record_is_accepted_if_its_owner_epoch_is_that_of_the_last_claim(entries
                 expected.append(log_offset)
         elif (entries[0][1] if not entries[0][0] else None) == owner_epoch:
             expected.append(log_offset)
-    assert counting(entries) == expected
+    assert accepted_offsets(entries) == expected
 
 
 @given(st.lists(st.tuples(st.just(False), st.none()), max_size=30))
 def test_log_without_claims_is_accepted_completely(entries: list[Entry]) -> None:
-    assert counting(entries) == list(range(len(entries)))
+    assert accepted_offsets(entries) == list(range(len(entries)))
 
 
 @given(logs, st.data())
 def test_pruning_up_to_an_accepted_record_does_not_change_the_rest(
     entries: list[Entry], data: st.DataObject
 ) -> None:
-    whole = counting(entries)
+    whole = accepted_offsets(entries)
     if whole:
         start = data.draw(st.sampled_from(whole))
-        assert counting(entries, start) == [log_offset for log_offset in whole if log_offset >= start]
+        assert accepted_offsets(entries, start) == [log_offset for log_offset in whole if log_offset >= start]
 
 
 @given(logs, logs)
@@ -94,7 +94,9 @@ def test_records_of_a_fenced_owner_do_not_change_the_result(entries: list[Entry]
     junk = [entry for entry in more if entry[1] is not None]
     with_junk = [*entries, claim, own, *junk, own]
     without = [*entries, claim, own, own]
-    assert [with_junk[i] for i in counting(with_junk)] == [without[i] for i in counting(without)]
+    assert [with_junk[i] for i in accepted_offsets(with_junk)] == [
+        without[i] for i in accepted_offsets(without)
+    ]
 
 
 @given(logs)
@@ -114,7 +116,7 @@ def test_claim_is_decoded(owner_epoch: int, owner: str) -> None:
     key, value = encode_claim(49, owner)
     one = LogRecord(3, 1, key, value, (("other", b"x"), *owner_epoch_headers(owner_epoch)))
     assert is_claim(one)
-    assert owner_epoch_of(one) == owner_epoch
+    assert read_owner_epoch(one) == owner_epoch
     fencing_filter = FencingFilter()
     assert fencing_filter.accepts(one)
     assert fencing_filter.claim is not None
@@ -128,4 +130,4 @@ def test_malformed_owner_epoch_header_is_ignored() -> None:
         (("owner-epoch", b"\0\1"),),
         (("Owner-Epoch", b"\0\0\0\1"),),
     ):
-        assert owner_epoch_of(LogRecord(0, 0, b"k", b"v", headers)) is None
+        assert read_owner_epoch(LogRecord(0, 0, b"k", b"v", headers)) is None

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from protocol.codegen.schema import Message
 from protocol.errors import DecodeError, EncodeError
-from tests.property.message_strategies import broken, large, unknown_tags, values
+from tests.property.message_strategies import invalid_values, large_value, unknown_tags, values
 from tests.property.wire_model import Codec, all_cases, case_id, encode
 
 Case = tuple[Message, int]
@@ -46,7 +46,7 @@ def test_encoded_value_equals_the_model_and_is_decoded(case: Case, data: st.Data
 def test_lengths_around_the_varint_limits_are_encoded(case: Case, count: int) -> None:
     message, version = case
     codec = Codec(message, version)
-    value = large(message, version, count)
+    value = large_value(message, version, count)
     encoded = codec.encode(value)
     assert encoded == encode(message, value, version)
     assert codec.decode(encoded) == value
@@ -111,7 +111,7 @@ def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trai
 def test_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
     message, version = case
     codec = Codec(message, version)
-    for unfit in broken(message, version):
+    for unfit in invalid_values(message, version):
         with pytest.raises(EncodeError):
             codec.encode(unfit)
 

@@ -47,7 +47,7 @@ compiled = pytest.importorskip(
 
 
 @pytest.fixture(autouse=True)
-def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compiled_module_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastpath, "compiled", compiled)
 
 
@@ -69,22 +69,22 @@ SELDOM = 12
 Request = tuple[int, int, bytes]
 
 
-class Draw:
+class RequestGenerator:
     """Draws requests from a seed: mostly writes to an advancing window of offsets, seldom unusual ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.window = 0
 
-    def seldom(self) -> bool:
+    def is_unusual(self) -> bool:
         return self.random.randrange(SELDOM) == 0
 
     def request(self) -> Request:
         random = self.random
         group, topic_id, partition = random.choice(GROUPS), random.choice(TOPIC_IDS), random.randrange(4)
-        if self.seldom():
+        if self.is_unusual():
             return initialize(group, topic_id, partition, random.randrange(3), random.randrange(-2, 40))
-        if self.seldom():
+        if self.is_unusual():
             topic = read_api.ReadStateData(topic_id, [read_api.PartitionData(partition, random.randrange(3))])
             request = read_api.ReadShareGroupStateRequest(group, [topic])
             return read_api.API_KEY, 0, read_api.encode_request(request, 0)
@@ -95,17 +95,17 @@ class Draw:
         self.window += random.randrange(2)
         version = random.randrange(2)
         topic_ids = random.sample(TOPIC_IDS, random.randrange(1, 3))
-        if self.seldom():
+        if self.is_unusual():
             topic_ids = random.choices(TOPIC_IDS, k=random.randrange(5))
         topics = [write_api.WriteStateData(topic_id, self.parts(version)) for topic_id in topic_ids]
-        group = "" if self.seldom() and self.seldom() else random.choice(GROUPS)
+        group = "" if self.is_unusual() and self.is_unusual() else random.choice(GROUPS)
         request = write_api.WriteShareGroupStateRequest(group, topics)
-        section = random.randrange(12) if self.seldom() else -1
+        section = random.randrange(12) if self.is_unusual() else -1
         asked = count()
         body = encode(
             WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(asked) == section else []
         )
-        if self.seldom() and self.seldom():
+        if self.is_unusual() and self.is_unusual():
             body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
         return write_api.API_KEY, version, body
 
@@ -115,14 +115,14 @@ class Draw:
         if random.randrange(3) == 0:
             # If consumers commit each record, brokers repeat share-partitions in a request.
             partitions = random.choices(range(4), k=random.randrange(1, 9))
-        if self.seldom():
+        if self.is_unusual():
             partitions = random.choices([0, 1, 2, 3, -1, 200, 9_000], k=random.randrange(4))
         return [
             write_api.PartitionData(
                 partition,
-                random.randrange(-1, 3) if self.seldom() else 2,
-                random.randrange(-1, 3) if self.seldom() else 2,
-                random.randrange(-2, 80) if self.seldom() else self.window,
+                random.randrange(-1, 3) if self.is_unusual() else 2,
+                random.randrange(-1, 3) if self.is_unusual() else 2,
+                random.randrange(-2, 80) if self.is_unusual() else self.window,
                 random.randrange(-1, 3) if version == 1 else -1,
                 self.batches(),
             )
@@ -145,7 +145,7 @@ class Draw:
                 for count in range(random.randrange(1, 6))
             ]
             random.shuffle(written)
-        if self.seldom() and self.seldom():
+        if self.is_unusual() and self.is_unusual():
             written.append(StateBatch(first, first - 1, 2, 1))
         return pack(written)
 
@@ -166,7 +166,7 @@ class Topics:
         return not (self.disconnected and partition == 1)
 
 
-class FussyLog(MemoryLog):
+class SizeCheckingLog(MemoryLog):
     """A log that records the units of each append, and asserts that no record or unit is too large."""
 
     def __init__(self, partitions: int) -> None:
@@ -192,7 +192,7 @@ class Coordinator:
         record_bytes_max: int = RECORD_BYTES_MAX,
         limits: RuntimeLimits = RuntimeLimits(),  # noqa: B008
     ) -> None:
-        self.log = FussyLog(STATE_PARTITIONS)
+        self.log = SizeCheckingLog(STATE_PARTITIONS)
         self.log.record_bytes_max = record_bytes_max
         self.metrics = Metrics()
         self.runtime = Runtime(
@@ -214,7 +214,7 @@ class Coordinator:
 
     async def begin(self) -> None:
         """Load the shards, and initialize some share-partitions."""
-        self._log_what_cannot_be_read()
+        self._write_unreadable_records()
         await self.runtime.start()
         while not self.runtime.initial_load_done:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -223,7 +223,7 @@ class Coordinator:
                 self.ask(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
         await self.settle()
 
-    def _log_what_cannot_be_read(self) -> None:
+    def _write_unreadable_records(self) -> None:
         """Write a snapshot of a share-partition, and an update whose unknown version prevents loading."""
         key = SharePartitionKey(GROUPS[0], OTHER_TOPIC_ID, 0)
         snapshot = encode_record(StateRecord(key, ShareSnapshotValue(0, 0, 0, 0, 1, 1, b"", 0)))
@@ -269,9 +269,9 @@ class Coordinator:
         return self.answers, states, batches, views, counted, list(map(list, self.log.units))
 
 
-async def live(seed: int) -> None:
+async def compare_with_seed(seed: int) -> None:
     """Send the random requests of a seed to both coordinators, and compare the results."""
-    draw = Draw(seed)
+    draw = RequestGenerator(seed)
     random = draw.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
     topics: AllTopics | Topics = AllTopics() if random.randrange(2) else Topics()
@@ -291,7 +291,7 @@ async def live(seed: int) -> None:
         if isinstance(topics, Topics):
             topics.disconnected = number > TURNS_A_SEED // 2
         for _ in range(random.randrange(1, 4)):
-            request, leaves = draw.request(), draw.seldom() and draw.seldom()
+            request, leaves = draw.request(), draw.is_unusual() and draw.is_unusual()
             for each in both:
                 each.ask(number, request, leaves)
         for each in both:
@@ -304,7 +304,7 @@ async def live(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
-def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_and_python_writes_are_equal(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[int] = []
     make_kernel = compiled.WriteKernel
 
@@ -323,24 +323,24 @@ def test_both_ways_are_one(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(compiled, "WriteKernel", CountingKernel)
     for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
         try:
-            asyncio.run(live(seed))
+            asyncio.run(compare_with_seed(seed))
         except BaseException as error:
-            error.add_note(f"tests.property.test_fastpath.live({seed})")
+            error.add_note(f"tests.property.test_fastpath.compare_with_seed({seed})")
             raise
     assert sum(decided) > SEEDS_AT_A_TIME * TURNS_A_SEED
 
 
-def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Usual writes must use the fast path. This test replaces the Python path by a function that raises."""
 
-    def no_general_way(*_: Any) -> Any:
+    def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this write must use the fast path")
 
     async def scenario() -> None:
         one = Coordinator(SnapshotPolicy(), AllTopics())
         await one.begin()
-        monkeypatch.setattr(write_api, "decode_request", no_general_way)
-        monkeypatch.setattr(decisions, "decide_write", no_general_way)
+        monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
+        monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
         # Advance the window, then fill a gap, then repeat the same write.
         for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
             written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
@@ -365,14 +365,14 @@ def test_what_brokers_send_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_topic_directory_that_raises_fails_one_operation() -> None:
-    class Broken(Topics):
+    class RaisingTopics(Topics):
         def contains(self, topic_id: bytes, partition: int) -> bool:
             if self.disconnected and partition == 2:
                 raise RuntimeError("a defect")
             return True
 
     async def scenario() -> None:
-        topics = Broken()
+        topics = RaisingTopics()
         one = Coordinator(SnapshotPolicy(), topics)
         await one.begin()
 

@@ -17,7 +17,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.server import ServerLimits
 from tests.property.test_fastpath import compiled
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
-from tests.unit.server.wire import Served, request_frame
+from tests.unit.server.wire import ServedCoordinator, request_frame
 
 SEEDS_AT_A_TIME = 10
 STEPS_A_SEED = 80
@@ -25,11 +25,11 @@ CLIENTS = 3
 
 
 @pytest.fixture(autouse=True)
-def _as_if_it_was_not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compiled_module_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastpath, "compiled", compiled)
 
 
-class Wire(asyncio.Transport):
+class RecordingTransport(asyncio.Transport):
     """A transport that records writes and calls of pause, resume and close."""
 
     def __init__(self) -> None:
@@ -59,12 +59,12 @@ class Wire(asyncio.Transport):
         self.seen.append("close")
 
 
-class Side:
+class ConnectedListener:
     """A listener with the server side of its connections."""
 
     def __init__(self, limits: ServerLimits) -> None:
-        self.one = Served(limits)
-        self.wires: list[Wire] = []
+        self.one = ServedCoordinator(limits)
+        self.wires: list[RecordingTransport] = []
         self.protocols: list[Any] = []
 
     async def begin(self) -> None:
@@ -80,7 +80,7 @@ class Side:
 
     def connect(self) -> None:
         """Connect one more client."""
-        self.wires.append(Wire())
+        self.wires.append(RecordingTransport())
         self.protocols.append(cast(Any, self.one.listener)._connection())
         self.protocols[-1].connection_made(self.wires[-1])
 
@@ -112,7 +112,7 @@ def requests(random: Random) -> Iterator[bytes]:
             yield request_frame(85, 1, number, write_body(random.randrange(2)))
 
 
-def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None:
+def step(random: Random, sides: list[ConnectedListener], sent: list[Iterator[bytes]]) -> None:
     """Perform the same random action on both listeners."""
     at = random.randrange(CLIENTS)
     # A closed or paused connection receives no bytes.
@@ -148,16 +148,16 @@ def step(random: Random, sides: list[Side], sent: list[Iterator[bytes]]) -> None
             side.one.log.release_appends()
 
 
-async def live(seed: int) -> None:
+async def compare_with_seed(seed: int) -> None:
     """Run a random sequence of actions on both sides; assert equal output after each action."""
     random = Random(seed)
     limits = ServerLimits(
         requests_in_flight_max=random.choice([1, 3, 64]), queued_bytes_max=random.choice([150, 400, 100_000])
     )
-    fronted = Side(limits)
+    fronted = ConnectedListener(limits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastpath, "compiled", None)
-        alone = Side(limits)
+        alone = ConnectedListener(limits)
         await alone.begin()
     sides = [fronted, alone]
     await fronted.begin()
@@ -181,4 +181,4 @@ async def live(seed: int) -> None:
 @pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_AT_A_TIME))
 def test_compiled_connections_equal_general_ones(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
-        asyncio.run(live(seed))
+        asyncio.run(compare_with_seed(seed))

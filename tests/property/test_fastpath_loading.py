@@ -37,14 +37,14 @@ COVERED_AT = 21
 Record = tuple[bytes, bytes | None]
 
 
-class Draw:
+class LogGenerator:
     """A generator of random logs: mostly ordinary records, sometimes unusual or invalid ones."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.window = 0
 
-    def seldom(self) -> bool:
+    def is_unusual(self) -> bool:
         return self.random.randrange(SELDOM) == 0
 
     def batches(self) -> bytes:
@@ -55,10 +55,10 @@ class Draw:
             length = random.randrange(3)
             drawn.append(StateBatch(first, first + length, random.choice((0, 2, 4)), random.randrange(1, 3)))
             first += length + random.randrange(1, 3)
-        if self.seldom():
+        if self.is_unusual():
             end = random.choice((-(2**63), 2**63 - 1))
             drawn.insert(0 if end < 0 else len(drawn), StateBatch(end, end, 2, 1))
-        if self.seldom():
+        if self.is_unusual():
             random.shuffle(drawn)
         return pack(drawn)
 
@@ -69,13 +69,13 @@ class Draw:
             random.choice(GROUPS), random.choice((TOPIC_ID, OTHER_TOPIC_ID)), random.randrange(3)
         )
         start = random.choice((-1, self.window, self.window - random.randrange(4)))
-        tags = ((7, b"new"),) if self.seldom() else ()
-        if self.seldom():
+        tags = ((7, b"new"),) if self.is_unusual() else ()
+        if self.is_unusual():
             return encode_record(StateRecord(key, None))
         if random.randrange(6) == 0:
             times = random.choice(((5, 5), (5, 6), (0, 2**40)))
             epochs = [random.randrange(4) for _ in range(3)]
-            highest = random.randrange(9) if self.seldom() else -1
+            highest = random.randrange(9) if self.is_unusual() else -1
             made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest, tags)
             return self.spoiled(encode_record(StateRecord(key, made)))
         written = ShareUpdateValue(
@@ -91,7 +91,7 @@ class Draw:
         value."""
         key, value = record
         assert value is not None
-        if not self.seldom():
+        if not self.is_unusual():
             return record
         return self.random.choice(
             (
@@ -107,12 +107,14 @@ class Draw:
         """Return one encoded batch and the log offset after it."""
         random = self.random
         records = [self.record() for _ in range(random.randrange(1, 6))]
-        headers = (("owner", b"1"), ("empty", b"")) if self.seldom() else ()
+        headers = (("owner", b"1"), ("empty", b"")) if self.is_unusual() else ()
         data = encode_batch(base_offset, random.randrange(2**41), records, headers)
-        return (compressed(data) if self.seldom() and self.seldom() else data), base_offset + len(records)
+        return (compress_batch(data) if self.is_unusual() and self.is_unusual() else data), base_offset + len(
+            records
+        )
 
 
-def compressed(data: bytes) -> bytes:
+def compress_batch(data: bytes) -> bytes:
     """Return the same batch compressed with zstd, as the topic setting compression.type makes it."""
     covered = bytearray(data[COVERED_AT:HEADER_BYTES]) + bytes(cramjam.zstd.compress(data[HEADER_BYTES:]))
     covered[1] = 4
@@ -124,7 +126,7 @@ def shard() -> Shard:
     return Shard(0, SnapshotPolicy(updates_max=500))
 
 
-def seen(shard: Shard) -> tuple[object, ...]:
+def shard_contents(shard: Shard) -> tuple[object, ...]:
     """Return all contents of a shard that the test compares."""
     return (
         list(shard.items()) and sorted(shard.items()),
@@ -138,25 +140,25 @@ def seen(shard: Shard) -> tuple[object, ...]:
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
-    draw = Draw(seed)
+    draw = LogGenerator(seed)
     general, compiled = shard(), shard()
     one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
     end = 0
     for _ in range(batches):
         data, end = draw.data(end)
-        if draw.seldom():
+        if draw.is_unusual():
             more, end = draw.data(end)
             data += more
         assert other.take(data) == one.take(data)
     while not other.finish(2):
         pass
-    assert seen(compiled) == seen(general)
+    assert shard_contents(compiled) == shard_contents(general)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.data())
 def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject) -> None:
-    batch, _ = Draw(seed).data(0)
+    batch, _ = LogGenerator(seed).data(0)
     at = data.draw(st.integers(0, len(batch) - 1))
     spoiled = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
     if data.draw(st.booleans()) and len(spoiled) > HEADER_BYTES:
@@ -176,7 +178,7 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
     if isinstance(expected, int):
         while not other.finish(100):
             pass
-        assert seen(compiled) == seen(general)
+        assert shard_contents(compiled) == shard_contents(general)
 
 
 def test_names_are_shared_by_all_shards() -> None:
@@ -199,7 +201,7 @@ def test_empty_log_gives_an_empty_shard() -> None:
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
     assert replay.take(b"") == 0
     assert replay.finish(1)
-    assert seen(own) == seen(shard())
+    assert shard_contents(own) == shard_contents(shard())
 
 
 def test_batch_is_decoded_once_for_all_records_replayed_in_python(
@@ -232,7 +234,7 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
     update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
     odd = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"", -1, ((7, b"new"),))))
-    data = encode_batch(0, 1, made) + compressed(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
+    data = encode_batch(0, 1, made) + compress_batch(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
     replayed = []
 
     def counted(own: Shard, record: record_batch.LogRecord) -> bool:
@@ -246,7 +248,7 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     assert replay.take(data) == GeneralReplay(general).take(data) == 301
     assert replay.finish(1_000)
     assert replayed == [200]
-    assert seen(own) == seen(general)
+    assert shard_contents(own) == shard_contents(general)
 
 
 def crc_twins(count: int) -> list[str]:

@@ -110,7 +110,7 @@ def test_compiled_journal_frame_is_equal(entries: list[bytes], segment: int, pos
 value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
 
 
-def an_append(kind: Any, size_bytes: int) -> Any:
+def make_append(kind: Any, size_bytes: int) -> Any:
     """Return an append whose entry has `size_bytes` bytes, or the least possible size if that is greater."""
     entry_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
     # Subtract the overhead of the entry from the size of the value.
@@ -122,16 +122,17 @@ def an_append(kind: Any, size_bytes: int) -> Any:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(value_bytes, max_size=4))
 def test_compiled_take_frame_entries_is_equal(sizes: list[int]) -> None:
-    found = take_frame_entries([an_append(Append, size_bytes) for size_bytes in sizes])
+    found = take_frame_entries([make_append(Append, size_bytes) for size_bytes in sizes])
     assert (
-        compiled.take_frame_entries([an_append(compiled.Append, size_bytes) for size_bytes in sizes]) == found
+        compiled.take_frame_entries([make_append(compiled.Append, size_bytes) for size_bytes in sizes])
+        == found
     )
     assert bool(found[0]) == bool(sizes)
 
 
 def test_frame_may_be_filled_to_the_last_byte() -> None:
     for kind, take in ((Append, take_frame_entries), (compiled.Append, compiled.take_frame_entries)):
-        entries, _ = take([an_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
+        entries, _ = take([make_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
         assert [len(entry) for entry in entries] == [COMMIT_BYTES_MAX // 2] * 2
 
 

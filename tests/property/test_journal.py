@@ -29,7 +29,7 @@ def drawn_faults(rng: Random) -> DiskFaults:
     )
 
 
-def live(seed: int) -> RestartTest:
+def run_with_seed(seed: int) -> RestartTest:
     """Restart the journal several times with the faults of one seed; return the test with its counters."""
     rng = Random(seed)
     sync = rng.choice(("always", "os"))
@@ -42,7 +42,7 @@ def live(seed: int) -> RestartTest:
     try:
         lives.run(5)
     except BaseException as error:
-        error.add_note(f"tests.property.test_journal.live({seed}): sync {sync}, {faults}")
+        error.add_note(f"tests.property.test_journal.run_with_seed({seed}): sync {sync}, {faults}")
         raise
     return lives
 
@@ -50,6 +50,6 @@ def live(seed: int) -> RestartTest:
 @pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(1_000, 1_000 + 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
 def test_acknowledged_records_survive_random_faults(first_seed: int) -> None:
-    lives = [live(seed) for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME)]
+    lives = [run_with_seed(seed) for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME)]
     assert sum(each.acknowledged for each in lives) > 500
     assert sum(each.refused + each.unknown for each in lives) > 20

@@ -69,7 +69,7 @@ class Model:
         return min(self.needed.values(), default=self.end)
 
 
-def drawn(random: Random, shard: Shard, pending: bool) -> StateRecord:
+def draw_record(random: Random, shard: Shard, pending: bool) -> StateRecord:
     """Return a record that the shard may apply next; no update creates a state while records are pending."""
     key = KEY._replace(partition=random.randrange(4))
     snapshot = ShareSnapshotValue(0, 0, 0, 0, 0, 0, b"")
@@ -89,7 +89,7 @@ def test_nothing_is_pruned_before_its_replacement_is_durable(seed: int) -> None:
     for _ in range(8):
         together: list[StateRecord] = []
         for _ in range(random.randrange(1, 6)):
-            together.append(drawn(random, shard, bool(together)))
+            together.append(draw_record(random, shard, bool(together)))
             shard.apply(together[-1], 0)
             assert shard.redundant_offset <= model.redundant_offset
         if all(record.value is not None for record in together):

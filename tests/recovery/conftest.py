@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kafka.toolchain import all_required, program_path
+from tests.kafka.toolchain import are_all_required, program_path
 from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if all_required() or spark_is_here():
+    if are_all_required() or spark_is_here():
         return
     wanting = [item for item in items if item.get_closest_marker("spark")]
     config.hook.pytest_deselected(items=wanting)

@@ -30,7 +30,7 @@ from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark_session import session
-from coordinator.recovery.live_coordinator import Answer
+from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import rewrite
@@ -131,7 +131,7 @@ class Driver:
         self._folder = folder
         self._work = folder / "work"
         self._engine = spark_engine.SparkEngine(session(master), work=str(self._work))
-        self._joining = spark_engine._joining
+        self._joining = spark_engine._join_function
 
     def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
         """Run a job and kill one executor in each of these phases.
@@ -145,7 +145,7 @@ class Driver:
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
         interrupted = partial(interrupted_join, kills["shuffle"], kills["write"], str(self._work))
-        spark_engine._joining = lambda join: self._joining(partial(interrupted, join))
+        spark_engine._join_function = lambda join: self._joining(partial(interrupted, join))
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
@@ -158,7 +158,7 @@ class Driver:
             phases = KillBetween(log, self._workers, Path(kills["between"].marker))
         undisturbed = JOBS[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
         disturbed = JOBS[name](self._engine, source, folder, phases)
-        spark_engine._joining = self._joining
+        spark_engine._join_function = self._joining
         killed = [phase for phase in _PHASES if Path(kills[phase].marker).exists()]
         return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
 
@@ -200,13 +200,13 @@ class KillBetween(Phases):
 
 async def answer_from_states(
     states: Mapping[SharePartitionKey, Any], live: Any, keys: Any, advance: Any
-) -> dict[SharePartitionKey, Answer]:
+) -> dict[SharePartitionKey, LiveState]:
     """Answer as a live coordinator whose start offset is wrong for every fifth share-partition."""
     found = {}
     for number, key in enumerate(sorted(keys)):
         row = states[key]
         start_offset = row["start_offset"] + (number % 5 == 0)
-        found[key] = Answer(
+        found[key] = LiveState(
             state_epoch=row["state_epoch"],
             leader_epoch=row["leader_epoch"],
             start_offset=start_offset,
@@ -223,7 +223,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder))
     rows = rebuild(LocalEngine(1), JournalSource(journal)).states.to_pylist()
-    diff.ask = partial(answer_from_states, {diff.key_of(row): row for row in rows})
+    diff.read_states = partial(answer_from_states, {diff.key_of(row): row for row in rows})
     outcomes = {
         "rebuild": driver.run("rebuild", _PHASES, prune_before=int(prune_before)),
         "audit": driver.run("audit", ["read", "shuffle", "write"]),

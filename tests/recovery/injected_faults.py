@@ -33,7 +33,9 @@ def fault(check: str) -> Callable[[Fault], Fault]:
     return register
 
 
-def places(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> Iterator[tuple[int, int]]:
+def record_positions(
+    log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool
+) -> Iterator[tuple[int, int]]:
     """Yield (state partition, index) of records of a type, from the middle of each state partition on."""
     for number, records in log.items():
         for at in range(len(records) // 2, len(records)):
@@ -50,20 +52,20 @@ def change(log: Log, place: tuple[int, int], **changed: Any) -> None:
     log[number][at] = replace(log[number][at], record=StateRecord(record.key, value))
 
 
-def of_key(log: Log, place: tuple[int, int]) -> list[int]:
+def indexes_of_key(log: Log, place: tuple[int, int]) -> list[int]:
     """Return the indexes of the records of the same share-partition in its state partition."""
     number, at = place
     key = log[number][at].record.key
     return [n for n, each in enumerate(log[number]) if each.record.key == key]
 
 
-def before(log: Log, place: tuple[int, int]) -> Written:
+def previous_record(log: Log, place: tuple[int, int]) -> Written:
     """Return the previous record of the same share-partition."""
-    mine = of_key(log, place)
+    mine = indexes_of_key(log, place)
     return log[place[0]][mine[mine.index(place[1]) - 1]]
 
 
-def put(log: Log, place: tuple[int, int], written: Written) -> None:
+def insert_record(log: Log, place: tuple[int, int], written: Written) -> None:
     """Insert a record after the record at `place`, and renumber all records."""
     log[place[0]].insert(place[1] + 1, written)
     log.update(renumbered(log))
@@ -75,13 +77,13 @@ def drop(log: Log, number: int, wanted: Callable[[int, Written], bool]) -> None:
     log.update(renumbered(log))
 
 
-def first(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
-    """Return the first position that `places` yields."""
-    return next(places(log, kind, wanted))
+def first_position(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
+    """Return the first position that `record_positions` yields."""
+    return next(record_positions(log, kind, wanted))
 
 
 def follows(kind: type, log: Log, place: tuple[int, int]) -> bool:
-    return isinstance(before(log, place).record.value, kind)
+    return isinstance(previous_record(log, place).record.value, kind)
 
 
 def batches(written: Written) -> list[StateBatch]:
@@ -96,7 +98,7 @@ def batches(written: Written) -> list[StateBatch]:
 
 @fault("R1")
 def cut_short(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     key, value = encode_record(log[number][at].record)
     assert value is not None
     log[number][at] = replace(log[number][at], raw=(key, value[:-3]))
@@ -104,48 +106,48 @@ def cut_short(log: Log) -> None:
 
 @fault("R1:key")
 def garbled_key(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     key, value = encode_record(log[number][at].record)
     log[number][at] = replace(log[number][at], raw=(key[:9], value))
 
 
 @fault("R2")
 def unknown_type(log: Log) -> None:
-    number, at = first(log, Update)
-    put(log, (number, at), replace(log[number][at], raw=(b"\0\x4dsomething", b"\0\0")))
+    number, at = first_position(log, Update)
+    insert_record(log, (number, at), replace(log[number][at], raw=(b"\0\x4dsomething", b"\0\0")))
 
 
 @fault("R3")
 def update_without_value(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     key, _ = encode_record(log[number][at].record)
-    put(log, (number, at), replace(log[number][at], raw=(key, None)))
+    insert_record(log, (number, at), replace(log[number][at], raw=(key, None)))
 
 
 @fault("R4")
 def acquired_is_stored(log: Log) -> None:
-    place = first(log, Update, batches)
+    place = first_position(log, Update, batches)
     found = batches(log[place[0]][place[1]])
     change(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
 
 
 @fault("R4:inverted")
 def batch_ends_before_it_begins(log: Log) -> None:
-    place = first(log, Update, batches)
+    place = first_position(log, Update, batches)
     found = batches(log[place[0]][place[1]])
     change(log, place, state_batches=pack([*found, batch(found[-1].last_offset + 9, found[-1].last_offset)]))
 
 
 @fault("R5")
 def overlap(log: Log) -> None:
-    place = first(log, Update, batches)
+    place = first_position(log, Update, batches)
     found = batches(log[place[0]][place[1]])
     change(log, place, state_batches=pack([*found, found[-1]]))
 
 
 @fault("R6")
 def below_start(log: Log) -> None:
-    place = first(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
+    place = first_position(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
     written = log[place[0]][place[1]]
     start = written.record.value.start_offset  # type: ignore[union-attr]
     change(log, place, state_batches=pack([batch(start - 3, start - 2, 2), *batches(written)]))
@@ -153,19 +155,21 @@ def below_start(log: Log) -> None:
 
 @fault("R7")
 def negative(log: Log) -> None:
-    change(log, first(log, Update), delivery_complete_count=-7)
+    change(log, first_position(log, Update), delivery_complete_count=-7)
 
 
 @fault("R8")
 def wrong_partition(log: Log) -> None:
-    number, at = first(log, Snapshot)
+    number, at = first_position(log, Snapshot)
     other = (number + 1) % len(log)
     log[other].append(replace(log[number][at], log_offset=len(log[other])))
 
 
 @fault("R9")
 def not_merged(log: Log) -> None:
-    place = first(log, Update, lambda each: any(one.last_offset > one.first_offset for one in batches(each)))
+    place = first_position(
+        log, Update, lambda each: any(one.last_offset > one.first_offset for one in batches(each))
+    )
     found = []
     for one in batches(log[place[0]][place[1]]):
         found += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
@@ -175,14 +179,14 @@ def not_merged(log: Log) -> None:
 
 @fault("R10")
 def written_before_it_was_created(log: Log) -> None:
-    place = first(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
+    place = first_position(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
     value = log[place[0]][place[1]].record.value
     change(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
 
 
 @fault("R10:step")
 def times_step_back(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], timestamp_ms=log[number][at].timestamp_ms - 100_000)
 
 
@@ -192,7 +196,7 @@ def times_step_back(log: Log) -> None:
 @fault("P1")
 def prunable(log: Log) -> Limits:
     number = next(iter(log))
-    mine = of_key(log, (number, 0))
+    mine = indexes_of_key(log, (number, 0))
     for at in range(len(log[number])):
         if at not in mine[-1:]:
             key = log[number][at].record.key
@@ -203,20 +207,20 @@ def prunable(log: Log) -> Limits:
 @fault("P1:pinned")
 def pinned(log: Log) -> Limits:
     number = next(iter(log))
-    at = of_key(log, (number, 0))
+    at = indexes_of_key(log, (number, 0))
     drop(log, number, lambda place, each: place in at[1:])
     return CLEAN_LIMITS._replace(prune_backlog_max=20, cold_snapshot_interval_ms=1)
 
 
 @fault("P2")
 def record_is_missing(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     del log[number][at]
 
 
 @fault("P3")
 def writers_take_turns(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     for place in range(at, at + 9):
         producer = {"producer_id": 7 + place // 3 % 2, "producer_epoch": 0}
         log[number][place] = replace(log[number][place], batch=producer)
@@ -224,33 +228,33 @@ def writers_take_turns(log: Log) -> None:
 
 @fault("P3:epoch")
 def producer_epoch_goes_back(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     for place, epoch in ((at, 4), (at + 1, 3)):
         log[number][place] = replace(log[number][place], batch={"producer_id": 7, "producer_epoch": epoch})
 
 
 @fault("P3:deposed")
 def deposed_owner_writes(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     log[number] = [replace(each, owner_epoch=5) for each in log[number]]
-    put(log, (number, at), replace(log[number][at], owner_epoch=4))
+    insert_record(log, (number, at), replace(log[number][at], owner_epoch=4))
 
 
 @fault("P4")
 def damage(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], spoilt=True)
 
 
 @fault("P4:leader")
 def leader_epoch_of_the_log_goes_back(log: Log) -> None:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], batch={"leader_epoch": 3})
 
 
 @fault("P6")
 def open_transaction(log: Log) -> Limits:
-    number, at = first(log, Update)
+    number, at = first_position(log, Update)
     log[number][at] = replace(
         log[number][at], batch={"producer_id": 7, "producer_epoch": 0}, attributes=TRANSACTIONAL
     )

@@ -11,15 +11,15 @@ from tests.recovery.injected_faults import (
     CLEAN_LIMITS,
     FAULTS,
     batches,
-    before,
     change,
     drop,
     fault,
-    first,
+    first_position,
     follows,
-    of_key,
-    places,
-    put,
+    indexes_of_key,
+    insert_record,
+    previous_record,
+    record_positions,
 )
 from tests.recovery.share_groups import UPDATES_MAX, Log, batch
 
@@ -28,8 +28,8 @@ __all__ = ["FAULTS"]
 
 @fault("K1")
 def pruned_past_the_snapshot(log: Log) -> None:
-    place = first(log, Update)
-    mine = of_key(log, place)
+    place = first_position(log, Update)
+    mine = indexes_of_key(log, place)
     drop(log, place[0], lambda at, each: at in mine and not isinstance(each.record.value, Update))
 
 
@@ -41,37 +41,37 @@ def pruned_up_to_updates(log: Log) -> None:
 
 @fault("K2")
 def lost_snapshot(log: Log) -> None:
-    place = first(log, Update)
+    place = first_position(log, Update)
     change(log, place, snapshot_epoch=log[place[0]][place[1]].record.value.snapshot_epoch + 1)  # type: ignore[union-attr]
 
 
 @fault("K2:late")
 def late_write(log: Log) -> None:
-    place = first(log, Update, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
+    place = first_position(log, Update, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
     change(log, place, snapshot_epoch=0)
 
 
 @fault("K3")
 def missing_snapshot(log: Log) -> None:
-    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
+    place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
     drop(log, place[0], lambda at, each: at == place[1])
 
 
 @fault("K4")
 def begins_late_after_deletion(log: Log) -> None:
-    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch == 0)  # type: ignore[union-attr]
+    place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch == 0)  # type: ignore[union-attr]
     change(log, place, snapshot_epoch=4)
 
 
 @fault("K5")
 def old_state_epoch(log: Log) -> None:
-    place = first(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 0)  # type: ignore[union-attr]
+    place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 0)  # type: ignore[union-attr]
     change(log, place, state_epoch=0, leader_epoch=9)
 
 
 @fault("K6")
 def old_leader(log: Log) -> None:
-    place = first(log, Update, lambda each: each.record.value.leader_epoch > 0)  # type: ignore[union-attr]
+    place = first_position(log, Update, lambda each: each.record.value.leader_epoch > 0)  # type: ignore[union-attr]
     change(log, place, leader_epoch=0)
 
 
@@ -79,7 +79,7 @@ def old_leader(log: Log) -> None:
 def start_goes_back(log: Log) -> None:
     place = next(
         place
-        for place in places(log, Update, lambda each: each.record.value.start_offset > 9)  # type: ignore[union-attr]
+        for place in record_positions(log, Update, lambda each: each.record.value.start_offset > 9)  # type: ignore[union-attr]
         if follows(Update, log, place)
     )
     change(log, place, start_offset=3)
@@ -89,7 +89,9 @@ def start_goes_back(log: Log) -> None:
 def start_of_a_snapshot_goes_back(log: Log) -> None:
     place = next(
         place
-        for place in places(log, Snapshot, lambda each: each.record.value.start_offset > 9 and batches(each))  # type: ignore[union-attr]
+        for place in record_positions(
+            log, Snapshot, lambda each: each.record.value.start_offset > 9 and batches(each)
+        )  # type: ignore[union-attr]
         if follows(Update, log, place)
     )
     change(log, place, start_offset=3)
@@ -99,7 +101,7 @@ def start_of_a_snapshot_goes_back(log: Log) -> None:
 def snapshot_forgets(log: Log) -> None:
     place = next(
         place
-        for place in places(log, Snapshot, lambda each: len(batches(each)) > 1)
+        for place in record_positions(log, Snapshot, lambda each: len(batches(each)) > 1)
         if follows(Update, log, place)
         and log[place[0]][place[1]].record.value.state_epoch == state_epoch_before(log, place)  # type: ignore[union-attr]
     )
@@ -110,14 +112,14 @@ def state_epoch_before(log: Log, place: tuple[int, int]) -> int:
     """Return the state epoch of the previous snapshot."""
     return [
         value.state_epoch
-        for at in of_key(log, place)
+        for at in indexes_of_key(log, place)
         if at < place[1] and isinstance(value := log[place[0]][at].record.value, Snapshot)
     ][-1]
 
 
 @fault("K8:cold")
 def renewed_snapshot_invents(log: Log) -> None:
-    place = first(
+    place = first_position(
         log,
         Snapshot,
         lambda each: each.record.value.create_timestamp != each.record.value.write_timestamp,  # type: ignore[union-attr]
@@ -133,22 +135,24 @@ def no_snapshot_for_long(log: Log) -> Limits:
 
 @fault("K10")
 def half_a_state_is_revived(log: Log) -> None:
-    number, at = first(log, None)
+    number, at = first_position(log, None)
     log[number][at] = replace(log[number][at], record=StateRecord(log[number][at].record.key, None))
     key = log[number][at].record.key
-    put(log, (number, at), replace(log[number][at], record=StateRecord(key, Update(0, 1, 9, b"", 0))))
+    insert_record(
+        log, (number, at), replace(log[number][at], record=StateRecord(key, Update(0, 1, 9, b"", 0)))
+    )
 
 
 @fault("K11")
 def deleted_twice(log: Log) -> None:
-    number, at = first(log, None)
-    put(log, (number, at), log[number][at])
+    number, at = first_position(log, None)
+    insert_record(log, (number, at), log[number][at])
 
 
 @fault("K12")
 def written_twice(log: Log) -> None:
-    number, at = first(log, Update, batches)
-    put(log, (number, at), log[number][at])
+    number, at = first_position(log, Update, batches)
+    insert_record(log, (number, at), log[number][at])
 
 
 @fault("K13")
@@ -162,9 +166,9 @@ def wrong_count_at_the_end(log: Log) -> None:
 def count_goes_back(log: Log) -> None:
     place = next(
         place
-        for place in places(log, Update)
+        for place in record_positions(log, Update)
         if follows(Update, log, place)
-        and (earlier := before(log, place).record.value)
+        and (earlier := previous_record(log, place).record.value)
         and log[place[0]][place[1]].record.value.start_offset == earlier.start_offset  # type: ignore[union-attr]
         and earlier.delivery_complete_count > 0  # type: ignore[union-attr]
     )
@@ -173,4 +177,4 @@ def count_goes_back(log: Log) -> None:
 
 @fault("K14")
 def count_is_dropped(log: Log) -> None:
-    change(log, first(log, Update), delivery_complete_count=-1)
+    change(log, first_position(log, Update), delivery_complete_count=-1)

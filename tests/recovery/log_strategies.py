@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from coordinator.log.claims import FencingFilter, encode_claim, is_claim, owner_epoch_headers
-from coordinator.recovery.final_states import owner_epochs, states_of
+from coordinator.recovery.final_states import owner_epochs, states_from_partials
 from coordinator.recovery.parse import parse
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.records import Records
@@ -73,7 +73,7 @@ keys = st.sampled_from(KEYS)
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
+def malformed_records(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
     """Draw a malformed record: truncated, with excess bytes, of another version, or with tags."""
     key, value = encode_record(StateRecord(draw(keys), draw(snapshots | updates)))
     assert value is not None
@@ -105,7 +105,7 @@ contents = st.one_of(
     st.builds(lambda key, value: encode_record(StateRecord(key, value)), keys, updates),
     st.builds(lambda key, value: encode_record(StateRecord(key, value)), keys, snapshots),
     st.builds(lambda key: encode_record(StateRecord(key, None)), keys),
-    spoilt(),
+    malformed_records(),
     tagged_batches(),
     st.tuples(strange_keys, st.just(b"\0\0")),
 )
@@ -128,7 +128,7 @@ kafkas_logs = entries(st.none())
 our_logs = entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
 
 
-def stored(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
+def encode_log(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
     """Encode a log with one batch for each record."""
     written = []
     for offset, entry in enumerate(log, base_offset):
@@ -169,14 +169,14 @@ def parsed(batches: Sequence[bytes]) -> Records:
     return found.records
 
 
-def folded(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
+def fold_ranges(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
     """Fold each range of a log separately; a range is a list of chunks of batches."""
     return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks)]
 
 
 def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
     """Fold a log in ranges and chunks, join the results, and return rows of states."""
-    return settled_states(folded(ranges))
+    return settled_states(fold_ranges(ranges))
 
 
 def settled_states(found: Sequence[Output]) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ def settled_states(found: Sequence[Output]) -> list[dict[str, Any]]:
         row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
     )
     partials = [output.rows for output in found if output.name == PARTIALS_OUTPUT]
-    return by_key(states_of(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
+    return by_key(states_from_partials(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
 
 
 def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -226,7 +226,7 @@ def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
     return folder
 
 
-def audited(folder: Path, options: Options | None = None, engine: Engine | None = None) -> AuditResult:
+def audit_segments(folder: Path, options: Options | None = None, engine: Engine | None = None) -> AuditResult:
     """Audit segment files."""
     return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or Options())
 

@@ -12,13 +12,13 @@ from coordinator.log.claims import encode_claim
 from coordinator.recovery.archive import archive
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.sources.archive import ArchiveSource, Piece
+from coordinator.recovery.sources.archive import ArchiveSource, RowGroup
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
 from protocol.record_batch import encode_batch
-from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, stored
+from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, encode_log
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -207,12 +207,12 @@ def test_gap_and_damage_change_exit_code(share_coordinator: CommandLine, log: Lo
 
 
 def test_concurrent_run_is_refused(log: Log, tmp_path: Path) -> None:
-    from coordinator.recovery.archive import locked
+    from coordinator.recovery.archive import archive_lock
 
     folder = tmp_path / "archive"
     log.grow(10)
     archive(log.source, folder)
-    with locked(folder), pytest.raises(LogError, match="is written to by another run"):
+    with archive_lock(folder), pytest.raises(LogError, match="is written to by another run"):
         archive(log.source, folder)
 
 
@@ -268,7 +268,7 @@ def test_checkpoint_applies_fencing_of_several_owners(tmp_path: Path) -> None:
     entries.append(Entry(*encode_claim(0, "two"), 2, 3))
     entries += [Entry(key, value, 1 + n % 2, 4) for n, (key, value) in enumerate(some_records(40, seed=2))]
     entries += [Entry(key, value, 1 + n % 2, 5) for n, (key, value) in enumerate(some_records(40, seed=3))]
-    batches = stored(entries)
+    batches = encode_log(entries)
     for count in (30, 60, 90, len(batches)):
         write_segments(tmp_path / "disk" / f"{TOPIC}-7", batches[:count])
         archive(SegmentSource(str(tmp_path / "disk")), tmp_path / "archive")
@@ -282,7 +282,7 @@ def test_ten_thousand_commits_are_planned_in_seconds(tmp_path: Path) -> None:
     for number in range(1, 10_001):
         ends = {p: number * 10 for p in range(10)}
         pieces = tuple(
-            Piece(p, number * 10 - 10, number * 10, 10, f"{number}.parquet", p, 5) for p in range(10)
+            RowGroup(p, number * 10 - 10, number * 10, 10, f"{number}.parquet", p, 5) for p in range(10)
         )
         said = {
             "format": 1,

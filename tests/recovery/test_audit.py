@@ -20,7 +20,7 @@ from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.logs_on_disk import TOPIC, some_records, write_journal
-from tests.recovery.share_groups import Groups, Log, Written, audited, write_log
+from tests.recovery.share_groups import Groups, Log, Written, audit_segments, write_log
 from tests.recovery.test_external_checks import FOUND_HERE
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_every_check_has_a_fault() -> None:
 @pytest.mark.parametrize("owner_epoch", [None, 4])
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_log_has_no_findings(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
-    found = audited(write_log(tmp_path, clean_log(seed, owner_epoch)), options())
+    found = audit_segments(write_log(tmp_path, clean_log(seed, owner_epoch)), options())
     assert found.findings.to_pylist() == []
     assert (found.verdict, found.exit_code) == ("clean", 0)
     assert set(found.not_checked) == OUTSIDE
@@ -62,7 +62,7 @@ def test_fault_is_found(name: str, tmp_path: Path) -> None:
     limits = FAULTS[name](log)
     check = CATALOGUE[name.partition(":")[0]]
     folder = write_log(tmp_path, log)
-    found = audited(folder, options(limits)).findings.to_pylist()
+    found = audit_segments(folder, options(limits)).findings.to_pylist()
     mine = [row for row in found if row["check"] == check.id]
     assert mine, found
     assert all(row["evidence"] and row["count"] >= 1 for row in mine)
@@ -72,7 +72,7 @@ def test_fault_is_found(name: str, tmp_path: Path) -> None:
         # The rest of a range after damage is not read.
         return
     # The division of the log into ranges does not change the findings.
-    cut = audited(folder, options(limits, range_records=29))
+    cut = audit_segments(folder, options(limits, range_records=29))
     assert cut.findings.to_pylist() == found
 
 
@@ -90,7 +90,7 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
     spoilt = [number for number, records in log.items() if any(each.spoilt for each in records)]
     write_log(tmp_path / "log", log)
     (tmp_path / "log" / f"{TOPIC}-{spoilt[0]}").rename(tmp_path / f"{TOPIC}-7")
-    found = audited(tmp_path / f"{TOPIC}-7", options()).findings.to_pylist()
+    found = audit_segments(tmp_path / f"{TOPIC}-7", options()).findings.to_pylist()
     assert [row["state_partition"] for row in found if row["check"] == "P4"] == [7]
 
 
@@ -112,7 +112,7 @@ def test_several_processes_have_same_findings_as_one(tmp_path: Path) -> None:
         found = audit(engine, Heavy(str(folder)), options(range_records=97))
     finally:
         engine.close()
-    assert found.findings.to_pylist() == audited(folder, options()).findings.to_pylist()
+    assert found.findings.to_pylist() == audit_segments(folder, options()).findings.to_pylist()
     assert {"K8", "K7", "R4", "K1"} <= set(found.findings.column("check").to_pylist())
 
 
@@ -122,8 +122,8 @@ def test_spark_has_same_findings_as_local_engine(spark_engine: "SparkEngine", tm
     for name in ("K8", "K7", "R4", "K1", "P2"):
         FAULTS[name](log)
     folder = write_log(tmp_path, log)
-    found = audited(folder, options(range_records=97), spark_engine)
-    local = audited(folder, options())
+    found = audit_segments(folder, options(range_records=97), spark_engine)
+    local = audit_segments(folder, options())
     assert found.findings.to_pylist() == local.findings.to_pylist()
     assert found.states.equals(local.states)
     assert found.manifest["engine"] == "spark"
@@ -150,5 +150,5 @@ def test_kafkas_logs_have_only_findings_of_probes(release: str, tmp_path: Path) 
         assert record is not None
         written = Written(line.log_offset, line.timestamp_ms, record, raw=(line.key, line.value))
         log.setdefault(line.state_partition, []).append(written)
-    found = audited(write_log(tmp_path, log), Options(state_partitions=50)).findings.to_pylist()
+    found = audit_segments(write_log(tmp_path, log), Options(state_partitions=50)).findings.to_pylist()
     assert {(row["check"], row["group_id"]) for row in found} == PROBES[release]

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.recovery.checks.catalogue import CATALOGUE
-from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, finding_of, findings_table, merged
+from coordinator.recovery.checks.findings import (
+    FINDINGS_OUTPUT,
+    finding_from_row,
+    findings_table,
+    merge_findings,
+)
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.range_audit import audit_range, join_audit
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
@@ -19,7 +24,15 @@ from coordinator.recovery.ranges import RANGES_OUTPUT
 from coordinator.recovery.tasks import Output
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import StateRecord, encode_record
-from tests.recovery.log_strategies import KEYS, STATE_PARTITION, Entry, kafkas_logs, our_logs, parsed, stored
+from tests.recovery.log_strategies import (
+    KEYS,
+    STATE_PARTITION,
+    Entry,
+    encode_log,
+    kafkas_logs,
+    our_logs,
+    parsed,
+)
 
 LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_bytes_max=120, in_flight_max=20)
 any_logs = kafkas_logs | our_logs
@@ -34,12 +47,12 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
     for state_partition, tables in by_partition(outputs):
         joined = join_audit(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)
         found += [
-            finding_of(row)
+            finding_from_row(row)
             for each in joined
             if each.name == FINDINGS_OUTPUT
             for row in each.rows.to_pylist()
         ]
-    rows: list[dict[str, Any]] = findings_table(merged(found)).to_pylist()
+    rows: list[dict[str, Any]] = findings_table(merge_findings(found)).to_pylist()
     return rows
 
 
@@ -70,7 +83,7 @@ def update(timestamp_ms: int, **fields: Any) -> Entry:
     ],
 )
 def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry]) -> None:
-    batches = stored(log)
+    batches = encode_log(log)
     whole = found_in(list(audit_range(LIMITS, [parsed(batches)])))
     (found,) = (row for row in whole if row["check"] == check)
     assert (found["log_offset"], found["timestamp_ms"]) == (2, 3)
@@ -84,7 +97,7 @@ def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry])
 @given(any_logs, st.data())
 @settings(max_examples=80, deadline=None)
 def test_cut_and_order_of_ranges_do_not_change_findings(log: list[Entry], data: st.DataObject) -> None:
-    batches = stored(log)
+    batches = encode_log(log)
     whole = found_in(list(audit_range(LIMITS, [parsed(batches)] if batches else [])))
     outputs = [
         output

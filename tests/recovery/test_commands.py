@@ -160,7 +160,7 @@ def test_failed_run_of_periodic_audit_is_one_line(
         told(ZeroDivisionError("no\nsuch"))
         told(LogUnavailable("not\nnow"))
 
-    monkeypatch.setattr("coordinator.recovery.continuous.repeat", repeat)
+    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
     said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s", "--to", "kept")
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
         "the audit failed: ZeroDivisionError: no such",

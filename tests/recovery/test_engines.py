@@ -340,7 +340,7 @@ def test_user_settings_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_pat
     ],
 )
 def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
-    assert spark_session.why(ValueError(said)) == told
+    assert spark_session.format_start_error(ValueError(said)) == told
 
 
 def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

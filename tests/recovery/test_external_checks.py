@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.migration.plan import differences
+from coordinator.migration.plan import find_differences
 from coordinator.recovery import rewrite
 from coordinator.recovery.audit import AuditResult, ExternalFindings, LogContents, Options
 from coordinator.recovery.checks.baseline import Baseline
@@ -27,10 +27,10 @@ from coordinator.recovery.external_checks import (
     LiveCheck,
     OptionalCheck,
     SampleCheck,
+    choose_sample,
     differing_fields,
-    sample,
 )
-from coordinator.recovery.live_coordinator import Answer
+from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult, StoredStates, rebuild
 from coordinator.recovery.sources.base import Cut
@@ -44,7 +44,7 @@ from tests.recovery.share_groups import (
     STATE_PARTITIONS,
     Groups,
     Log,
-    audited,
+    audit_segments,
     left_elsewhere,
     renumbered,
     write_log,
@@ -67,7 +67,7 @@ def clean() -> Log:
 
 @pytest.fixture
 def before(tmp_path: Path) -> AuditResult:
-    return audited(write_log(tmp_path / "before", clean()), Options(limits=CLEAN_LIMITS))
+    return audit_segments(write_log(tmp_path / "before", clean()), Options(limits=CLEAN_LIMITS))
 
 
 def rows(run: AuditResult) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def test_p5_different_partition_count_is_found() -> None:
     ]
 
 
-def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
+def answer_of(row: Mapping[str, Any], **changed: Any) -> LiveState:
     """Return the answer of a coordinator with this state."""
     from coordinator.recovery.rewrite import state_of
 
@@ -120,7 +120,7 @@ def answer_of(row: Mapping[str, Any], **changed: Any) -> Answer:
         "read_start_offset": state.start_offset,
         "batches": state.batches,
     }
-    return Answer(**{**said, **changed})
+    return LiveState(**{**said, **changed})
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_x1_different_answer_is_found(
     async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
         return {key_of(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
 
-    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    monkeypatch.setattr("coordinator.recovery.diff.read_states", ask)
     source = SegmentSource(str(tmp_path / "before"))
     run = RebuildResult(before.stored, before.ranges, {})
     found = compared(source, run, "nobody:1", phases=Phases())
@@ -190,7 +190,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
         (row,) = run.states.to_pylist()
         return {key: answer_of(row, start_offset=answered, read_start_offset=answered)}
 
-    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    monkeypatch.setattr("coordinator.recovery.diff.read_states", ask)
     found = compared(source, run, "nobody:1", phases=Phases())
     assert (found.moved, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
@@ -203,15 +203,15 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
     key = left_elsewhere(groups.log, groups.leaders)
     folder = write_log(tmp_path / "log", groups.log)
     source = SegmentSource(str(folder))
-    first = audited(folder)
+    first = audit_segments(folder)
     assert sum(key_of(row) == key for row in rows(first)) == 2
     placed = {key_of(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
 
     async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
         return {each: answer_of(placed[each]) for each in leader_epochs}
 
-    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
-    again = audited(
+    monkeypatch.setattr("coordinator.recovery.diff.read_states", ask)
+    again = audit_segments(
         folder,
         Options(
             baseline=Baseline(first.manifest, lambda: first.states),
@@ -231,11 +231,11 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     lost = SharePartitionKey("lost", bytes(16), 3)
     gone = SharePartitionKey("gone", bytes(16), 3)
 
-    async def ask(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, Answer]:
+    async def ask(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, LiveState]:
         answers = {key: answer_of(row) for key, row in states.items()}
-        return {**answers, lost: Answer(start_offset=5), gone: Answer(exists=False)}
+        return {**answers, lost: LiveState(start_offset=5), gone: LiveState(exists=False)}
 
-    monkeypatch.setattr("coordinator.recovery.diff.ask", ask)
+    monkeypatch.setattr("coordinator.recovery.diff.read_states", ask)
     listed = [lost, gone, *states]
     found = compared(source, run, "live", phases=Phases(), listed=listed, state_partitions=3)
     assert [(each.key, each.what) for each in found.different] == [
@@ -288,15 +288,15 @@ def test_x3_state_of_earlier_audit_is_missing(
     spoil(log)
     folder = write_log(tmp_path / "now", log)
     options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
-    found = audited(folder, options)
+    found = audit_segments(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
-    assert audited(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
+    assert audit_segments(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
 
 
 def test_x3_deleted_or_updated_state_is_not_missing(before: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(600).log
     options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
-    assert audited(write_log(tmp_path / "now", log), options).verdict == "clean"
+    assert audit_segments(write_log(tmp_path / "now", log), options).verdict == "clean"
 
 
 def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tm
     key = late[0][0].record.key
     late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
     options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda: before.states))
-    found = audited(write_log(tmp_path / "now", late), options).findings.to_pylist()
+    found = audit_segments(write_log(tmp_path / "now", late), options).findings.to_pylist()
     doubtful = [row for row in found if row["check"] == "X3" and row["group_id"] == key.group_id]
     assert doubtful
     assert {row["severity"] for row in doubtful} == {"warning"}
@@ -321,8 +321,8 @@ def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.M
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
     key = next(iter(held))
-    assert differences(held, held) == []
-    ((found, what),) = differences(held, {**held, key: held[key]._replace(start_offset=1)})
+    assert find_differences(held, held) == []
+    ((found, what),) = find_differences(held, {**held, key: held[key]._replace(start_offset=1)})
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
     # The second comparison uses columns that were rebuilt from both sides.
     changed = before.states.slice(1)
@@ -360,9 +360,9 @@ def test_x5_state_beyond_data_is_found(before: AuditResult) -> None:
 
 def test_x6_sample_with_different_fold_is_found(before: AuditResult, tmp_path: Path) -> None:
     source = SegmentSource(str(tmp_path / "before"))
-    assert len(sample(before.states, 4)) >= 4
+    assert len(choose_sample(before.states, 4)) >= 4
     options = Options(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100, Cut())])
-    assert audited(tmp_path / "before", options).verdict == "clean"
+    assert audit_segments(tmp_path / "before", options).verdict == "clean"
     wrong = rows(before)
     wrong[0]["start_offset"] += 1
     states = pa.Table.from_pylist(wrong, before.states.schema)
@@ -389,12 +389,12 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
             raise AssertionError
 
     options = Options(limits=CLEAN_LIMITS, external=[OptionalCheck(Unreachable(), ("X2", "X5"))])
-    found = audited(tmp_path / "before", options)
+    found = audit_segments(tmp_path / "before", options)
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
     # If the user requested the check, the audit reports it as not checked.
     asked = [OptionalCheck(Unreachable(), ("X1",), asked_for=True)]
-    found = audited(tmp_path / "before", Options(limits=CLEAN_LIMITS, external=asked))
+    found = audit_segments(tmp_path / "before", Options(limits=CLEAN_LIMITS, external=asked))
     assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
     assert found.not_checked["X1"] == "nobody answers"

@@ -18,11 +18,11 @@ from tests.recovery.log_strategies import (
     comparable,
     core_rows,
     core_states,
-    folded,
+    encode_log,
+    fold_ranges,
     kafkas_logs,
     our_logs,
     settled_states,
-    stored,
     vector_states,
 )
 
@@ -38,16 +38,16 @@ def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
 @given(any_logs)
 @settings(deadline=None)
 def test_fold_equals_shard_core(log: list[Entry]) -> None:
-    batches = stored(log)
+    batches = encode_log(log)
     assert comparable(vector_states([[batches]])) == core_rows(core_states(batches))
 
 
 @given(any_logs, st.data())
 @settings(max_examples=300, deadline=None)
 def test_ranges_and_chunks_do_not_change_result(log: list[Entry], data: st.DataObject) -> None:
-    batches = stored(log, base_offset=data.draw(st.sampled_from([0, 5])))
+    batches = encode_log(log, base_offset=data.draw(st.sampled_from([0, 5])))
     ranges = [cuts(data, stretch) for stretch in cuts(data, batches)]
-    found = folded(ranges)
+    found = fold_ranges(ranges)
     data.draw(st.randoms(use_true_random=False)).shuffle(found)
     assert comparable(settled_states(found)) == core_rows(core_states(batches))
 

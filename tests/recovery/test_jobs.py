@@ -13,7 +13,7 @@ from coordinator.migration import MigrationRefused
 from coordinator.migration import Options as Allowed
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.continuous import AuditMetrics, repeat
+from coordinator.recovery.continuous import AuditMetrics, audit_periodically
 from coordinator.recovery.deduplication import deduplicate, key_of
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
@@ -29,7 +29,7 @@ from protocol.state_records import SharePartitionKey
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.log_strategies import comparable, core_rows
-from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audited, left_elsewhere, write_log
+from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audit_segments, left_elsewhere, write_log
 
 ALONE = LocalEngine(1)
 EXECUTE = Allowed(execute=True)
@@ -212,7 +212,7 @@ def test_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) ->
     before = Groups(6).work(500)
     FAULTS["K8"](groups.log)
     source = SegmentSource(str(write_log(tmp_path / "spoilt", groups.log)))
-    found = audited(tmp_path / "spoilt", Options(limits=CLEAN_LIMITS)).findings.to_pylist()
+    found = audit_segments(tmp_path / "spoilt", Options(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
     done = rewrite(
@@ -256,7 +256,9 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(groups: Groups, tm
 
 
 def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
-    whole = audited(write_log(tmp_path / "whole", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS))
+    whole = audit_segments(
+        write_log(tmp_path / "whole", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS)
+    )
     log = Groups(5).work(300).log
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
@@ -271,7 +273,7 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
         if isinstance(found, Exception):
             raise found
         if found is None:
-            found = audited(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
+            found = audit_segments(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
         return found
 
     def note(found: AuditResult | Exception) -> None:
@@ -280,7 +282,7 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    repeat(run, every_s=0.01, listen=None, told=note)
+    audit_periodically(run, every_s=0.01, listen=None, told=note)
     assert signal.getsignal(signal.SIGTERM) is before
     assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
     assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]
@@ -295,7 +297,7 @@ def test_metrics_keep_last_findings_after_failed_run(tmp_path: Path) -> None:
     metrics = AuditMetrics()
     value = metrics.registry.get_sample_value
     assert value("share_coordinator_audit_verdict") == -1
-    found = audited(write_log(tmp_path / "log", log), Options(limits=CLEAN_LIMITS))
+    found = audit_segments(write_log(tmp_path / "log", log), Options(limits=CLEAN_LIMITS))
     metrics.note(found, duration_s=2.0, now_ms=5_000)
     assert value("share_coordinator_audit_verdict") == 2
     lost = {"check": "K1", "severity": "critical"}

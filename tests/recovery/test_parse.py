@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.log.claims import owner_epoch_headers, owner_epoch_of
+from coordinator.log.claims import owner_epoch_headers, read_owner_epoch
 from coordinator.recovery.decode import Kind, decode, packed_batches
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Records, records_from_arrow
@@ -19,7 +19,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
 from protocol.state_records import UnreadableValue, decode_record
-from tests.recovery.log_strategies import Entry, kafkas_logs, our_logs, stored
+from tests.recovery.log_strategies import Entry, encode_log, kafkas_logs, our_logs
 
 Row = tuple[Any, ...]
 
@@ -41,7 +41,7 @@ def rows_by_protocol(data: bytes) -> list[Row]:
     found = []
     for batch in decode_batches(data):
         for record in batch.records:
-            epoch = owner_epoch_of(record)
+            epoch = read_owner_epoch(record)
             found.append(
                 (record.offset, record.timestamp_ms, record.key, record.value, -1 if epoch is None else epoch)
             )
@@ -140,7 +140,7 @@ def test_batch_with_valid_crc_and_invalid_records_is_refused() -> None:
 @given(kafkas_logs | our_logs)
 @settings(deadline=None)
 def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
-    batches = stored(log)
+    batches = encode_log(log)
     if not batches:
         return
     records = parse(3, b"".join(batches)).records
@@ -155,7 +155,7 @@ def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
 @given(kafkas_logs)
 @settings(deadline=None, max_examples=200)
 def test_decoded_values_equal_those_of_protocol(log: list[Entry]) -> None:
-    records = parse(3, b"".join(stored(log))).records
+    records = parse(3, b"".join(encode_log(log))).records
     decoded = decode(records)
     rows = {int(row): place for place, row in enumerate(decoded.record)}
     for row in range(len(records)):

@@ -15,7 +15,7 @@ from coordinator.recovery.report.content import EXAMPLES_MAX, place_of
 from coordinator.recovery.report.html import as_html
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.share_groups import Groups, audited, write_log
+from tests.recovery.share_groups import Groups, audit_segments, write_log
 from tests.unit.cli.command_line import CommandLine
 
 # A group id with the markup characters of every report format.
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> AuditResult:
-    return audited(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
+    return audit_segments(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An audit that has findings only of the group with the hostile name."""
     log = Groups(3, names=(HOSTILE,)).work(600).log
     FAULTS["K1"](log)
-    return audited(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
+    return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
 
 
 def test_text_starts_with_verdict_and_ends_with_unchecked(run: AuditResult) -> None:
@@ -73,7 +73,7 @@ def test_text_starts_with_verdict_and_ends_with_unchecked(run: AuditResult) -> N
 def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
-    content = make_content(audited(write_log(tmp_path, log), Options(limits=limits)))
+    content = make_content(audit_segments(write_log(tmp_path, log), Options(limits=limits)))
     assert content.answer.endswith(answer)
     passed = next(line for line in as_text(content).splitlines() if line.startswith("passed"))
     assert ("in what could be read:" in passed) == (fault == "P4")
@@ -156,7 +156,7 @@ def _written_again(run: AuditResult, folder: Path) -> str:
 
 
 def test_clean_report_is_short(tmp_path: Path) -> None:
-    run = audited(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
+    run = audit_segments(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
     text = as_text(make_content(run))
     assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
     assert "updates after it: yes" in text
@@ -170,7 +170,7 @@ def test_clean_report_is_short(tmp_path: Path) -> None:
 def test_empty_log_has_report(tmp_path: Path) -> None:
     (tmp_path / "log" / "__share_group_state-0").mkdir(parents=True)
     (tmp_path / "log" / "__share_group_state-0" / f"{0:020}.log").write_bytes(b"")
-    run = audited(tmp_path / "log")
+    run = audit_segments(tmp_path / "log")
     assert (run.verdict, len(run.states)) == ("clean", 0)
     write_report(tmp_path / "report.html", run)
 

@@ -24,7 +24,7 @@ from coordinator.recovery.sources.base import (
     LogRange,
     PrunedError,
     Source,
-    ends_after,
+    offsets_after_time,
     parse_offsets,
 )
 from coordinator.recovery.sources.journal import JournalSource
@@ -249,7 +249,7 @@ def test_cut_by_time_uses_first_later_record_of_all_mixed_ranges(
     mixed = replace(plan, ranges=tuple(replace(each, state_partition=ALL) for each in plan.ranges))
     assert len(mixed.ranges) > 3
     reader = SimpleNamespace(read=lambda each: source.read(replace(each, state_partition=0)))
-    assert ends_after(cast(Source, reader), mixed, 1_019) == {0: 140}
+    assert offsets_after_time(cast(Source, reader), mixed, 1_019) == {0: 140}
 
 
 def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path) -> None:

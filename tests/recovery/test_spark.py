@@ -15,7 +15,7 @@ from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
-from coordinator.recovery.job import LogRead
+from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.manifest import read_manifest, read_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
@@ -29,7 +29,7 @@ from coordinator.recovery.tasks import Output
 from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
-from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, stored
+from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, encode_log
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -210,12 +210,12 @@ def test_missing_kafka_connector_is_reported_in_one_line(spark_engine: "SparkEng
 
 def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> None:
     """Uses the columns that Spark documents, because pip packages do not contain the connector."""
-    from coordinator.recovery.engines.spark import OUTPUTS_SQL, reading_rows
-    from coordinator.recovery.sources.spark import from_connector
+    from coordinator.recovery.engines.spark import OUTPUTS_SQL, read_rows_function
+    from coordinator.recovery.sources.spark import convert_connector_frame
 
     log = [Entry(key, value, 3, 1_000 + n) for n, (key, value) in enumerate(some_records(300))]
     late = [replace(entry, owner_epoch=2) for entry in log[:20]]
-    batches = stored([Entry(*encode_claim(0, "owner"), 3, 999), *log, *late])
+    batches = encode_log([Entry(*encode_claim(0, "owner"), 3, 999), *log, *late])
     rows = [
         (
             7,
@@ -232,13 +232,15 @@ def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> Non
         "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
         "headers array<struct<key: string, value: binary>>"
     )
-    frame = from_connector(spark_engine.spark.createDataFrame(rows, schema).coalesce(1))
+    frame = convert_connector_frame(spark_engine.spark.createDataFrame(rows, schema).coalesce(1))
     assert frame.columns == RECORDS.names
-    gathered = spark_engine.gathered_from(
-        frame.mapInArrow(reading_rows(fold_range), OUTPUTS_SQL), [1], lambda more: None
+    gathered = spark_engine.store_outputs(
+        frame.mapInArrow(read_rows_function(fold_range), OUTPUTS_SQL), [1], lambda more: None
     )
     ranges = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
-    states = join_log(LogRead(Plan((), {}, {}), gathered, ranges), Phases()).table(STATES_OUTPUT, STATES)
+    states = join_log(LogReadResult(Plan((), {}, {}), gathered, ranges), Phases()).table(
+        STATES_OUTPUT, STATES
+    )
     assert comparable(by_key(states.to_pylist())) == core_rows(core_states(batches))
     assert len(states) > 10
 

@@ -31,7 +31,7 @@ from tests.recovery.log_strategies import by_key, comparable, core_rows, core_sh
 from tests.recovery.logs_on_disk import some_records
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, read_all
-from tests.unit.log.kafka_logs import served
+from tests.unit.log.kafka_logs import wait_for_leases
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -77,7 +77,7 @@ async def own(log: Any) -> None:
             await read_all(log, range(PARTITIONS))
         except LogUnavailable:
             continue
-        await served(log, *range(PARTITIONS))
+        await wait_for_leases(log, *range(PARTITIONS))
         return
 
 

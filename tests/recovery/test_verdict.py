@@ -28,7 +28,7 @@ from coordinator.recovery.verdict import (
 )
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.share_groups import Groups, audited, write_log
+from tests.recovery.share_groups import Groups, audit_segments, write_log
 from tests.unit.cli.command_line import CommandLine
 
 TOPIC = "A" * 22
@@ -174,7 +174,7 @@ def test_gap_makes_groups_without_later_snapshot_suspect() -> None:
 def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: Path) -> None:
     log = Groups(3).work(600).log
     limits = FAULTS[name](log) or CLEAN_LIMITS
-    found = audited(write_log(tmp_path, log), Options(limits=limits))
+    found = audit_segments(write_log(tmp_path, log), Options(limits=limits))
     severities = set(found.findings.column("severity").to_pylist())
     text = as_text(make_content(found))
     assert ("after it: NO" in text) == ("critical" in severities)
@@ -188,7 +188,7 @@ def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
     whole = Groups(3).work(600).log
     archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
     copy = ArchiveSource(str(tmp_path / "copy")).as_copy()
-    found = audited(folder, Options(limits=CLEAN_LIMITS, copy=copy))
+    found = audit_segments(folder, Options(limits=CLEAN_LIMITS, copy=copy))
     text = as_text(make_content(found))
     assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
     assert (

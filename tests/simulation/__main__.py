@@ -9,7 +9,7 @@ from dataclasses import asdict
 from random import SystemRandom
 from time import perf_counter
 
-from tests.simulation.run_seeds import KINDS, verdicts
+from tests.simulation.run_seeds import KINDS, check_seeds
 
 SEEDS = 1_000
 
@@ -28,13 +28,13 @@ def main() -> int:
     failed = 0
     for kind in [arguments.kind] if arguments.kind else KINDS:
         if count == 1:
-            failed += _one(kind, first, arguments.minutes, verbose=arguments.verbose)
+            failed += _run_seed(kind, first, arguments.minutes, verbose=arguments.verbose)
         else:
-            failed += _many(kind, range(first, first + count), arguments.minutes)
+            failed += _run_seeds(kind, range(first, first + count), arguments.minutes)
     return min(failed, 1)
 
 
-def _one(kind: str, seed: int, minutes: float | None, *, verbose: bool) -> int:
+def _run_seed(kind: str, seed: int, minutes: float | None, *, verbose: bool) -> int:
     began_s = perf_counter()
     outcome = KINDS[kind](seed, minutes)
     if verbose:
@@ -48,11 +48,11 @@ def _one(kind: str, seed: int, minutes: float | None, *, verbose: bool) -> int:
     return 1
 
 
-def _many(kind: str, seeds: range, minutes: float | None) -> int:
+def _run_seeds(kind: str, seeds: range, minutes: float | None) -> int:
     began_s = perf_counter()
     sys.stdout.write(f"{kind}: {len(seeds)} seeds from {seeds.start} up\n")
     failed = 0
-    for wrong in verdicts(kind, seeds, minutes):
+    for wrong in check_seeds(kind, seeds, minutes):
         failed += 1
         sys.stdout.write(f"{wrong}\n")
         sys.stdout.flush()

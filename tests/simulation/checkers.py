@@ -19,11 +19,11 @@ from tests.simulation.history import (
     Operation,
     Violation,
 )
-from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, nothing
+from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, no_initial_state
 from tests.simulation.model import Progress, progress_of
 
 
-def no_older_than(history: History, age_s: float) -> None:
+def permit_stale_reads(history: History, age_s: float) -> None:
     """Permit reads to return a state that was current up to `age_s` seconds before the request.
 
     The function changes the start times of reads in the history, so all other checkers accept such reads.
@@ -73,12 +73,14 @@ def acknowledged_is_durable(history: History) -> None:
             shown = {entry[0]: entry[1:] for entry in progress_of(read.answer.state_batches)}
             for write, start_offset, progress in floors:
                 assert write.answered is not None
-                if write.answered > read.invoked or any(_between(reset, write, read) for reset in resets):
+                if write.answered > read.invoked or any(
+                    _reset_may_be_between(reset, write, read) for reset in resets
+                ):
                     continue
-                _must_show(key, write, read, start_offset, progress, shown)
+                _check_read_shows_write(key, write, read, start_offset, progress, shown)
 
 
-def _must_show(
+def _check_read_shows_write(
     key: SharePartitionKey,
     write: Operation,
     read: Operation,
@@ -97,7 +99,7 @@ def _may_have_effect(op: Operation) -> bool:
     return op.accepted or not op.known
 
 
-def _between(reset: Operation, earlier: Operation, later: Operation) -> bool:
+def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation) -> bool:
     """Return whether a reset may have taken effect between the start of one operation and the end of
     another.
     """
@@ -106,7 +108,7 @@ def _between(reset: Operation, earlier: Operation, later: Operation) -> bool:
     return end > earlier.invoked and reset.invoked < later.answered
 
 
-def refused_is_invisible(history: History, start_state: StartState = nothing) -> None:
+def refused_is_invisible(history: History, start_state: StartState = no_initial_state) -> None:
     """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
     write.
     """
@@ -145,7 +147,7 @@ def epochs_never_fall(history: History) -> None:
                 for later, (_, greatest) in witnesses:
                     assert earlier.answered is not None
                     if earlier.answered < later.invoked and greatest < least:
-                        if any(_between(deletion, earlier, later) for deletion in deletions):
+                        if any(_reset_may_be_between(deletion, earlier, later) for deletion in deletions):
                             continue
                         raise Violation(f"the {name} of {key} fell:\n  {earlier}\n  {later}")
 
@@ -186,12 +188,14 @@ def start_offset_never_falls(history: History) -> None:
                     earlier.answered < later.invoked
                     and earlier.answer.state_epoch == later.answer.state_epoch
                     and later.answer.start_offset < earlier.answer.start_offset
-                    and not any(_between(reset, earlier, later) for reset in resets)
+                    and not any(_reset_may_be_between(reset, earlier, later) for reset in resets)
                 ):
                     raise Violation(f"the start offset of {key} fell:\n  {earlier}\n  {later}")
 
 
-def judge(history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing) -> int:
+def check_history(
+    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
+) -> int:
     """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
     answers_well_formed(history)
     acknowledged_is_durable(history)

@@ -108,7 +108,7 @@ class History:
     # The numbers of pending operations that a client may not have sent yet.
     _held: set[int] = field(default_factory=set)
 
-    def stamp(self, now_s: float) -> tuple[float, int]:
+    def next_time(self, now_s: float) -> tuple[float, int]:
         """Return a point in time that is later than all previous ones."""
         self._order += 1
         return now_s, self._order
@@ -126,7 +126,7 @@ class History:
         """Record an operation before it is sent; with `held`, the client may send it at any time until it
         ends.
         """
-        op = Operation(len(self.ops), client, kind, key, tuple(parts), self.stamp(now_s))
+        op = Operation(len(self.ops), client, kind, key, tuple(parts), self.next_time(now_s))
         self.ops.append(op)
         self._open[op.number] = op
         if held:
@@ -135,7 +135,7 @@ class History:
 
     def answer(self, now_s: float, op: Operation, result: Any) -> None:
         """Record the response to an operation."""
-        op.answered = self.stamp(now_s)
+        op.answered = self.next_time(now_s)
         op.answer = result
         self._held.discard(op.number)
         self.idle_ops += op.reached_wrong_coordinator
@@ -148,7 +148,7 @@ class History:
         With `older_than_s`, only for operations that were sent before that time. The caller knows that the
         process of these operations is dead, or has no operation in progress.
         """
-        point = self.stamp(now_s)
+        point = self.next_time(now_s)
         for op in list(self._open.values()):
             if op.number in self._held:
                 continue

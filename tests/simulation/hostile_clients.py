@@ -71,9 +71,9 @@ class HostileClient:
         chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         make = _PARTS[kind]
         asked = [(key, make(self, key)) for key in chosen]
-        return peer.ask(kind, asked, version=0 if kind == WRITE and self._old(asked) else None)
+        return peer.ask(kind, asked, version=0 if kind == WRITE and self._fits_version_0(asked) else None)
 
-    def _old(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
+    def _fits_version_0(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
         """Return whether all parts can be sent in version 0, which has no delivery complete count."""
         return all(part.delivery_complete_count == -1 for _, part in asked)
 

@@ -220,7 +220,7 @@ class Search:
 
     def _possible_writes(self, now: Configuration) -> Iterator[int]:
         """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
-        for number in sorted(self._writes, key=lambda number: _over(self._writes[number])):
+        for number in sorted(self._writes, key=lambda number: _end_time(self._writes[number])):
             if number in now.placed:
                 continue
             parts = self._writes[number].parts
@@ -308,7 +308,7 @@ class Search:
         return kept
 
 
-def _over(op: Operation) -> tuple[float, int]:
+def _end_time(op: Operation) -> tuple[float, int]:
     return (op.answered if op.known else op.deadline) or NEVER
 
 
@@ -321,12 +321,13 @@ _ANY_PART = _AnyPart()
 
 def _fits_under(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
     return all(
-        part.start_offset <= start_offset and _covered(progress_of(part.state_batches), start_offset, shown)
+        part.start_offset <= start_offset
+        and _is_covered(progress_of(part.state_batches), start_offset, shown)
         for part in op.parts
     )
 
 
-def _covered(progress: Progress, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
+def _is_covered(progress: Progress, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
     return all(
         user_offset < start_offset or (count, state) <= shown.get(user_offset, ())
         for user_offset, count, state in progress

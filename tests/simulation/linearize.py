@@ -24,13 +24,13 @@ def every_topic(key: SharePartitionKey) -> bool:
     return True
 
 
-def nothing(key: SharePartitionKey) -> State | None:
+def no_initial_state(key: SharePartitionKey) -> State | None:
     """Return None: there is no initial state."""
     return None
 
 
 def linearizable(
-    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = nothing
+    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
 ) -> int:
     """Find an order that explains every response; raise Violation at the first unexplained response.
 
@@ -40,13 +40,13 @@ def linearizable(
     for key, ops in history.by_key():
         try:
             search = Search(topic_known(key), start_state(key))
-            _linearize(key, [op for op in ops if _is_telling(op)], search)
+            _linearize(key, [op for op in ops if _constrains_state(op)], search)
         except SearchLimitExceeded:
             given_up += 1
     return given_up
 
 
-def _is_telling(op: Operation) -> bool:
+def _constrains_state(op: Operation) -> bool:
     """Return whether an operation may have changed the state, or its response describes the state."""
     if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
         # The coordinator refused the operation before processing it, so it cannot have had an effect.
@@ -56,7 +56,7 @@ def _is_telling(op: Operation) -> bool:
 
 def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search) -> None:
     events = [(op.invoked, False, op) for op in ops]
-    events += [(_end(op, ops), True, op) for op in ops]
+    events += [(_end_time(op, ops), True, op) for op in ops]
     # A read may end the unanswered writes that it could show. At equal times, the read comes first.
     events.sort(key=lambda event: (event[0], event[1] and not event[2].known))
     for _, is_end, op in events:
@@ -65,14 +65,14 @@ def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search)
             search.invoked(op)
         elif not search.ended(op):
             states = "\n  ".join(sorted({str(configuration.state) for configuration in before})[:5])
-            nearby = "\n  ".join(str(other) for other in ops if _is_of_interest(op, other))
+            nearby = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
             raise Violation(
                 f"no order of operations explains an answer about {key}:\n  {op}\n"
                 f"possible states at its arrival:\n  {states}\noperations before it:\n  {nearby}"
             )
 
 
-def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
+def _end_time(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
     """Return the end of an operation.
 
     An unanswered write stays pending after its deadline, until a later read could show its effect or a later
@@ -94,7 +94,7 @@ def _end(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
     )
 
 
-def _is_of_interest(op: Operation, other: Operation) -> bool:
+def _is_listed_in_error(op: Operation, other: Operation) -> bool:
     """Return whether the error message about `op` lists `other`, which was pending shortly before its
     response.
     """

@@ -196,7 +196,7 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
                 value = None if value is decisions.TOMBSTONE else value
                 record = StateRecord(key, value)
                 records.append(record)
-                now = state.advance(now, record, facts.now_ms)
+                now = state.apply_record(now, record, facts.now_ms)
         return CoordinatorResult(records, answer)
 
     patch.setattr(Shard, "_decide", _decide)

@@ -29,22 +29,22 @@ async def _stop(world: World, rng: Random) -> None:
             await world.start()
 
 
-async def _clog(world: World, rng: Random) -> None:
+async def _block_network(world: World, rng: Random) -> None:
     mean_s = world.plan.nemesis.clogged_s
     world.network.clog(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 
-async def _suspend(world: World, rng: Random) -> None:
+async def _suspend_machine(world: World, rng: Random) -> None:
     mean_s = world.plan.nemesis.suspended_s
     world.loop.skip(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 
-async def _jump(world: World, rng: Random) -> None:
+async def _shift_clock(world: World, rng: Random) -> None:
     most = world.plan.nemesis.clock_jump_max_ms
     world.clock.ahead_ms += rng.randrange(-most, most + 1)
 
 
-async def _fill(world: World, rng: Random) -> None:
+async def _fill_storage(world: World, rng: Random) -> None:
     world.storage.fill(True)
     await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.full_s))
     world.storage.fill(False)
@@ -56,20 +56,20 @@ def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
     kinds: tuple[tuple[float | None, FaultFactory], ...] = (
         (plan.crash_s, _crash),
         (plan.stop_s, _stop),
-        (plan.clog_s, _clog),
-        (plan.suspend_s, _suspend),
-        (plan.clock_jump_s, _jump),
-        (plan.fill_s, _fill),
+        (plan.clog_s, _block_network),
+        (plan.suspend_s, _suspend_machine),
+        (plan.clock_jump_s, _shift_clock),
+        (plan.fill_s, _fill_storage),
     )
     # Each kind of fault has its own random generator, so that a new kind does not change the other kinds.
     return [
-        _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
+        _repeat_fault(world, mean_s, strike, Random(rng.getrandbits(64)))
         for mean_s, strike in kinds
         if mean_s is not None
     ]
 
 
-async def _repeat(world: World, mean_s: float, strike: FaultFactory, rng: Random) -> None:
+async def _repeat_fault(world: World, mean_s: float, strike: FaultFactory, rng: Random) -> None:
     while True:
         await asyncio.sleep(rng.expovariate(1 / mean_s))
         if world.faulty:

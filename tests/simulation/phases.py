@@ -15,14 +15,14 @@ from coordinator.topics import AllTopics, StaticTopics, TopicDirectory
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
-from tests.simulation.checkers import judge
+from tests.simulation.checkers import check_history
 from tests.simulation.clients import ConnectionLost
 from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Violation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
 from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
-from tests.simulation.world import PATIENCE_S, until
+from tests.simulation.world import PATIENCE_S, wait_until
 
 # After the end of faults, each client must get this number of answers before a deadline. The deadline
 # includes all retries of earlier calls: 5 attempts of up to 30 s, and the pauses between them.
@@ -99,7 +99,7 @@ class Simulation:
 
     def _judge(self) -> int:
         """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
-        return judge(self._history, self._topic_known)
+        return check_history(self._history, self._topic_known)
 
     def _count(self, outcome: Outcome) -> None:
         """Add the number of injected faults to the outcome."""
@@ -194,7 +194,7 @@ class Simulation:
         cluster, load, history = self._cluster, self.plan.load, self._history
         await self._rest()
         cluster.gate.set()
-        healed_at = history.stamp(self.loop.time())
+        healed_at = history.next_time(self.loop.time())
         cluster.answers.clear()
         cluster.answers_wanted = ANSWERS_MIN
         slowest_s = max(load.look_s, load.stranger_think_s, load.think_s, load.lead_s)
@@ -211,7 +211,7 @@ class Simulation:
 
     async def _until_nobody_asks(self) -> None:
         cluster = self._cluster
-        await until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
+        await wait_until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
 
     async def _read_everything(self) -> None:
         """Read all share-partitions, so that the history contains their final state for the checkers."""

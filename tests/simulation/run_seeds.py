@@ -27,7 +27,7 @@ def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
 KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
 
 
-def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
+def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:
     """Simulate with one seed; return its violation and the command for a replay, or None."""
     outcome = KINDS[kind](seed, minutes)
     if outcome.violation is None:
@@ -39,11 +39,11 @@ def verdict(kind: str, minutes: float | None, seed: int) -> str | None:
     )
 
 
-def verdicts(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
+def check_seeds(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
     """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for wrong in pool.map(partial(verdict, kind, minutes), seeds, chunksize=chunk):
+        for wrong in pool.map(partial(check_seed, kind, minutes), seeds, chunksize=chunk):
             if wrong is not None:
                 yield wrong

@@ -19,7 +19,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.process import ADDRESS, NODE_ID_FIRST, Storage
 from tests.simulation.storage import make_storage
 from tests.simulation.workloads import Cluster
-from tests.simulation.world import READY_BY_S, World, until
+from tests.simulation.world import READY_BY_S, World, wait_until
 
 MakeStorage = Callable[[Plan, Random], Storage]
 
@@ -93,10 +93,10 @@ class Simulator(Simulation):
         world, cluster = self._world, self._cluster
         cluster.gate.clear()
         await self._until_nobody_asks()
-        await until(lambda: world.process is not None, lambda: "no process lives")
+        await wait_until(lambda: world.process is not None, lambda: "no process lives")
         process = world.process
         assert process is not None
-        await until(lambda: not process.runtime.health(), process.runtime.health, READY_BY_S)
+        await wait_until(lambda: not process.runtime.health(), process.runtime.health, READY_BY_S)
         # Wait until the coordinator has detected connections whose client has vanished.
         await asyncio.sleep(self.plan.late_s)
 
@@ -106,7 +106,7 @@ class Simulator(Simulation):
         world.stop_faults()
         cluster.gate.clear()
         await self._until_nobody_asks()
-        await until(lambda: world.process is not None, lambda: "no process lives")
+        await wait_until(lambda: world.process is not None, lambda: "no process lives")
         async with world.life:
             await asyncio.sleep(self.plan.late_s)
             world.history.close_unknown(self.loop.time())
@@ -115,7 +115,7 @@ class Simulator(Simulation):
                 await world.crash()
                 await world.start()
                 after = await world.compare_memory_with_log()
-                if _seen(before) != _seen(after):
+                if _visible_state(before) != _visible_state(after):
                     raise Violation(f"no operation was in progress, but a crash changed {before} to {after}")
             await self._read_everything()
         if was_faulty:
@@ -123,7 +123,9 @@ class Simulator(Simulation):
         cluster.gate.set()
 
 
-def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:
+def _visible_state(
+    states: dict[SharePartitionKey, ShareState],
+) -> dict[SharePartitionKey, tuple[object, ...]]:
     """Return the part of the states that clients can read. Snapshots may change the rest at any time."""
     return {
         key: (state.state_epoch, state.leader_epoch_max, state.start_offset, state.batches)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.run_seeds import KINDS, verdict, verdicts
+from tests.simulation.run_seeds import KINDS, check_seed, check_seeds
 from tests.simulation.seeds import FIXED, RANGES
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in FIXED[kind]])
 def test_fixed_seed_has_no_violation(kind: str, seed: int) -> None:
-    assert verdict(kind, None, seed) is None
+    assert check_seed(kind, None, seed) is None
 
 
 @pytest.mark.slow
@@ -28,7 +28,7 @@ def test_range_of_seeds_has_no_violation(kind: str) -> None:
     seeds = RANGES[kind]
     first = int(os.environ.get("SIMULATION_SEED_FIRST") or seeds.start)
     count = int(os.environ.get("SIMULATION_SEEDS") or len(seeds))
-    assert list(verdicts(kind, range(first, first + count))) == []
+    assert list(check_seeds(kind, range(first, first + count))) == []
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ class Leader:
         self._in_transition.update(chosen)
         batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
         if rng.random() < 0.5:
-            batches = _merged(batches)
+            batches = _merge_batches(batches)
         part = WriteOperation(
             self._key.partition,
             self._state_epoch,
@@ -198,7 +198,7 @@ class Leader:
         return self._cluster.call(self.name, self._broker, kind, self._key, part)
 
 
-def _merged(batches: list[StateBatch]) -> list[StateBatch]:
+def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
     """Merge adjacent batches of the same state and count."""
     joined: list[StateBatch] = []
     for batch in batches:
@@ -231,13 +231,13 @@ class GroupCoordinator:
                 await self._look()
             else:
                 next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
-                await self._upset(rng.choice(self._keys))
+                await self._reset_or_delete(rng.choice(self._keys))
 
     async def _look(self) -> None:
         keys = self._rng.sample(self._keys, self._rng.randrange(1, len(self._keys) + 1))
         await asyncio.gather(*(self._call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
 
-    async def _upset(self, key: SharePartitionKey) -> None:
+    async def _reset_or_delete(self, key: SharePartitionKey) -> None:
         """Send a request that resets or deletes state."""
         rng = self._rng
         match rng.randrange(5):

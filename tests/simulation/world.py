@@ -137,7 +137,7 @@ class World:
         """
         assert self.process is not None
         runtime = self.process.runtime
-        await until(lambda: not runtime.health(), runtime.health, READY_BY_S)
+        await wait_until(lambda: not runtime.health(), runtime.health, READY_BY_S)
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
@@ -190,7 +190,7 @@ class World:
             raise Violation(f"the journal has {size_bytes} bytes for {live_bytes} bytes of live state")
 
 
-async def until(
+async def wait_until(
     condition: Callable[[], bool], what: Callable[[], object], patience_s: float = 2 * PATIENCE_S
 ) -> None:
     """Poll a condition; raise Violation after `patience_s`.

@@ -7,7 +7,13 @@ from time import monotonic
 
 from coordinator.client import ClientSecurity
 from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from coordinator.kafka.group import (
+    CoordinatorLookup,
+    DescribeResult,
+    JoinResult,
+    MetadataSnapshot,
+    SyncResult,
+)
 from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import ReplicaGroup
@@ -72,7 +78,7 @@ class CuttableGroupClient:
         await self._check()
         return await self._group_client.leave(node, member_id)
 
-    async def describe(self, node: int) -> Described:
+    async def describe(self, node: int) -> DescribeResult:
         await self._check()
         return await self._group_client.describe(node)
 

@@ -9,7 +9,7 @@ from coordinator.clock import SystemClock
 from coordinator.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from tests.unit.log.environments import read_all
-from tests.unit.log.kafka_logs import served
+from tests.unit.log.kafka_logs import wait_for_leases
 
 # The limits are generous, because other tests may slow the broker down.
 LIMITS = KafkaLogLimits(
@@ -48,7 +48,7 @@ async def topic_log(
         if own:
             await asyncio.gather(*map(log.own, range(partitions)))
             await read_all(log, range(partitions))
-            await served(log, *range(partitions))
+            await wait_for_leases(log, *range(partitions))
         yield log
     finally:
         await log.close()

@@ -21,7 +21,7 @@ from protocol.messages.read_share_group_state_summary import PartitionData as Su
 from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
-from tests.simulation.checkers import judge
+from tests.simulation.checkers import check_history
 from tests.simulation.clients import RPCS
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, UNSURE, WRITE, History, Operation
 
@@ -100,7 +100,7 @@ class RecordedClients:
 
     def check(self) -> None:
         """Check that the history is linearizable: no acknowledged write is lost, and no read is stale."""
-        given_up = judge(self.history)
+        given_up = check_history(self.history)
         assert given_up == 0, f"the history of {given_up} share-partitions has too many possible orders"
 
     async def _read_everything_at(self, place: int) -> None:

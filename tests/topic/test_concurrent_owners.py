@@ -13,7 +13,7 @@ from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, append_durably, read_all
-from tests.unit.log.kafka_logs import served
+from tests.unit.log.kafka_logs import wait_for_leases
 
 pytestmark = pytest.mark.broker
 
@@ -75,7 +75,7 @@ def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltI
             for _ in range(10):
                 await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
-                await asyncio.gather(*(served(log, 0) for log in logs))
+                await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
                 # A rejected claimant detects the rejection when it reads. A read-only log returns only
                 # accepted records.
                 before = await values(bystander)
@@ -120,7 +120,7 @@ class Writer:
                 try:
                     await self.log.own(self.state_partition)
                     await read_all(self.log, range(self.state_partition, self.state_partition + 1))
-                    await served(self.log, self.state_partition)
+                    await wait_for_leases(self.log, self.state_partition)
                     return
                 except LogError as error:
                     self.failures.append(error)
@@ -132,7 +132,7 @@ class Writer:
         assert set(found) <= {b"%d:%d" % (self.state_partition, n) for n in range(self.attempted)}
 
 
-async def each_goes_on(writers: list[Writer], appends: int) -> None:
+async def wait_for_appends(writers: list[Writer], appends: int) -> None:
     """Wait until each writer has `appends` more acknowledged appends."""
     goals = [len(writer.acknowledged) + appends for writer in writers]
     async with asyncio.timeout(120):
@@ -155,10 +155,10 @@ def test_appends_continue_after_a_broker_restart(newest_jars: KafkaJars, tmp_pat
                 for writer in writers:
                     group.create_task(writer.write(stop))
                 for end in (broker.kill, broker.stop):
-                    await each_goes_on(writers, 50)
+                    await wait_for_appends(writers, 50)
                     await asyncio.to_thread(end)
                     await asyncio.to_thread(broker.start)
-                await each_goes_on(writers, 1)
+                await wait_for_appends(writers, 1)
                 stop.set()
             for writer in writers:
                 found = await read_all(log, range(writer.state_partition, writer.state_partition + 1))
@@ -192,11 +192,11 @@ def test_appends_follow_new_leaders_when_one_of_three_brokers_dies(
                 for writer in writers:
                     group.create_task(writer.write(stop))
                 for broker in brokers[1:]:
-                    await each_goes_on(writers, 50)
+                    await wait_for_appends(writers, 50)
                     await asyncio.to_thread(broker.kill)
-                    await each_goes_on(writers, 50)
+                    await wait_for_appends(writers, 50)
                     await asyncio.to_thread(broker.start)
-                await each_goes_on(writers, 50)
+                await wait_for_appends(writers, 50)
                 stop.set()
             for writer in writers:
                 found = await read_all(log, range(writer.state_partition, writer.state_partition + 1))

@@ -14,13 +14,13 @@ from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
     Scenario,
-    the_others_take_over_from_one_that_is_killed,
+    killed_replica_is_replaced,
 )
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 # Only this scenario waits until a session expires.
-WAITS = the_others_take_over_from_one_that_is_killed
+WAITS = killed_replica_is_replaced
 WAITS_S = 2 * LIMITS.session_timeout_s
 
 

@@ -9,7 +9,13 @@ import pytest
 from coordinator.kafka.group import JoinResult, SyncResult
 from coordinator.kafka.group_client import KafkaGroupClient
 from coordinator.ownership.base import Replica
-from coordinator.ownership.messages import GroupSettings, Metadata, encode, group_view, plan
+from coordinator.ownership.messages import (
+    GroupSettings,
+    Metadata,
+    encode_message,
+    plan_assignment,
+    read_group_view,
+)
 from protocol.errors import ErrorCode
 from tests.kafka.rig import BuiltInRig
 from tests.topic.groups import PATIENT
@@ -59,7 +65,7 @@ class Member:
         )
 
 
-async def joined_together(members: list[Member]) -> list[JoinResult]:
+async def join_until_stable(members: list[Member]) -> list[JoinResult]:
     """Join repeatedly until all members are in one generation."""
     sizes: dict[int, int] = {}
 
@@ -88,18 +94,20 @@ async def close(members: list[Member]) -> None:
 def metadata(number: int) -> bytes:
     address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
     replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
-    return encode(Metadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica))
+    return encode_message(
+        Metadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica)
+    )
 
 
 def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
         members = [Member(bootstrap, group_id, metadata(number)) for number in range(MEMBERS)]
-        joined = await joined_together(members)
+        joined = await join_until_stable(members)
         generation = joined[0].generation
         (told,) = [each.members for each in joined if each.members]
-        decided = plan(told, {})
-        assigned = {name: encode(each) for name, each in decided.assignments(generation).items()}
+        decided = plan_assignment(told, {})
+        assigned = {name: encode_message(each) for name, each in decided.assignments(generation).items()}
         synced = await asyncio.gather(
             *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
         )
@@ -107,7 +115,7 @@ def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) 
         assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
         described = await members[0].link.describe(members[0].node)
         assert described.error_code == ErrorCode.NONE
-        assert group_view(described.members, generation, SHARDS) == decided.view(generation)
+        assert read_group_view(described.members, generation, SHARDS) == decided.view(generation)
         await close(members)
 
     asyncio.run(main())
@@ -122,7 +130,7 @@ def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: i
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
         members = [Member(bootstrap, group_id, bytes(10)) for _ in range(2)]
-        joined = await joined_together(members)
+        joined = await join_until_stable(members)
         assignment_bytes = (MAX_MESSAGE_BYTES + beyond) // 2
         assigned = {each.member_id: bytes(assignment_bytes) for each in joined}
         synced = await asyncio.gather(

@@ -19,7 +19,7 @@ from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import BuiltInRig
 from tests.topic.groups import sharing
 from tests.topic.logs import new_topic
-from tests.unit.admin.test_tokens import WRITING, file_of
+from tests.unit.admin.test_tokens import WRITING, write_token_file
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,7 +32,7 @@ class Pair:
     """Two coordinators in one group, and commands to one of them."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
-        self._token = file_of(directory, f"operator write {WRITING}\n")
+        self._token = write_token_file(directory, f"operator write {WRITING}\n")
         topic = new_topic("hand-over")
         self.combined_file = [
             self._coordinator(bootstrap, topic, directory / name) for name in ("one", "two")

@@ -28,7 +28,7 @@ SOON = RetryPolicy(attempts_max=60, first_s=0.5, wait_max_s=2.0)
 TOO_MANY = [StateBatch(offset, offset, (ACKNOWLEDGED, AVAILABLE)[offset % 2], 1) for offset in range(60_000)]
 
 
-async def told(addresses: str, topic_id: bytes) -> ErrorCode:
+async def write_too_large_state(addresses: str, topic_id: bytes) -> ErrorCode:
     """Write a state that is too large. Check that the earlier state remains, and return the error code."""
     async with ShareCoordinatorClient(addresses, retry=SOON) as client:
         key = SharePartitionKey("large", topic_id, 0)
@@ -62,9 +62,9 @@ def test_state_too_large_for_the_topic_is_refused_as_by_kafka(built_in: BuiltInR
     ours = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="kafka", settings=settings)
     ours.start()
     try:
-        kafkas_answer = asyncio.run(told(built_in.broker.bootstrap, consumed))
+        kafkas_answer = asyncio.run(write_too_large_state(built_in.broker.bootstrap, consumed))
         assert kafkas_answer is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert asyncio.run(told(f"127.0.0.1:{port}", consumed)) is kafkas_answer
+        assert asyncio.run(write_too_large_state(f"127.0.0.1:{port}", consumed)) is kafkas_answer
         # The refusal did not cause a reload of the shard.
         assert "is loaded again" not in ours.process.log.read_text()
     finally:

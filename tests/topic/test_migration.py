@@ -31,7 +31,7 @@ from tests.kafka import RELEASES, BuiltInRig, fetch_jars
 from tests.kafka.rig import built_in_rig
 from tests.topic.logs import LIMITS, new_topic, topic_log
 from tests.unit.log.environments import append_durably
-from tests.unit.migration.locations import EXECUTE, no_progress
+from tests.unit.migration.locations import EXECUTE, ignore_progress
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -70,7 +70,7 @@ class KafkaCluster:
         return TopicReader(topic, self.connect, timeout_s=60)
 
     async def folded(self, topic: str) -> FoldedLog:
-        folded = await self.reader(topic).fold(no_progress)
+        folded = await self.reader(topic).fold(ignore_progress)
         assert folded is not None
         return folded
 
@@ -85,7 +85,7 @@ class KafkaCluster:
         return CoordinatorTarget(self.bootstrap, self.reader(KAFKA_STATE_TOPIC), retry=retry)
 
     async def migrate(self, source: str, target: LogTarget | CoordinatorTarget, options: Options) -> Report:
-        return await migrate(TopicSource(self.reader(source)), target, options, no_progress)
+        return await migrate(TopicSource(self.reader(source)), target, options, ignore_progress)
 
     async def write(self, topic: str, records: list[StateRecord]) -> None:
         """Write records to a state topic of this project with one partition."""
@@ -97,13 +97,13 @@ class KafkaCluster:
         """Return random states of all kinds."""
         chance = random.Random(seed)
         return [
-            StateRecord(SharePartitionKey(group, self.topic_id, partition), a_snapshot(chance))
+            StateRecord(SharePartitionKey(group, self.topic_id, partition), make_snapshot(chance))
             for group in GROUPS
             for partition in range(PARTITIONS)
         ]
 
 
-def a_snapshot(chance: random.Random) -> ShareSnapshotValue:
+def make_snapshot(chance: random.Random) -> ShareSnapshotValue:
     start_offset = chance.choice([-1, 0, chance.randrange(1 << 40)])
     batches = []
     if start_offset >= 0:
@@ -127,7 +127,7 @@ def a_snapshot(chance: random.Random) -> ShareSnapshotValue:
     )
 
 
-def on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
+def run_on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         await main()
 
@@ -161,7 +161,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         assert back.different == []
         assert (await cluster.folded(last)).held() == wanted
 
-    on(cluster, main)
+    run_on(cluster, main)
 
 
 def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
@@ -179,7 +179,7 @@ def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: Kafka
             wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
             assert (await cluster.folded(KAFKA_STATE_TOPIC)).held() == wanted
 
-    on(cluster, main)
+    run_on(cluster, main)
 
 
 def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
@@ -197,28 +197,32 @@ def test_interrupted_migration_continues_between_two_requests(cluster: KafkaClus
         assert (report.plan.keys(Action.COPY), report.different) == (added, [])
         assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
-    on(cluster, main)
+    run_on(cluster, main)
 
 
 def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("colons")
         key = SharePartitionKey("with:colons", cluster.topic_id, 0)
-        await cluster.write(topic, [*cluster.some_state(5), StateRecord(key, a_snapshot(random.Random(5)))])
+        await cluster.write(
+            topic, [*cluster.some_state(5), StateRecord(key, make_snapshot(random.Random(5)))]
+        )
         if cluster.release == "4.1.1":
             with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
                 await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)
         else:
             assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
 
-    on(cluster, main)
+    run_on(cluster, main)
 
 
 def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("gone")
         gone = SharePartitionKey("gone", TOPIC_ID, 0)
-        await cluster.write(topic, [*cluster.some_state(6), StateRecord(gone, a_snapshot(random.Random(6)))])
+        await cluster.write(
+            topic, [*cluster.some_state(6), StateRecord(gone, make_snapshot(random.Random(6)))]
+        )
         with pytest.raises(
             MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"
         ):
@@ -229,4 +233,4 @@ def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) 
         assert report.different == []
         assert report.plan.keys(Action.OMIT) == [gone]
 
-    on(cluster, main)
+    run_on(cluster, main)

@@ -38,7 +38,7 @@ async def recreate(bootstrap: str, topic: str) -> None:
         await admin.close()
 
 
-async def refusal(log: KafkaLog) -> str:
+async def append_until_refused(log: KafkaLog) -> str:
     """Append until the log refuses an append permanently. Return the reason."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -54,7 +54,7 @@ def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
         async with topic_log(bootstrap, topic) as owner:
             await append_durably(owner, 0, [(b"k", b"before")])
             await recreate(bootstrap, topic)
-            reason = await refusal(owner)
+            reason = await append_until_refused(owner)
             assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
             assert owner.health() == reason
             with pytest.raises(LogRefused, match="deleted and created again"):

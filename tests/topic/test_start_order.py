@@ -19,7 +19,7 @@ pytestmark = pytest.mark.broker
 PARTITIONS = "share.coordinator.state.topic.num.partitions"
 
 
-class Place:
+class WaitingCluster:
     """A broker that is not started yet, and coordinators that use it."""
 
     def __init__(self, broker: Broker, directory: Path, stack: ExitStack) -> None:
@@ -50,11 +50,11 @@ class Place:
 
 
 @pytest.fixture
-def place(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[Place]:
+def place(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[WaitingCluster]:
     broker = Broker(newest_jars, tmp_path)
     with ExitStack() as stack:
         stack.callback(broker.kill)
-        yield Place(broker, tmp_path, stack)
+        yield WaitingCluster(broker, tmp_path, stack)
 
 
 def answers(coordinator: CoordinatorProcess, probe: str, status: int) -> bool:
@@ -70,7 +70,7 @@ def wait_for_unready(coordinator: CoordinatorProcess) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: Place) -> None:
+def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: WaitingCluster) -> None:
     coordinators = [place.coordinator(name) for name in ("first", "second")]
     for coordinator in coordinators:
         wait_for_unready(coordinator)
@@ -99,7 +99,7 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: Place) -
     assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
 
 
-def test_coordinator_that_waits_for_brokers_stops_quickly(place: Place) -> None:
+def test_coordinator_that_waits_for_brokers_stops_quickly(place: WaitingCluster) -> None:
     coordinator = place.coordinator("only")
     wait_for_unready(coordinator)
     coordinator.process.stop(seconds=15)

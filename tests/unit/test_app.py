@@ -25,7 +25,7 @@ from tests.unit.server.wire import Client, request_frame
 STOP_TIMEOUT_MS = 60_000
 
 
-class Running:
+class RunningCoordinator:
     """A coordinator in this process over a BlockingLog, with a connected client."""
 
     def __init__(self, log: BlockingLog, client: Client, ended: "asyncio.Task[int]") -> None:
@@ -41,7 +41,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Running]:
+async def run_coordinator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> AsyncIterator[RunningCoordinator]:
     """Run a coordinator with a client that has initialized two share-partitions."""
     config = Config(
         listen=HostPort("127.0.0.1", 0),
@@ -61,7 +63,7 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     await client.frame()
     try:
-        yield Running(log, client, ended)
+        yield RunningCoordinator(log, client, ended)
     finally:
         log.blocking = False
         log.release_appends()
@@ -72,7 +74,7 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
 
 def test_first_signal_waits_for_accepted_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with running(monkeypatch, tmp_path) as one:
+        async with run_coordinator(monkeypatch, tmp_path) as one:
             one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
             await one.until_held()
@@ -94,7 +96,7 @@ def test_second_signal_does_not_wait_for_accepted_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
-        async with running(monkeypatch, tmp_path) as one:
+        async with run_coordinator(monkeypatch, tmp_path) as one:
             one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
             await one.until_held()
@@ -123,7 +125,7 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
     listen, make_runtime = Listener.start, app.make_runtime
     made: list[Runtime] = []
 
-    def kept(*arguments: Any, **more: Any) -> Runtime:
+    def record_runtime(*arguments: Any, **more: Any) -> Runtime:
         made.append(make_runtime(*arguments, **more))
         return made[0]
 
@@ -134,7 +136,7 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
         await listen(listener, address)
 
     monkeypatch.setattr(app, "make_log", lambda *_: log)
-    monkeypatch.setattr(app, "make_runtime", kept)
+    monkeypatch.setattr(app, "make_runtime", record_runtime)
     monkeypatch.setattr(Listener, "start", listen_when_loaded)
 
     async def scenario() -> None:

@@ -10,7 +10,7 @@ from tests.kafka import ConditionTimeout, wait_until
 from tests.kafka import ports as port_support
 from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.ports import free_ports
-from tests.kafka.toolchain import REQUIRE_ALL, how_to_get, missing_programs, program_path
+from tests.kafka.toolchain import REQUIRE_ALL, install_hint, missing_programs, program_path
 
 A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_a_tombstone_is_understood"
 PARENT_THAT_IS_KILLED = """
@@ -64,7 +64,7 @@ def test_program_that_is_not_on_the_path_is_missing(tmp_path: Path, monkeypatch:
 
 
 def test_each_package_is_named_once() -> None:
-    assert how_to_get(["java", "javac", "haproxy"]) == (
+    assert install_hint(["java", "javac", "haproxy"]) == (
         "no java, javac, haproxy here; to get them: apt-get install openjdk-17-jdk-headless haproxy"
     )
 
@@ -102,14 +102,14 @@ def test_port_is_not_assigned_to_two_processes() -> None:
         "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._is_claimed(p)))"
     )
 
-    def claimed() -> list[int]:
+    def claimed_ports() -> list[int]:
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
         )
         return [int(port) for port in done.stdout.split()]
 
-    mine = next(port for port in claimed() if port_support._is_claimed(port))
-    assert mine not in claimed()
+    mine = next(port for port in claimed_ports() if port_support._lock_port(port))
+    assert mine not in claimed_ports()
 
 
 @pytest.mark.broker

@@ -52,16 +52,16 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 
 @cache
-def parsed(source: str) -> ast.Module:
+def parse_source(source: str) -> ast.Module:
     return ast.parse(source)
 
 
-def relative(path: Path) -> str:
+def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
 def is_generated(path: Path) -> bool:
-    return relative(path).startswith(GENERATED)
+    return relative_path(path).startswith(GENERATED)
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
@@ -80,7 +80,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 def banned_calls(source: str, path: str) -> list[str]:
     """Return the restricted calls that the module may not make, as `path:line: call`."""
-    tree = parsed(source)
+    tree = parse_source(source)
     names = imported_names(tree)
     found = []
     for node in ast.walk(tree):
@@ -99,7 +99,7 @@ def banned_calls(source: str, path: str) -> list[str]:
 def long_functions(source: str, path: str) -> list[str]:
     """Return the functions that are longer than the limit, including docstrings."""
     found = []
-    for node in ast.walk(parsed(source)):
+    for node in ast.walk(parse_source(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -109,7 +109,7 @@ def long_functions(source: str, path: str) -> list[str]:
 
 def test_files_are_within_the_line_limit() -> None:
     long = [
-        f"{relative(path)} has {lines} lines"
+        f"{relative_path(path)} has {lines} lines"
         for path in python_files(*PRODUCT, "tests")
         if not is_generated(path) and (lines := len(path.read_text("utf-8").splitlines())) > FILE_LINES_MAX
     ]
@@ -121,7 +121,7 @@ def test_functions_are_within_the_line_limit() -> None:
         entry
         for path in python_files(*PRODUCT, "tests")
         if not is_generated(path)
-        for entry in long_functions(path.read_text("utf-8"), relative(path))
+        for entry in long_functions(path.read_text("utf-8"), relative_path(path))
     ]
     assert long == []
 
@@ -130,23 +130,23 @@ def test_restricted_calls_are_made_only_by_their_modules() -> None:
     found = [
         entry
         for path in python_files(*PRODUCT)
-        for entry in banned_calls(path.read_text("utf-8"), relative(path))
+        for entry in banned_calls(path.read_text("utf-8"), relative_path(path))
     ]
     assert found == []
 
 
 def test_every_module_has_a_docstring() -> None:
     silent = [
-        relative(path)
+        relative_path(path)
         for path in python_files(*PRODUCT, "tests")
-        if path.read_text("utf-8").strip() and not ast.get_docstring(parsed(path.read_text("utf-8")))
+        if path.read_text("utf-8").strip() and not ast.get_docstring(parse_source(path.read_text("utf-8")))
     ]
     assert silent == []
 
 
 def test_no_module_has_a_vague_name() -> None:
     refused = [
-        relative(path)
+        relative_path(path)
         for path in python_files(*PRODUCT, "tests")
         if REFUSED_NAMES & {*path.relative_to(ROOT).parts[:-1], path.stem}
     ]
@@ -163,7 +163,7 @@ def test_no_open_tasks_are_left_in_the_text() -> None:
         ROOT / "Makefile",
     ]
     found = [
-        f"{relative(path)}:{number}: {line.strip()}"
+        f"{relative_path(path)}:{number}: {line.strip()}"
         for path in files
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
         if later.search(line)
@@ -175,16 +175,16 @@ def test_no_test_sleeps_or_mocks() -> None:
     """Tests of real processes and brokers may poll. All other tests control their clock or await an event."""
     found = []
     for path in python_files("tests/unit", "tests/property", "tests/simulation", "tests/transcripts"):
-        tree = parsed(path.read_text("utf-8"))
+        tree = parse_source(path.read_text("utf-8"))
         names = imported_names(tree)
         for name in names.values():
             if name.startswith("unittest.mock"):
-                found.append(f"{relative(path)}: {name}")
+                found.append(f"{relative_path(path)}: {name}")
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 head, *rest = ast.unparse(node.func).split(".")
                 if ".".join([names.get(head, head), *rest]) == "time.sleep":
-                    found.append(f"{relative(path)}:{node.lineno}: time.sleep")
+                    found.append(f"{relative_path(path)}:{node.lineno}: time.sleep")
     assert found == []
 
 

@@ -20,8 +20,8 @@ from coordinator.log.claims import (
     encode_renewal,
     is_release,
     owner_epoch_headers,
-    owner_epoch_of,
     read_claim,
+    read_owner_epoch,
 )
 from coordinator.log.kafka.batches import encode_owner_batch
 from coordinator.log.kafka.ownership import Ownership
@@ -32,7 +32,7 @@ from coordinator.ownership.messages import (
     Metadata,
     decode_assignment,
     decode_metadata,
-    encode,
+    encode_message,
 )
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -87,27 +87,27 @@ GROUP_MESSAGES: dict[str, Metadata | AssignmentMessage] = {
 }
 
 
-def pair(record: tuple[bytes, bytes | None]) -> str:
+def format_record(record: tuple[bytes, bytes | None]) -> str:
     """Return key and value of a record as hexadecimal text."""
     key, value = record
     return f"{key.hex()} {'null' if value is None else value.hex()}"
 
 
-def unpair(text: str) -> LogRecord:
+def parse_record(text: str) -> LogRecord:
     """Return a log record with the key and value in the text."""
     key, value = text.split(" ")
     return LogRecord(5, 0, bytes.fromhex(key), None if value == "null" else bytes.fromhex(value), ())
 
 
 def state_records() -> dict[str, str]:
-    return {name: pair(encode_record(record)) for name, record in STATE_RECORDS.items()}
+    return {name: format_record(encode_record(record)) for name, record in STATE_RECORDS.items()}
 
 
 def claims() -> dict[str, str]:
     return {
-        "claim": pair(encode_claim(7, OWNER, LEASE_MS, TOPIC_ID)),
-        "release": pair(encode_release(7)),
-        "renewal": pair(encode_renewal(7, LEASE_MS)),
+        "claim": format_record(encode_claim(7, OWNER, LEASE_MS, TOPIC_ID)),
+        "release": format_record(encode_release(7)),
+        "renewal": format_record(encode_renewal(7, LEASE_MS)),
     }
 
 
@@ -119,7 +119,7 @@ def owner_batch() -> dict[str, str]:
 
 
 def group_messages() -> dict[str, str]:
-    return {name: encode(message).decode() for name, message in GROUP_MESSAGES.items()}
+    return {name: encode_message(message).decode() for name, message in GROUP_MESSAGES.items()}
 
 
 FORMATS: Mapping[str, Callable[[], dict[str, str]]] = {
@@ -130,7 +130,7 @@ FORMATS: Mapping[str, Callable[[], dict[str, str]]] = {
 }
 
 
-def golden(file: str) -> dict[str, str]:
+def read_golden(file: str) -> dict[str, str]:
     """Return the recorded text of each example by name."""
     lines = (GOLDEN / file).read_text("utf-8").splitlines()
     return dict(line.split(": ", 1) for line in lines)
@@ -138,12 +138,12 @@ def golden(file: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", FORMATS)
 def test_encoded_examples_equal_the_recorded_bytes(file: str) -> None:
-    assert FORMATS[file]() == golden(file)
+    assert FORMATS[file]() == read_golden(file)
 
 
 def test_recorded_state_records_are_decoded() -> None:
-    for name, text in golden("state-records-0.txt").items():
-        record = unpair(text)
+    for name, text in read_golden("state-records-0.txt").items():
+        record = parse_record(text)
         assert decode_record(record.key, record.value) == STATE_RECORDS[name]
 
 
@@ -152,25 +152,25 @@ def test_recorded_state_records_are_decoded() -> None:
     [("claims-0.txt", 10_000, bytes(16)), ("claims-1.txt", LEASE_MS, TOPIC_ID)],
 )
 def test_recorded_claims_are_decoded(file: str, lease_ms: int, topic_id: bytes) -> None:
-    claim = unpair(golden(file)["claim"])
+    claim = parse_record(read_golden(file)["claim"])
     assert read_claim(claim) == (lease_ms, topic_id, OWNER)
     accepted = FencingFilter()
     assert accepted.accepts(claim._replace(headers=owner_epoch_headers(11)))
     assert isinstance(accepted.claim, AcceptedClaim)
-    release = unpair(golden("claims-1.txt")["release"])
+    release = parse_record(read_golden("claims-1.txt")["release"])
     assert is_release(release)
 
 
 def test_recorded_batch_of_an_owner_is_decoded() -> None:
-    (batch,) = decode_batches(bytes.fromhex(golden("owner-batch-2.txt")["batch"]))
+    (batch,) = decode_batches(bytes.fromhex(read_golden("owner-batch-2.txt")["batch"]))
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (4_000, 2, 6)
     found = [decode_record(record.key, record.value) for record in batch.records]
     assert found == [*STATE_RECORDS.values()]
-    assert {owner_epoch_of(record) for record in batch.records} == {11}
+    assert {read_owner_epoch(record) for record in batch.records} == {11}
 
 
 def test_recorded_group_messages_are_decoded() -> None:
-    for name, text in golden("group-messages-2.txt").items():
+    for name, text in read_golden("group-messages-2.txt").items():
         read: Callable[[bytes], Any] = decode_metadata if "metadata" in name else decode_assignment
         assert read(text.encode()) == GROUP_MESSAGES[name]
         # Later releases may append elements, which this release ignores.

@@ -16,14 +16,14 @@ from tests.certificates import Authority
 
 
 @pytest.fixture(autouse=True)
-def _root_logger_as_before() -> Iterator[None]:
+def _restore_root_logger() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:], root.level = handlers, level
 
 
-class Terminal(io.StringIO):
+class TerminalStream(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -114,7 +114,7 @@ def test_text_line_of_the_audit_log_has_the_logger_name() -> None:
 
 
 def test_auto_format_is_text_only_on_a_terminal() -> None:
-    terminal, pipe = Terminal(), io.StringIO()
+    terminal, pipe = TerminalStream(), io.StringIO()
     for stream in (terminal, pipe):
         set_up_logging("INFO", "auto", stream)
         logging.getLogger("x").info("up")

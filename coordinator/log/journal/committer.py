@@ -98,7 +98,7 @@ class ThreadCommitter:
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
         loop = asyncio.get_running_loop()
 
-        def commit() -> None:
+        def write_and_sync() -> None:
             error: Exception | None = None
             try:
                 write_fully(descriptor, position, data)
@@ -109,7 +109,7 @@ class ThreadCommitter:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(done, error)
 
-        self._commits.put(commit)
+        self._commits.put(write_and_sync)
 
     def close(self) -> None:
         self._commits.put(None)

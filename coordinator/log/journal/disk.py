@@ -128,7 +128,7 @@ async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> No
         raise error
 
 
-def check_free(folder: Path) -> None:
+def check_not_locked(folder: Path) -> None:
     """Raise the errors of `RealDisk.lock` if another process has locked the folder; change nothing.
 
     A process that locks the folder during the check may fail, because the check needs the lock itself.

@@ -74,8 +74,9 @@ def record_line(record: LogRecord, sequence: int) -> str:
     """Return the line that Kafka's tool prints for a record."""
     headers = ",".join(name for name, _ in record.headers)
     return (
-        f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {_size(record.key)} "
-        f"valueSize: {_size(record.value)} sequence: {sequence} headerKeys: [{headers}] {_decoded(record)}"
+        f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {_field_bytes(record.key)} "
+        f"valueSize: {_field_bytes(record.value)} sequence: {sequence} headerKeys: [{headers}] "
+        f"{_format_decoded(record)}"
     )
 
 
@@ -142,7 +143,7 @@ def value_data(value: ShareSnapshotValue | ShareUpdateValue) -> dict[str, Any]:
     return data
 
 
-def _decoded(record: LogRecord) -> str:
+def _format_decoded(record: LogRecord) -> str:
     """Return the key and the payload of a line; if they cannot be decoded, Kafka's error text."""
     try:
         decoded = decode_record(record.key, record.value)
@@ -151,12 +152,12 @@ def _decoded(record: LogRecord) -> str:
     record_type = _record_type(record.key)
     if decoded is None:
         return f"key: Unknown record type {record_type} at offset {record.offset}, skipping."
-    key = _compact({"type": str(record_type), "data": key_data(decoded)})
+    key = _compact_json({"type": str(record_type), "data": key_data(decoded)})
     if record.value is None or decoded.value is None:
         return f"key: {key} payload: <DELETE>"
     if isinstance(decoded.value, UnreadableValue):
         return f"key: Error at offset {record.offset}, skipping. {decoded.value.reason}"
-    payload = _compact({"version": str(VALUE_VERSION), "data": value_data(decoded.value)})
+    payload = _compact_json({"version": str(VALUE_VERSION), "data": value_data(decoded.value)})
     return f"key: {key} payload: {payload}"
 
 
@@ -164,11 +165,11 @@ def _record_type(key: bytes | None) -> int:
     return int.from_bytes((key or b"")[:2], signed=True)
 
 
-def _compact(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _size(value: bytes | None) -> int:
+def _field_bytes(value: bytes | None) -> int:
     return -1 if value is None else len(value)
 
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.log.journal.pending import Append, tell
+from coordinator.log.journal.pending import Append, call_done
 
 # Initial delay between retries. It doubles with each failed first commit of a new segment, because each
 # retry leaves a segment on the disk.
@@ -38,4 +38,4 @@ def fail_appends(pending: Sequence[Append], doubtful: int, why: str) -> None:
     """Fail all pending appends; the first `doubtful` ones with LogOutcomeUnknown."""
     for place, append in enumerate(pending):
         kind = LogOutcomeUnknown if place < doubtful else LogUnavailable
-        tell(append, kind(why))
+        call_done(append, kind(why))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk
-from coordinator.log.journal.scan import ADVICE, Scan, frames
+from coordinator.log.journal.scan import ADVICE, Scan, read_frames
 from coordinator.log.journal.walk import SegmentWalk
 from protocol.errors import DecodeError
 from protocol.record_batch import RecordBatch, decode_batches
@@ -94,7 +94,9 @@ def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> It
         with suppress(FileNotFoundError):
             data = memoryview(path.read_bytes())
             first_position = layout.first_position(report.state_partitions)
-            found = frames(data, segment.number, first_position, segment.used_bytes, segment.first_commit)
+            found = read_frames(
+                data, segment.number, first_position, segment.used_bytes, segment.first_commit
+            )
             for frame in found:
                 yield from _decode_batches(segment.file, frame, state_partitions)
     if report.damage is not None:

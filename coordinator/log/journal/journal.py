@@ -31,7 +31,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.failures import PROBE_S, fail_appends, log_failure, probe_delay_s, reason
 from coordinator.log.journal.pending import Append, append_codec
-from coordinator.log.journal.reading import read_stretches
+from coordinator.log.journal.reading import read_segments
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.recovery_point import RecoveryPointRecorder
 from coordinator.log.journal.scan import Segment
@@ -214,19 +214,19 @@ class Journal(UnsharedLog):
         count = len(entries)
         segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
         if segment is None or self._abandoned_stretches:
-            self._roll(size_bytes) if count else self._idle_event.set()
+            self._start_roll(size_bytes) if count else self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
         oldest = self._oldest if has_news else self._oldest_recorded
         sync = has_news or self._sync_mode == "always"
         self.committing = True
 
-        def written(error: Exception | None) -> None:
+        def on_written(error: Exception | None) -> None:
             self.committing = False
             try:
                 if error is None:
                     self._append_observer(entries, layout.ENTRY_HEAD_BYTES)
-                    self._committed(segment, group, size_bytes, oldest, sync)
+                    self._on_committed(segment, group, size_bytes, oldest, sync)
                 else:
                     self._failed(group, error)
             finally:
@@ -236,14 +236,14 @@ class Journal(UnsharedLog):
             frame = self._codec.encode_frame(
                 segment.number, segment.end, self._next_commit, self._segments.durable_commit, oldest, entries
             )
-            is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, written)
+            is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, on_written)
         except Exception as error:
-            asyncio.get_running_loop().call_soon(written, error)
+            asyncio.get_running_loop().call_soon(on_written, error)
             return
         if is_written:
-            written(None)
+            on_written(None)
 
-    def _committed(
+    def _on_committed(
         self, segment: Segment, group: list[Append], size_bytes: int, oldest: int, sync: bool
     ) -> None:
         """Advance the end, start the next commit at once to keep the disk busy, and complete the appends."""
@@ -257,7 +257,7 @@ class Journal(UnsharedLog):
         self._codec.advance_end_offsets(group, self._end_offsets, segment.last_offsets)
         if oldest != self._oldest_recorded:
             self._oldest_recorded = oldest
-            self._segments.drop_below(oldest)
+            self._segments.remove_segments_below(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
             self._commit()
         self._codec.complete_appends(group)
@@ -278,7 +278,7 @@ class Journal(UnsharedLog):
         elif self._failures > 1:
             self._refuse("commits fail", error)
         else:
-            self._roll(0)
+            self._start_roll(0)
 
     def _refuse(self, what: str, error: Exception) -> None:
         """Refuse appends until a new segment begins; fail the pending appends."""
@@ -296,13 +296,15 @@ class Journal(UnsharedLog):
             # A new segment's header has the end of this segment, which the commit in progress changes.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
-            self._roll(0)
+            self._start_roll(0)
 
-    def _roll(self, frame_bytes: int) -> None:
+    def _start_roll(self, frame_bytes: int) -> None:
         """Continue in a new segment with space for a frame of at least this size."""
-        self._rolling = asyncio.get_running_loop().create_task(self._extend(frame_bytes), name="journal roll")
+        self._rolling = asyncio.get_running_loop().create_task(
+            self._roll_segment(frame_bytes), name="journal roll"
+        )
 
-    async def _extend(self, frame_bytes: int) -> None:
+    async def _roll_segment(self, frame_bytes: int) -> None:
         try:
             await self._begin_segment(frame_bytes)
         except Exception as error:
@@ -336,7 +338,7 @@ class Journal(UnsharedLog):
         self._unconfirmed = 0
         if oldest != self._oldest_recorded:
             self._oldest_recorded = oldest
-            self._segments.drop_below(oldest)
+            self._segments.remove_segments_below(oldest)
         if self._sync_mode == "os":
             self._segments.sync_retired()
         self._segments.prepare_spare()
@@ -349,7 +351,7 @@ class Journal(UnsharedLog):
         first_position = layout.first_position(self._state_partitions)
         self._segments.begin_reading()
         try:
-            async for chunk in read_stretches(self._disk, stretches, first_position, state_partitions):
+            async for chunk in read_segments(self._disk, stretches, first_position, state_partitions):
                 yield chunk
         finally:
             self._segments.end_reading()

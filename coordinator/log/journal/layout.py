@@ -105,14 +105,14 @@ class Frame(NamedTuple):
     entries: memoryview
 
 
-def aligned(position: int, align_bytes: int = ALIGN_BYTES) -> int:
+def align_up(position: int, align_bytes: int = ALIGN_BYTES) -> int:
     """Return the first multiple of `align_bytes` at or above a position."""
     return -(-position // align_bytes) * align_bytes
 
 
 def first_position(state_partitions: int) -> int:
     """Return the position of the first frame of a segment."""
-    return aligned(header_bytes(state_partitions), SECTOR_BYTES)
+    return align_up(header_bytes(state_partitions), SECTOR_BYTES)
 
 
 def header_bytes(state_partitions: int) -> int:
@@ -182,7 +182,7 @@ def encode_entry_head(state_partition: int, batch_bytes: int) -> bytes:
 
 def frame_bytes(entries_bytes: int) -> int:
     """Return the size in a segment of a frame with `entries_bytes` bytes of entries."""
-    return aligned(HEAD_BYTES + entries_bytes + len(_END_MARK))
+    return align_up(HEAD_BYTES + entries_bytes + len(_END_MARK))
 
 
 def encode_frame(
@@ -289,7 +289,7 @@ def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
     """
     if end > len(data) or not data[end - 1]:
         return True
-    cuts = [begin, *range(aligned(begin + 1, SECTOR_BYTES), end, SECTOR_BYTES), end]
+    cuts = [begin, *range(align_up(begin + 1, SECTOR_BYTES), end, SECTOR_BYTES), end]
     return any(is_zero(data[cut:next_cut]) for cut, next_cut in pairwise(cuts))
 
 

@@ -35,7 +35,7 @@ class Append:
         self.done = done
 
 
-def tell(append: Append, error: LogError | None) -> None:
+def call_done(append: Append, error: LogError | None) -> None:
     """Call `done`; an exception in it is reported and does not affect the next append."""
     try:
         append.done(append.base_offset, error)
@@ -48,7 +48,7 @@ def tell(append: Append, error: LogError | None) -> None:
 def complete_appends(group: Sequence[Append]) -> None:
     """Report success to all appends of a commit."""
     for append in group:
-        tell(append, None)
+        call_done(append, None)
 
 
 def take_frame_entries(pending: Sequence[Append]) -> tuple[list[bytes], int]:

@@ -16,7 +16,7 @@ from coordinator.log.journal.scan import ADVICE, segment_name
 READ_CHUNK_BYTES = 256 << 10
 
 
-async def read_stretches(
+async def read_segments(
     disk: Disk, stretches: Sequence[tuple[int, int]], first_position: int, state_partitions: Collection[int]
 ) -> AsyncIterator[list[LoggedBatch]]:
     """Yield the batches of the state partitions in chunks; `stretches` has (segment number, valid end) pairs.

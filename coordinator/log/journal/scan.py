@@ -139,14 +139,14 @@ def check_headerless_file(
     if len(data) < layout.minimum_file_bytes(data, layout.first_position(state_partitions), number):
         # An interrupted creation of a file leaves only zeros.
         if not layout.is_zero(data):
-            raise _cut_short(path, 0, len(data))
+            raise _truncated_file(path, 0, len(data))
         return
     header_end = layout.header_bytes(state_partitions)
     if not layout.has_zero_sector(data, 0, header_end):
         raise LogDamaged(path, 0, "its header is not valid, though it was written as a whole", ADVICE)
 
 
-def _cut_short(path: str, position: int, size_bytes: int) -> LogDamaged:
+def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
     found = f"the file ends at byte {size_bytes}, and it was longer once, so a copy of it may have broken off"
     return LogDamaged(path, position, found, ADVICE_CUT_SHORT)
 
@@ -190,7 +190,7 @@ class Scan:
         position = self._entries_end = layout.first_position(len(self.end_offsets))
         limit = successor.previous_end if successor else len(data)
         last_offsets: dict[int, int] = {}
-        for frame in frames(data, header.number, position, limit, self.next_commit):
+        for frame in read_frames(data, header.number, position, limit, self.next_commit):
             self._take(name, frame, last_offsets)
             if visit is not None:
                 visit(name, frame)
@@ -208,7 +208,7 @@ class Scan:
         name, header = self._begun[len(self.segments) - 1]
         position = self.segments[-1].end
         if len(data) < layout.minimum_file_bytes(data, self._entries_end, header.number):
-            raise _cut_short(self._describe(name), position, len(data))
+            raise _truncated_file(self._describe(name), position, len(data))
         self.check_recovery_point()
         if not later and layout.is_zero(data[position:]):
             return Tail(name, position, True, 0)
@@ -287,7 +287,9 @@ class Scan:
         return LogDamaged(self._describe(name), position, found, ADVICE)
 
 
-def frames(data: memoryview, segment: int, position: int, limit: int, commit: int) -> Iterator[layout.Frame]:
+def read_frames(
+    data: memoryview, segment: int, position: int, limit: int, commit: int
+) -> Iterator[layout.Frame]:
     """Yield the valid frames from a position on; their commits are consecutive from `commit`."""
     while position < limit:
         frame = layout.decode_frame_at(data, position, segment, position)

@@ -122,7 +122,7 @@ class Segments:
 
     def first_needed(self, starts: Sequence[int]) -> Segment:
         """Return the oldest segment with a needed record, or the current segment."""
-        return next((segment for segment in self.used if _blocking_ends(segment, starts)), self.used[-1])
+        return next((segment for segment in self.used if _needed_end_offsets(segment, starts)), self.used[-1])
 
     def pinned(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
         """Return the start offsets that would free the oldest segment, if the journal is too big."""
@@ -133,11 +133,11 @@ class Segments:
         allowed_bytes = max(SEGMENTS_MIN * self._segment_bytes, LIVE_BYTES_FACTOR * live_bytes)
         if needed_bytes <= allowed_bytes or first is self.current:
             return {}
-        return _blocking_ends(first, starts)
+        return _needed_end_offsets(first, starts)
 
     # Removal.
 
-    def drop_below(self, oldest: int) -> None:
+    def remove_segments_below(self, oldest: int) -> None:
         """Remove the segments before `oldest`; a durable frame must contain `oldest` already."""
         while self.used[0].number < oldest:
             self._pending_removal.append(self.used.pop(0))
@@ -198,7 +198,7 @@ class Segments:
                 await asyncio.wait({task})
 
 
-def _blocking_ends(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
+def _needed_end_offsets(segment: Segment, starts: Sequence[int]) -> dict[int, int]:
     """Return the end offset in this segment of each state partition that still needs its records."""
     return {
         state_partition: last_offset + 1

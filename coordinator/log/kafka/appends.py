@@ -153,7 +153,7 @@ class Appender:
                 append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
             )
         elif code in _OUT_OF_STEP:
-            self._check_log_end(self._read_back(append, f"Kafka's error {code}"))
+            self._check_log_end(self._find_in_log(append, f"Kafka's error {code}"))
         elif code in _REFUSED and not append.may_be_appended:
             self._end(append, LogUnavailable(_REFUSED[code]))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
@@ -165,7 +165,7 @@ class Appender:
 
     def _give_up(self, append: Append, why: str) -> None:
         if append.may_be_appended:
-            self._check_log_end(self._read_back(append, why))
+            self._check_log_end(self._find_in_log(append, why))
         else:
             self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
 
@@ -215,7 +215,7 @@ class Appender:
         ownership.lost = error
         self._loop.call_soon(done, expected, error)
 
-    async def _read_back(self, append: Append, why: str) -> None:
+    async def _find_in_log(self, append: Append, why: str) -> None:
         """Read the log to see whether the batch is at its expected offset, and end the append."""
         ownership = append.ownership
         expected = ownership.next_offset

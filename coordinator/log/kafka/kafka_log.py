@@ -203,7 +203,7 @@ class KafkaLog(ObservedAppends):
         """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
-        def done(base_offset: int, error: LogError | None) -> None:
+        def on_appended(base_offset: int, error: LogError | None) -> None:
             self._leave()
             if error is not None:
                 appended.set_exception(error)
@@ -213,7 +213,7 @@ class KafkaLog(ObservedAppends):
 
         batch = encode_owner_batch(ownership, [record], self._clock.now_ms())
         self._in_flight += 1
-        self._appender.append(ownership, batch, 1, done, anywhere=anywhere)
+        self._appender.append(ownership, batch, 1, on_appended, anywhere=anywhere)
         # If the caller is cancelled, the append continues, and its exception must be retrieved.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
@@ -307,7 +307,7 @@ class KafkaLog(ObservedAppends):
         if renewing:
             records = [encode_renewal(state_partition, ownership.lease_ms)]
 
-        def told(base_offset: int, error: LogError | None) -> None:
+        def on_appended(base_offset: int, error: LogError | None) -> None:
             self._leave()
             if renewing and error is None:
                 ownership.lease_offset = base_offset
@@ -320,12 +320,12 @@ class KafkaLog(ObservedAppends):
             self._append_observer((batch,), 0)
 
         send = self._appender.append
-        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=told)
+        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=on_appended)
         appending.begin(records, units, self._batch_bytes.wanted_max)
 
-    def served_in_s(self, state_partition: int) -> float:
+    def serving_delay_s(self, state_partition: int) -> float:
         """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
-        return self._ownerships.served_in_s(state_partition)
+        return self._ownerships.serving_delay_s(state_partition)
 
     def lease_left_s(self, state_partition: int) -> float:
         """Return the seconds for which reads may be answered from memory; 0 or less if they may not."""

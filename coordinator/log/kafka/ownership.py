@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
-from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, owner_epoch_of
+from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
 from protocol.errors import ErrorCode
 from protocol.record_batch import decode_batches
@@ -144,7 +144,7 @@ async def read_tail_owner(
             for logged in chunk:
                 for batch in decode_batches(logged.batch):
                     for record in batch.records:
-                        owner_epoch = max(last.owner_epoch, owner_epoch_of(record) or 0)
+                        owner_epoch = max(last.owner_epoch, read_owner_epoch(record) or 0)
                         producer = (batch.producer_id, batch.producer_epoch)
                         last = LogTailOwner(owner_epoch, is_release(record), producer)
     return last

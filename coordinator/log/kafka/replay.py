@@ -43,7 +43,7 @@ class PartitionReader:
             while positions:
                 chunk: list[LoggedBatch] = []
                 for partition, fetched in (await fetching).items():
-                    _take_batches(partition, fetched.data, positions, ends[partition], chunk)
+                    _collect_batches(partition, fetched.data, positions, ends[partition], chunk)
                 if chunk:
                     moved_s = loop.time()
                 elif loop.time() - moved_s > self._timeout_s:
@@ -90,7 +90,7 @@ def _format_partitions(partitions: "Mapping[int, int] | list[int]") -> str:
     return "state partition " + ", ".join(map(str, partitions))
 
 
-def _take_batches(
+def _collect_batches(
     partition: int, data: bytes, positions: dict[int, int], end: int, chunk: list[LoggedBatch]
 ) -> None:
     """Append the complete batches of a response to the chunk, and advance the position past them."""

@@ -77,12 +77,12 @@ async def ensure_topic(
     time. If several coordinators start concurrently, one creates the topic and the others find it. Without
     `allow_few_brokers`, the topic is not created while there are fewer brokers than replicas.
     """
-    check_name(config.name)
+    check_topic_name(config.name)
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     topic = await cluster.describe_topic()
     found = topic is not None
     if not found:
-        await _create(cluster, config, allow_few_brokers=allow_few_brokers)
+        await _create_topic(cluster, config, allow_few_brokers=allow_few_brokers)
     while topic is None or not topic.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
             if topic is not None:
@@ -114,7 +114,7 @@ async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
     check_partition_count(config, topic)
 
 
-def check_name(name: str) -> None:
+def check_topic_name(name: str) -> None:
     """Raise ConfigError if only Kafka itself can write to the topic."""
     if name in INTERNAL_TOPICS:
         raise ConfigError(
@@ -175,7 +175,7 @@ def _batch_bytes_max(configs: Mapping[str, str]) -> int:
     return int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
 
 
-async def _create(cluster: Cluster, config: TopicConfig, *, allow_few_brokers: bool) -> None:
+async def _create_topic(cluster: Cluster, config: TopicConfig, *, allow_few_brokers: bool) -> None:
     brokers = await cluster.brokers()
     replicas = min(config.replication_factor, brokers)
     min_isr = min(config.min_isr, replicas)

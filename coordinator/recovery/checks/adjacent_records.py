@@ -62,8 +62,8 @@ def check_adjacent_records(histories: Histories, found: Findings) -> None:
     )
     known = (kind_before == RUN) | (kind_before == SNAPSHOT)
     _check_updates(histories, (kind == RUN) & known, before, flag)
-    _check_leaders(histories, flag)
-    _check_starts(histories, flag)
+    _check_leader_epochs(histories, flag)
+    _check_start_offsets(histories, flag)
 
 
 def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag) -> None:
@@ -84,7 +84,7 @@ def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag
 
     flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), counts, "first_at")
     said = histories["start_said"]
-    start_before = histories.previous(_names_start(histories))
+    start_before = histories.previous(_sets_start_offset(histories))
     stays = (said == NONE) | ((start_before >= 0) & (said == histories["start_last"][start_before]))
     back = update & stays & (complete >= 0) & (complete < complete_before)
     flag("K13", _W, back, lambda row: f"{counts(row)}, and the start offset stays", "first_at")
@@ -108,13 +108,13 @@ def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag)
     )
 
 
-def _names_start(histories: Histories) -> Bools:
+def _sets_start_offset(histories: Histories) -> Bools:
     """Return which entries set the start offset or make it unknown."""
     named: Bools = histories.is_reset | (histories["start_last"] != NONE)
     return named
 
 
-def _check_leaders(histories: Histories, flag: Flag) -> None:
+def _check_leader_epochs(histories: Histories, flag: Flag) -> None:
     kind, leader = histories["kind"], histories["leader_first"]
     before = histories.previous(histories.is_reset | (histories["leader_last"] != NONE))
     met = (before >= 0) & (histories.source[before] != histories.source)
@@ -130,10 +130,10 @@ def _check_leaders(histories: Histories, flag: Flag) -> None:
     )
 
 
-def _check_starts(histories: Histories, flag: Flag) -> None:
+def _check_start_offsets(histories: Histories, flag: Flag) -> None:
     """Check the start offsets of updates; `generations` checks those of snapshots."""
     start = histories["start_first"]
-    before = histories.previous(_names_start(histories))
+    before = histories.previous(_sets_start_offset(histories))
     met = (before >= 0) & (histories.source[before] != histories.source)
     met &= np.isin(histories["kind"][before], (RUN, SNAPSHOT)) & (histories["kind"] == RUN) & (start != NONE)
     start_before = histories["start_last"][before]

@@ -61,7 +61,7 @@ class Baseline:
             if is_new:
                 continue
             if identity in now:
-                evidence, at = _what_went_back(before, now[identity]), now[identity]["last_log_offset"]
+                evidence, at = _decreased_fields(before, now[identity]), now[identity]["last_log_offset"]
             else:
                 evidence = f"it is gone without a deletion, start offset was {before['start_offset']}"
                 at = before["last_log_offset"]
@@ -75,7 +75,7 @@ class Baseline:
             yield Finding("X3", severity, state_partition, identity, at, at, 1, evidence, since_ms)
 
 
-def _what_went_back(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _decreased_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     names = ["snapshot_epoch", "state_epoch"]
     # With a higher state epoch, the share-partition was initialised again, possibly at a lower start offset.
     if now["state_epoch"] == before["state_epoch"] and now["leader_epoch"] >= before["leader_epoch"]:

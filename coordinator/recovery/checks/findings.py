@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
-from coordinator.recovery.deduplication import named
-from coordinator.recovery.final_states import OwnerEpochs, counting_rows
+from coordinator.recovery.deduplication import parse_identity
+from coordinator.recovery.final_states import OwnerEpochs, valid_rows
 from coordinator.recovery.records import Ints, numbers
 from coordinator.recovery.schema import NONE
 
@@ -83,7 +83,7 @@ class Finding:
     evidence: str = ""
     timestamp_ms: int = NONE
 
-    def and_(self, other: "Finding") -> "Finding":
+    def merge_with(self, other: "Finding") -> "Finding":
         """Merge two findings of the same check, severity and share-partition."""
         first = min(self, other, key=lambda each: each.log_offset)
         last_log_offset = max(self.last_log_offset, other.last_log_offset)
@@ -101,7 +101,7 @@ class Findings:
         """Add a finding about this state partition."""
         name = (finding.check, finding.severity, finding.share_partition)
         known = self._found.get(name)
-        self._found[name] = finding if known is None else known.and_(finding)
+        self._found[name] = finding if known is None else known.merge_with(finding)
 
     def add_rows(
         self,
@@ -146,13 +146,13 @@ class Findings:
         return len(self._found)
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     """Merge findings of equal check, severity, state partition and share-partition."""
     found: dict[tuple[str, Severity, int, bytes | None], Finding] = {}
     for each in findings:
         name = (each.check, each.severity, each.state_partition, each.share_partition)
         known = found.get(name)
-        found[name] = each if known is None else known.and_(each)
+        found[name] = each if known is None else known.merge_with(each)
     return list(found.values())
 
 
@@ -173,18 +173,18 @@ def partial_rows(
     return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
 
 
-def settled_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
+def valid_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
     """Yield the findings about records of valid owner epochs."""
     for table in tables:
         columns = [numbers(table.column(name)) for name in _WHOSE]
         anybodys = columns[2] == NO_OWNER_YET
         counts = anybodys.copy()
-        counts[~anybodys] = counting_rows(known, *(column[~anybodys] for column in columns))
+        counts[~anybodys] = valid_rows(known, *(column[~anybodys] for column in columns))
         for row in table.filter(pa.array(counts)).to_pylist():
-            yield finding_of(row)
+            yield finding_from_row(row)
 
 
-def finding_of(row: Mapping[str, Any]) -> Finding:
+def finding_from_row(row: Mapping[str, Any]) -> Finding:
     """Read a row of `PARTIAL_FINDINGS`."""
     names = {field.name: row[field.name] for field in fields(Finding)}
     return Finding(**{**names, "severity": Severity(row["severity"])})
@@ -204,12 +204,12 @@ def findings_table(findings: Iterable[Finding]) -> pa.Table:
             each.evidence,
         ),
     )
-    return pa.Table.from_pylist([_row(finding) for finding in ordered], FINDINGS)
+    return pa.Table.from_pylist([_findings_row(finding) for finding in ordered], FINDINGS)
 
 
-def _row(finding: Finding) -> Mapping[str, Any]:
+def _findings_row(finding: Finding) -> Mapping[str, Any]:
     row = asdict(finding)
     row["severity"] = finding.severity.value
     identity = row.pop("share_partition")
-    group_id, topic_id, partition = (None, None, None) if identity is None else named(identity)
+    group_id, topic_id, partition = (None, None, None) if identity is None else parse_identity(identity)
     return {**row, "group_id": group_id, "topic_id": topic_id, "partition": partition}

@@ -7,14 +7,14 @@ has no write, so it must be equal to the state before it.
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import cut_below, join_batches, overlay_batches
+from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_below
 from coordinator.recovery.checks.adjacent_records import Flag, make_flag
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.record_histories import RUN, SNAPSHOT, Histories, folded_as
+from coordinator.recovery.checks.record_histories import RUN, SNAPSHOT, Histories, fold_groups
 from coordinator.recovery.decode import StateBatches
-from coordinator.recovery.partials import floors
+from coordinator.recovery.partials import batch_floors
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE
 
@@ -22,7 +22,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 def check_generations(histories: Histories, limits: Limits, found: Findings) -> None:
-    """Check the generations whose first and next snapshot are known; `merged_runs` must be called before."""
+    """Check the generations whose first and next snapshot are known; `merge_runs` must be called before."""
     reset = histories.is_reset
     base = histories.previous(reset)
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
@@ -41,7 +41,7 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
     _check_progress(histories, goes_on, base, before, flag)
     rows = np.flatnonzero(goes_on)
     if len(rows):
-        _check_fidelity(histories, rows, base[rows], has_run[rows], flag)
+        _check_lost_progress(histories, rows, base[rows], has_run[rows], flag)
 
 
 def flag_long_runs(histories: Histories, many: Bools, flag: Flag) -> None:
@@ -93,7 +93,7 @@ def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: In
     )
 
 
-def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools, flag: Flag) -> None:
+def _check_lost_progress(histories: Histories, rows: Ints, base: Ints, has_run: Bools, flag: Flag) -> None:
     """Compare the snapshots in `rows` with the generations that begin with the snapshots in `base`."""
     generation = np.arange(len(rows))
     members = np.concatenate([base, rows[has_run] - 1])
@@ -103,12 +103,12 @@ def _check_fidelity(histories: Histories, rows: Ints, base: Ints, has_run: Bools
     members, owners = members[order], owners[order]
     wanted = np.zeros(len(histories), np.bool_)
     wanted[members] = True
-    prior = folded_as(histories.folded.take(wanted), owners, len(rows))
+    prior = fold_groups(histories.folded.take(wanted), owners, len(rows))
     ends = np.zeros(len(histories), np.bool_)
     ends[rows] = True
     snapshots = histories.folded.take(ends)
-    floor = floors(snapshots["start_offset"])
-    known = overlay_batches(cut_below(prior.batches, floor[prior.batches.row]))
+    floor = batch_floors(snapshots["start_offset"])
+    known = overlay_batches(remove_below(prior.batches, floor[prior.batches.row]))
     held = snapshots.batches
     cold = histories["is_cold"][rows] != 0
     both = overlay_batches(join_batches(known, held))

@@ -17,7 +17,7 @@ from coordinator.recovery.checks.findings import (
     Finding,
     Findings,
     partial_rows,
-    settled_findings,
+    valid_findings,
 )
 from coordinator.recovery.checks.generations import check_generations
 from coordinator.recovery.checks.limits import Limits
@@ -27,15 +27,15 @@ from coordinator.recovery.checks.record_histories import (
     HISTORIES,
     HISTORIES_OUTPUT,
     Histories,
-    concatenated_histories,
+    concatenate_histories,
+    drop_inner_entries,
     histories_from_arrow,
-    histories_of,
-    merged_runs,
-    shortened,
+    histories_from_records,
+    merge_runs,
 )
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, WriterSequence
-from coordinator.recovery.final_states import STATES_OUTPUT, OwnerEpochs, counting_rows, join_states
+from coordinator.recovery.final_states import STATES_OUTPUT, OwnerEpochs, join_states, valid_rows
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, ScannedRecords
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
@@ -60,13 +60,13 @@ DELETED = pa.schema(
 _Owner = tuple[int, bool]
 
 
-def examine(histories: Histories, limits: Limits, found: Findings) -> Histories:
+def check_histories(histories: Histories, limits: Limits, found: Findings) -> Histories:
     """Check pairs of entries that were not compared before; return the entries that later checks need."""
     histories = histories.sorted()
     check_adjacent_records(histories, found)
-    histories = merged_runs(histories)
+    histories = merge_runs(histories)
     check_generations(histories, limits, found)
-    return shortened(histories)
+    return drop_inner_entries(histories)
 
 
 class _Ownership:
@@ -78,7 +78,7 @@ class _Ownership:
         self.entries = 0
 
     def take(self, histories: Histories, limits: Limits) -> None:
-        histories = examine(histories, limits, self.found)
+        histories = check_histories(histories, limits, self.found)
         self.waiting.append(histories)
         self.entries += len(histories)
         if self.entries > _WAITING_MAX + 8 * len(histories.identities):
@@ -87,7 +87,7 @@ class _Ownership:
     def joined(self, limits: Limits) -> Histories:
         """Merge the pending histories into one, and return it."""
         if len(self.waiting) > 1:
-            self.waiting = [examine(concatenated_histories(self.waiting), limits, self.found)]
+            self.waiting = [check_histories(concatenate_histories(self.waiting), limits, self.found)]
         self.entries = len(self.waiting[0])
         return self.waiting[0]
 
@@ -122,7 +122,7 @@ class RangeAudit:
                 ownership = self._ownerships[whose] = _Ownership(self.state_partition)
             check_records(scanned, rows, self._limits, ownership.found)
             ownership.take(
-                histories_of(
+                histories_from_records(
                     *(scanned.decoded, rows, key, self._identities), state_partition=self.state_partition
                 ),
                 self._limits,
@@ -208,17 +208,17 @@ def join_audit(
         if output.name == STATES_OUTPUT:
             for finding in check_complete_counts(output.rows):
                 found.add(finding)
-    for finding in settled_findings(tables.get(FINDINGS_OUTPUT, ()), known):
+    for finding in valid_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())
     if parts:
         histories = histories_from_arrow(pa.Table.from_batches(parts, HISTORIES))
         of = histories.folded
         columns = (of["state_partition"], of["range_start"], of["owner_epoch"], of["claimed"])
-        histories = histories.take(counting_rows(known, *columns))
+        histories = histories.take(valid_rows(known, *columns))
         if len(histories):
-            yield Output(DELETED_OUTPUT, state_partition, _deleted(histories, state_partition))
-            histories = examine(histories, limits, found)
+            yield Output(DELETED_OUTPUT, state_partition, _last_tombstones(histories, state_partition))
+            histories = check_histories(histories, limits, found)
             start = starts.get(state_partition, 0)
             check_log_ends(histories, limits, log_start=start, found=found)
             if state_partitions is not None:
@@ -228,7 +228,7 @@ def join_audit(
         yield Output(FINDINGS_OUTPUT, state_partition, rows)
 
 
-def _deleted(histories: Histories, state_partition: int) -> pa.RecordBatch:
+def _last_tombstones(histories: Histories, state_partition: int) -> pa.RecordBatch:
     """Return the last tombstone of each share-partition that has one, as rows of `DELETED`."""
     found: dict[bytes, int] = {}
     deleted_at = histories["deleted_at"]

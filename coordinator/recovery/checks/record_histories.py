@@ -19,9 +19,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.decode import Decoded, Kind
+from coordinator.recovery.decode import DecodedRecords, Kind
 from coordinator.recovery.fold import fold
-from coordinator.recovery.partials import Name, Partials, concatenated, partials_from_arrow, partials_of
+from coordinator.recovery.partials import (
+    Name,
+    Partials,
+    concatenate_partials,
+    partials_from_arrow,
+    partials_from_records,
+)
 from coordinator.recovery.records import Bools, Ints, numbers
 from coordinator.recovery.schema import NONE, PARTIALS
 
@@ -135,8 +141,8 @@ def histories_from_arrow(rows: pa.Table) -> Histories:
     return Histories(identities, folded.key, steps, source.reshape(-1).astype(np.int64), folded)
 
 
-def histories_of(
-    decoded: Decoded, wanted: Bools, key: Ints, identities: list[bytes], *, state_partition: int
+def histories_from_records(
+    decoded: DecodedRecords, wanted: Bools, key: Ints, identities: list[bytes], *, state_partition: int
 ) -> Histories:
     """Make an entry of each wanted record; `key` has the index in `identities` of every record."""
     rows = decoded.take(wanted)
@@ -183,23 +189,27 @@ def histories_of(
         "deleted_at": np.where(kind == TOMBSTONE, at, NONE),
     }
     unclaimed = np.zeros(len(rows), np.bool_)
-    folded = partials_of(rows, key, [], state_partition=state_partition, range_start=0, claimed=unclaimed)
+    folded = partials_from_records(
+        rows, key, [], state_partition=state_partition, range_start=0, claimed=unclaimed
+    )
     return Histories(identities, key, steps, np.arange(len(rows)), folded)
 
 
-def _digests(rows: Decoded) -> Ints:
+def _digests(rows: DecodedRecords) -> Ints:
     """Return a 64-bit hash of each update's content."""
     batches = rows.batches
-    mixed = _mixed(batches.first_offset, batches.last_offset, batches.delivery_state, batches.delivery_count)
+    mixed = _hash_rows(
+        batches.first_offset, batches.last_offset, batches.delivery_state, batches.delivery_count
+    )
     total = np.zeros(len(rows), np.uint64)
     np.add.at(total, batches.row, mixed)
-    said = _mixed(
+    said = _hash_rows(
         rows.start_offset, rows.leader_epoch, rows.snapshot_epoch, rows.delivery_complete_count, total
     )
     return (said | np.uint64(1)).astype(np.int64)
 
 
-def _mixed(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
+def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
     """Return a 64-bit hash of each row (the finaliser of SplitMix64, once for each column)."""
     found = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -210,18 +220,18 @@ def _mixed(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]"
     return found
 
 
-def concatenated_histories(parts: Sequence[Histories]) -> Histories:
+def concatenate_histories(parts: Sequence[Histories]) -> Histories:
     """Concatenate histories with equal `identities`; each history becomes one source."""
     return Histories(
         parts[0].identities,
         np.concatenate([part.key for part in parts]),
         {name: np.concatenate([part.steps[name] for part in parts]) for name in STEPS},
         np.repeat(np.arange(len(parts)), [len(part) for part in parts]),
-        concatenated([part.folded for part in parts]),
+        concatenate_partials([part.folded for part in parts]),
     )
 
 
-def folded_as(rows: Partials, group: Ints, groups: int) -> Partials:
+def fold_groups(rows: Partials, group: Ints, groups: int) -> Partials:
     """Fold the rows of each group into one row; `group` has the number of each row's group."""
     nothing = np.zeros(len(rows), np.int64)
     columns = {**rows.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
@@ -229,7 +239,7 @@ def folded_as(rows: Partials, group: Ints, groups: int) -> Partials:
     return fold(grouped)
 
 
-def merged_runs(histories: Histories) -> Histories:
+def merge_runs(histories: Histories) -> Histories:
     """Merge adjacent runs of a share-partition into one run; the entries must be sorted."""
     rows = len(histories)
     goes_on = np.zeros(rows, np.bool_)
@@ -237,7 +247,7 @@ def merged_runs(histories: Histories) -> Histories:
     goes_on[1:] = is_normalised[1:] & is_normalised[:-1] & (histories.key[1:] == histories.key[:-1])
     entry = np.cumsum(~goes_on) - 1
     entries = int(entry[-1]) + 1 if rows else 0
-    folded = folded_as(histories.folded, entry, entries) if rows else histories.folded
+    folded = fold_groups(histories.folded, entry, entries) if rows else histories.folded
     if entries == rows:
         return Histories(histories.identities, histories.key, histories.steps, histories.source, folded)
     first = np.flatnonzero(~goes_on)
@@ -247,7 +257,7 @@ def merged_runs(histories: Histories) -> Histories:
         steps[name] = histories[name][last]
     steps["updates"] = np.add.reduceat(histories["updates"], first)
     for name in ("start", "leader"):
-        begins, ends = _outermost(entry, entries, histories[f"{name}_first"] != NONE)
+        begins, ends = _first_and_last_rows(entry, entries, histories[f"{name}_first"] != NONE)
         for column in (f"{name}_first", f"{name}_first_at", f"{name}_first_ms"):
             steps[column] = np.where(begins >= 0, histories[column][begins], steps[column])
         steps[f"{name}_last"] = np.where(ends >= 0, histories[f"{name}_last"][ends], steps[f"{name}_last"])
@@ -264,7 +274,7 @@ def merged_runs(histories: Histories) -> Histories:
     return Histories(histories.identities, histories.key[first], steps, histories.source[first], folded)
 
 
-def _outermost(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints, Ints]:
+def _first_and_last_rows(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints, Ints]:
     """Return the first and the last wanted row of each merged entry; -1 if it has none."""
     rows = np.flatnonzero(wanted)
     first, last = np.full(entries, NONE, np.int64), np.full(entries, NONE, np.int64)
@@ -273,7 +283,7 @@ def _outermost(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints, Ints]:
     return first, last
 
 
-def shortened(histories: Histories) -> Histories:
+def drop_inner_entries(histories: Histories) -> Histories:
     """Keep of each history the first and last reset, the run before them and the run after them."""
     reset = histories.is_reset
     has_reset_before = histories.previous(reset) >= 0

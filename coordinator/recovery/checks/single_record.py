@@ -7,7 +7,7 @@ import numpy as np
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.decode import Decoded, Kind, StateBatches
+from coordinator.recovery.decode import DecodedRecords, Kind, StateBatches
 from coordinator.recovery.ranges import ScannedRecords
 from coordinator.recovery.records import Bools, Records
 
@@ -18,7 +18,7 @@ _HEX_BYTES = 48
 _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
-def check_unexpected_records(records: Records, decoded: Decoded, found: Findings) -> None:
+def check_unexpected_records(records: Records, decoded: DecodedRecords, found: Findings) -> None:
     """Check records that belong to no share-partition: R1, R2 and R3."""
     none = np.zeros(len(records), np.int64)
     no_key = decoded.undecodable[records.keys.length[decoded.undecodable] < 0]
@@ -64,7 +64,7 @@ def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: F
         flag("R3", _C, empty, lambda row: "an update without a value")
     told = (kind == Kind.SNAPSHOT) | (kind == Kind.UPDATE)
     snapshot = kind == Kind.SNAPSHOT
-    flag("R7", _W, told & _negative(decoded, snapshot), lambda row: _numbers(decoded, row))
+    flag("R7", _W, told & _has_negative_number(decoded, snapshot), lambda row: _numbers(decoded, row))
     size = records.keys.length[decoded.record] + records.values.length[decoded.record]
     flag("R9", _I, size > limits.record_bytes_max, lambda row: f"{size[row]} bytes")
     _check_clocks(decoded, snapshot, limits, flag)
@@ -75,20 +75,20 @@ def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: F
 Flag = Callable[[str, Severity, Bools, Callable[[int], str]], None]
 
 
-def _negative(decoded: Decoded, snapshot: Bools) -> Bools:
+def _has_negative_number(decoded: DecodedRecords, snapshot: Bools) -> Bools:
     low = (decoded.start_offset < -1) | (decoded.delivery_complete_count < -1) | (decoded.leader_epoch < -1)
     negative: Bools = low | (decoded.snapshot_epoch < 0) | (snapshot & (decoded.state_epoch < 0))
     return negative
 
 
-def _numbers(decoded: Decoded, row: int) -> str:
+def _numbers(decoded: DecodedRecords, row: int) -> str:
     return (
         f"start offset {decoded.start_offset[row]}, complete count {decoded.delivery_complete_count[row]}, "
         f"snapshot epoch {decoded.snapshot_epoch[row]}, leader epoch {decoded.leader_epoch[row]}"
     )
 
 
-def _check_clocks(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: Flag) -> None:
     create, write, stored = decoded.create_timestamp, decoded.write_timestamp, decoded.timestamp_ms
     flag(
         "R10", _W, snapshot & (create > write), lambda row: f"created at {create[row]}, written {write[row]}"
@@ -97,7 +97,7 @@ def _check_clocks(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag)
     flag("R10", _W, apart, lambda row: f"written at {write[row]}, on the log at {stored[row]}")
 
 
-def _check_batches(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: Flag) -> None:
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
@@ -105,7 +105,7 @@ def _check_batches(decoded: Decoded, snapshot: Bools, limits: Limits, flag: Flag
         at = np.flatnonzero(wrong)
         hit = np.zeros(rows, np.bool_)
         hit[batches.row[at]] = True
-        return hit, lambda row: _shown(batches, int(at[np.searchsorted(batches.row[at], row)]))
+        return hit, lambda row: _format_batch(batches, int(at[np.searchsorted(batches.row[at], row)]))
 
     impossible = (
         (batches.first_offset > batches.last_offset)
@@ -142,7 +142,7 @@ def _lengths(batches: StateBatches) -> "np.typing.NDArray[np.float64]":
     return batches.last_offset.astype(np.float64) - batches.first_offset + 1
 
 
-def _shown(batches: StateBatches, at: int) -> str:
+def _format_batch(batches: StateBatches, at: int) -> str:
     first, last, state, count = (int(column[at]) for column in batches[1:])
     return f"batch ({first}-{last}, state {state}, count {count})"
 

@@ -1,6 +1,6 @@
 """Check the sequence of writers of a state partition: P2, P3, P4, P6 and the record timestamps of R10.
 
-Missing log offsets inside a range are found while it is read. A range also returns one row (`Stretch`) for
+Missing log offsets inside a range are found while it is read. A range also returns one row (`WriterSpan`) for
 each sequence of records by one writer.  These rows are few, so one function checks the rows of all ranges.
 """
 
@@ -27,7 +27,7 @@ _STRETCHES_MAX = 1_000
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
-class Stretch(NamedTuple):
+class WriterSpan(NamedTuple):
     """A sequence of consecutive records by one writer; a number that the source does not have is -1."""
 
     state_partition: int
@@ -44,8 +44,8 @@ class Stretch(NamedTuple):
     is_control: int
 
 
-WRITERS = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in Stretch._fields])
-_WRITER_AT = Stretch._fields.index("producer_id")
+WRITERS = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in WriterSpan._fields])
+_WRITER_AT = WriterSpan._fields.index("producer_id")
 
 
 class WriterSequence:
@@ -55,7 +55,7 @@ class WriterSequence:
         self.found = Findings(state_partition)
         self._limits = limits
         self._last: tuple[int, int] | None = None
-        self._stretches: list[Stretch] = []
+        self._stretches: list[WriterSpan] = []
 
     def take(self, records: Records) -> None:
         """Process the next records of the range, including those of control batches."""
@@ -103,7 +103,7 @@ class WriterSequence:
         ends = np.append(begins[1:], len(records)) - 1
         at, ms = records.log_offset, records.timestamp_ms
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            stretch = Stretch(
+            stretch = WriterSpan(
                 self.found.state_partition,
                 0,
                 *(int(at[begin]), int(at[end]), int(ms[begin]), int(ms[end])),
@@ -142,21 +142,21 @@ def check_writer_sequence(
     rows: Iterable[Mapping[str, Any]], starts: Mapping[int, int], limits: Limits
 ) -> list[Finding]:
     """Check the rows of `WRITERS` of all ranges; `starts` are the log start offsets by state partition."""
-    stretches = sorted(Stretch(**row) for row in rows)
+    stretches = sorted(WriterSpan(**row) for row in rows)
     newest_ms = max((each.last_ms for each in stretches), default=0)
     found: list[Finding] = []
     for state_partition, of_partition in groupby(stretches, key=lambda each: each.state_partition):
         ordered = sorted(of_partition, key=lambda each: each.first_at)
         findings = Findings(state_partition)
         _check_boundaries(ordered, starts.get(state_partition, ordered[0].first_at), limits, findings)
-        whole = _merged(ordered)
+        whole = _merge_spans(ordered)
         _check_writers(whole, findings)
         _check_transactions(whole, newest_ms, limits, findings)
         found += findings
     return found
 
 
-def _check_boundaries(ordered: list[Stretch], start: int, limits: Limits, findings: Findings) -> None:
+def _check_boundaries(ordered: list[WriterSpan], start: int, limits: Limits, findings: Findings) -> None:
     if ordered[0].first_at > start:
         findings.add(
             offset_gap_finding(findings.state_partition, start - 1, ordered[0].first_at, ordered[0].first_ms)
@@ -175,9 +175,9 @@ def _check_boundaries(ordered: list[Stretch], start: int, limits: Limits, findin
             )
 
 
-def _merged(ordered: list[Stretch]) -> list[Stretch]:
+def _merge_spans(ordered: list[WriterSpan]) -> list[WriterSpan]:
     """Merge consecutive stretches of one writer that are in different ranges."""
-    found: list[Stretch] = []
+    found: list[WriterSpan] = []
     for each in ordered:
         if found and found[-1][_WRITER_AT:] == each[_WRITER_AT:]:
             found[-1] = found[-1]._replace(last_at=each.last_at, last_ms=each.last_ms)
@@ -186,13 +186,13 @@ def _merged(ordered: list[Stretch]) -> list[Stretch]:
     return found
 
 
-def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
+def _check_writers(ordered: list[WriterSpan], findings: Findings) -> None:
     epochs: dict[int, int] = {}
     owner_epoch = leader_epoch = NONE
     # The producers (id, epoch) that wrote with the current owner epoch; the last one wrote last.
     producers: list[tuple[int, int]] = []
 
-    def note(check: str, severity: Severity, each: Stretch, evidence: str) -> None:
+    def add_finding(check: str, severity: Severity, each: WriterSpan, evidence: str) -> None:
         findings.add(
             Finding(
                 *(check, severity, findings.state_partition, None, each.first_at, each.last_at),
@@ -203,12 +203,12 @@ def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
 
     for each in ordered:
         if each.partition_leader_epoch < leader_epoch:
-            note(
+            add_finding(
                 "P4", _C, each, f"leader epoch of the log {each.partition_leader_epoch} after {leader_epoch}"
             )
         leader_epoch = max(leader_epoch, each.partition_leader_epoch)
         if each.owner_epoch < owner_epoch:
-            note(
+            add_finding(
                 "P3", _W, each, f"records of owner epoch {each.owner_epoch} after {owner_epoch}: not counted"
             )
             continue
@@ -218,20 +218,24 @@ def _check_writers(ordered: list[Stretch], findings: Findings) -> None:
             continue
         producer = (each.producer_id, each.producer_epoch)
         if each.producer_id >= 0 and each.producer_epoch < epochs.get(each.producer_id, NONE):
-            note(
+            add_finding(
                 *("P3", _C, each),
                 f"producer {each.producer_id} has epoch {each.producer_epoch}, "
                 f"and had {epochs[each.producer_id]} before",
             )
         elif producer in producers[:-1]:
-            note("P3", _C, each, f"producer {producer[0]} writes again after producer {producers[-1][0]}")
+            add_finding(
+                "P3", _C, each, f"producer {producer[0]} writes again after producer {producers[-1][0]}"
+            )
         epochs[each.producer_id] = max(each.producer_epoch, epochs.get(each.producer_id, NONE))
         if not producers or producers[-1] != producer:
             producers = [*(known for known in producers if known != producer), producer]
 
 
-def _check_transactions(ordered: list[Stretch], newest_ms: int, limits: Limits, findings: Findings) -> None:
-    open_since: dict[int, Stretch] = {}
+def _check_transactions(
+    ordered: list[WriterSpan], newest_ms: int, limits: Limits, findings: Findings
+) -> None:
+    open_since: dict[int, WriterSpan] = {}
     for each in ordered:
         if each.is_control:
             open_since.pop(each.producer_id, None)

@@ -56,7 +56,7 @@ class ResultsIncomplete(LogError):
         super().__init__(f"the results are incomplete: {found}; {_ADVICE}")
 
 
-class _Counted:
+class _CountedChunks:
     """Iterates over chunks of records and counts the records."""
 
     def __init__(self, chunks: Iterable[Records]) -> None:
@@ -73,30 +73,34 @@ def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Ou
     """Read one range in the current process; return its outputs and their counts."""
     if isinstance(log_range.place, StoredRange):
         outputs, given = stored_outputs(log_range)
-        return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]
-    chunks = _Counted(source.read(log_range))
+        return [*outputs, *_output_counts(outputs, log_range.number), _source_count(log_range, given)]
+    chunks = _CountedChunks(source.read(log_range))
     try:
         outputs = list(read(chunks))
         given = chunks.records
     except PrunedError as pruned:
         start = pa.RecordBatch.from_pylist([{"start": pruned.start}], _PRUNED)
         outputs, given = [Output(PRUNED_OUTPUT, pruned.state_partition, start)], 0
-    return [*outputs, *_counts(outputs, log_range.number), _given(log_range, given)]
+    return [*outputs, *_output_counts(outputs, log_range.number), _source_count(log_range, given)]
 
 
 def read_rows_counted(chunks: Iterable[Records], read: ReadTask) -> list[Output]:
     """Process records that Spark's Kafka connector has read; return the outputs and their counts."""
-    counted = _Counted(chunks)
+    counted = _CountedChunks(chunks)
     outputs = list(read(counted))
-    return [*outputs, *_counts(outputs, NONE), _given(LogRange(ALL, 0, 0, 0, number=NONE), counted.records)]
+    return [
+        *outputs,
+        *_output_counts(outputs, NONE),
+        _source_count(LogRange(ALL, 0, 0, 0, number=NONE), counted.records),
+    ]
 
 
-def _given(log_range: LogRange, records: int) -> Output:
+def _source_count(log_range: LogRange, records: int) -> Output:
     row = {"range": log_range.number, "output": "", "rows": records}
     return Output(COUNTS_OUTPUT, log_range.state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
 
 
-def _counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
+def _output_counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
     for name, state_partition, rows in outputs:
         row = {"range": number, "output": name, "rows": rows.num_rows}
         yield Output(COUNTS_OUTPUT, state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
@@ -118,7 +122,7 @@ def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[O
                 "the partial states"
             )
     read = [Output(name, state_partition, rows) for name, found in tables.items() for rows in found]
-    return [*join(state_partition, tables), *_counts(read, NONE)]
+    return [*join(state_partition, tables), *_output_counts(read, NONE)]
 
 
 def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
@@ -135,7 +139,7 @@ def pruned_starts(outputs: Outputs) -> dict[int, int]:
 
 def check_read(outputs: Outputs, planned: Collection[int]) -> None:
     """Compare the outputs of phase 1 with the plan and with their summaries. Raises ResultsIncomplete."""
-    counts = dicts(outputs, COUNTS_OUTPUT)
+    counts = output_rows(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts if not row["output"])
     # Spark's Kafka connector chooses its own ranges, so only the numbers of records are compared.
     if NONE not in read:
@@ -147,7 +151,7 @@ def check_read(outputs: Outputs, planned: Collection[int]) -> None:
                 "and the driver must see the same work folder)"
             )
     given = sum(row["rows"] for row in counts if not row["output"])
-    summed = sum(row["records"] for row in dicts(outputs, RANGES_OUTPUT))
+    summed = sum(row["records"] for row in output_rows(outputs, RANGES_OUTPUT))
     if given != summed:
         raise ResultsIncomplete(f"the source gave {given} records and the ranges name {summed}")
 
@@ -173,6 +177,6 @@ def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
     return found
 
 
-def dicts(outputs: Outputs, name: str) -> list[dict[str, Any]]:
+def output_rows(outputs: Outputs, name: str) -> list[dict[str, Any]]:
     """Return the rows of an output of all state partitions as dicts."""
     return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]

@@ -96,7 +96,7 @@ class LocalEngine:
                 found += read_counted(source, log_range, read)
                 advance(log_range.records)
             return LocalOutputs(found)
-        pool = self._started()
+        pool = self._start_pool()
         waiting = {pool.submit(read_counted, source, each, read): each for each in ordered}
         try:
             for done in as_completed(waiting):
@@ -111,7 +111,7 @@ class LocalEngine:
                 future.cancel()
         return LocalOutputs(found)
 
-    def _started(self) -> ProcessPoolExecutor:
+    def _start_pool(self) -> ProcessPoolExecutor:
         if self._pool is None:
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["coordinator.recovery.rebuild"])

@@ -25,7 +25,7 @@ from coordinator.recovery.engines.counts import (
     read_counted,
     read_rows_counted,
 )
-from coordinator.recovery.engines.spark_session import has_active, session
+from coordinator.recovery.engines.spark_session import has_active_session, session
 from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import records_from_arrow
@@ -68,11 +68,11 @@ class SparkOutputs:
         """Return the outputs of a name, on the driver."""
         if name in _SUMMARIES:
             if self._summaries is None:
-                self._summaries = self._collected(_SUMMARIES)
+                self._summaries = self._collect_outputs(_SUMMARIES)
             return [(each.state_partition, each.rows) for each in self._summaries if each.name == name]
-        return [(each.state_partition, each.rows) for each in self._collected((name,))]
+        return [(each.state_partition, each.rows) for each in self._collect_outputs((name,))]
 
-    def _collected(self, names: Sequence[str]) -> list[Output]:
+    def _collect_outputs(self, names: Sequence[str]) -> list[Output]:
         return _fetched(self.frame.where(self.frame["name"].isin(list(names))))
 
     def mapped(self, name: str, task: TableTask) -> list[Output]:
@@ -98,7 +98,7 @@ class SparkOutputs:
         """Join all state partitions on the executors, in one shuffle."""
         tasks = parallelism(self._stored.spark)
         shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
-        frame = shuffled.mapInArrow(_joining(join), OUTPUTS_SQL)
+        frame = shuffled.mapInArrow(_join_function(join), OUTPUTS_SQL)
         joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
         check_joined(self, joined)
         return joined
@@ -108,7 +108,7 @@ class SparkOutputs:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for output in _unpacked(batches):
+            for output in _unpack_outputs(batches):
                 yield output.rows
 
         uri = path.absolute().as_uri() if isinstance(path, Path) else path
@@ -142,7 +142,7 @@ class SparkEngine:
     @classmethod
     def started(cls, master: str = "", *, connector: bool = False, work: str = "") -> "SparkEngine":
         """Use the active session, or start one. Raises SparkMissing and ConfigError."""
-        is_ours = not has_active()
+        is_ours = not has_active_session()
         return cls(session(master), is_ours=is_ours, connector=connector, work=work)
 
     @property
@@ -163,8 +163,8 @@ class SparkEngine:
             return self._gather_through_connector(source, ranges, read, advance)
         tasks = balance_ranges(ranges, self._tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return self.gathered_from(
-            numbers.mapInArrow(_reading(source, tasks, read), OUTPUTS_SQL),
+        return self.store_outputs(
+            numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL),
             [sum(each.records for each in task) for task in tasks],
             advance,
         )
@@ -175,14 +175,16 @@ class SparkEngine:
         from coordinator.recovery.sources.spark import connector_frame
 
         records = connector_frame(self.spark, source, ranges)
-        return self.gathered_from(
-            records.mapInArrow(reading_rows(read), OUTPUTS_SQL), [each.records for each in ranges], advance
+        return self.store_outputs(
+            records.mapInArrow(read_rows_function(read), OUTPUTS_SQL),
+            [each.records for each in ranges],
+            advance,
         )
 
     def _tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
-    def gathered_from(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkOutputs:
+    def store_outputs(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkOutputs:
         """Compute a DataFrame of outputs once, and store it."""
         return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
@@ -211,44 +213,44 @@ def balance_ranges(ranges: Sequence[LogRange], count: int) -> list[list[LogRange
     return [task for _, _, task in sorted(tasks, key=lambda task: -task[0])]
 
 
-def _reading(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask) -> ArrowTask:
+def _read_function(source: Source, tasks: Sequence[Sequence[LogRange]], read: ReadTask) -> ArrowTask:
     """Return the function of phase 1: task numbers to outputs."""
 
-    def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_ranges(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for log_range in tasks[number]:
-                    yield from packed(read_counted(source, log_range, read))
+                    yield from pack_outputs(read_counted(source, log_range, read))
 
-    return reading
+    return read_ranges
 
 
-def reading_rows(read: ReadTask) -> ArrowTask:
+def read_rows_function(read: ReadTask) -> ArrowTask:
     """Return the function of phase 1 for records that Spark has read: rows of `RECORDS` to outputs."""
 
-    def reading(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         chunks = (records for batch in batches for records in records_from_arrow(batch))
-        yield from packed(read_rows_counted(chunks, read))
+        yield from pack_outputs(read_rows_counted(chunks, read))
 
-    return reading
+    return read_rows
 
 
-def _joining(join: JoinTask) -> ArrowTask:
+def _join_function(join: JoinTask) -> ArrowTask:
     """Return the function of phase 2: outputs of some state partitions to outputs."""
 
-    def joining(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for state_partition, tables in by_partition(_unpacked(batches)):
-            yield from packed(join_counted(join, state_partition, tables))
+    def join_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for state_partition, tables in by_partition(_unpack_outputs(batches)):
+            yield from pack_outputs(join_counted(join, state_partition, tables))
 
-    return joining
+    return join_outputs
 
 
 def _mapping(task: TableTask) -> ArrowTask:
     """Return the function that applies a task to each stored table."""
 
     def mapping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, state_partition, rows in _unpacked(batches):
-            yield from packed(task(state_partition, rows))
+        for _, state_partition, rows in _unpack_outputs(batches):
+            yield from pack_outputs(task(state_partition, rows))
 
     return mapping
 
@@ -256,12 +258,12 @@ def _mapping(task: TableTask) -> ArrowTask:
 def _fetched(frame: "DataFrame") -> list[Output]:
     """Compute a DataFrame of outputs, and return them on the driver."""
     try:
-        return list(_unpacked(frame.toArrow().to_batches()))
+        return list(_unpack_outputs(frame.toArrow().to_batches()))
     except Exception as error:
         raise error_of_spark(error) from None
 
 
-def packed(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
+def pack_outputs(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
     """Return outputs as rows of `OUTPUTS`, a large one in several rows."""
     for name, state_partition, rows in outputs:
         for at in range(0, max(rows.num_rows, 1), _PACKED_ROWS_MAX):
@@ -276,7 +278,7 @@ def packed(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict(row, schema=OUTPUTS)
 
 
-def _unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[Output]:
+def _unpack_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[Output]:
     for batch in batches:
         for row in batch.to_pylist():
             with pa.ipc.open_stream(row["rows"]) as reader:

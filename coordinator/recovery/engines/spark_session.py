@@ -61,7 +61,9 @@ def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSe
     try:
         return builder.getOrCreate()
     except Exception as error:
-        raise SparkMissing(f"Spark does not start{f' on {master}' if master else ''}: {why(error)}") from None
+        raise SparkMissing(
+            f"Spark does not start{f' on {master}' if master else ''}: {format_start_error(error)}"
+        ) from None
 
 
 def user_settings() -> dict[str, str]:
@@ -135,7 +137,7 @@ def _check_java() -> None:
         )
 
 
-def why(error: Exception) -> str:
+def format_start_error(error: Exception) -> str:
     """Return the cause of a failed Spark start in one line."""
     lines = [line.removeprefix(": ") for line in str(error).strip().splitlines()]
     if lines and lines[0].startswith("An error occurred while calling"):
@@ -150,7 +152,7 @@ def why(error: Exception) -> str:
     return lines[0]
 
 
-def has_active() -> bool:
+def has_active_session() -> bool:
     """Return whether a session is active in this process."""
     _check_python_side()
     from pyspark.sql import SparkSession

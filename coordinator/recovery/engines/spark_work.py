@@ -12,7 +12,7 @@ from coordinator.errors import ConfigError, CoordinatorError, LogError
 from coordinator.recovery.engines.base import Advance
 from coordinator.recovery.engines.counts import ResultsIncomplete
 from coordinator.recovery.engines.spark_progress import report_progress
-from coordinator.recovery.engines.spark_session import why
+from coordinator.recovery.engines.spark_session import format_start_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,4 +93,4 @@ def error_of_spark(error: Exception) -> CoordinatorError:
             return LogError(text)
     # The line that names the lost executor or the failed task comes after those of the call and of the write.
     aborted = (line.removeprefix(_CAUSED_BY) for line in lines if _ABORTED in line)
-    return LogError(f"Spark failed: {next(aborted, why(error))}")
+    return LogError(f"Spark failed: {next(aborted, format_start_error(error))}")

@@ -173,13 +173,13 @@ def _group_text(group: GroupVerdict, topics: Mapping[str, str]) -> str:
         parts.append(f"since {iso_time(group.since_ms)}")
     parts.append(", ".join(group.checks))
     if first.start_offset >= 0:
-        parts.append(f"records from {_records(first)}")
+        parts.append(f"records from {_format_offsets(first)}")
     if group.recover_from:
         parts.append(f"recoverable from {group.recover_from}")
     return "; ".join(parts)
 
 
-def _records(each: SharePartitionVerdict) -> str:
+def _format_offsets(each: SharePartitionVerdict) -> str:
     return f"{each.start_offset}" + (f" to {each.last_offset}" if each.last_offset >= 0 else "")
 
 

@@ -70,32 +70,32 @@ def plots_of(run: AuditResult) -> list[tuple[str, str, str]]:
         (
             "State of each state partition",
             "Share-partitions of each state partition, and their state batches.",
-            _drawn("state", lambda axes: _state(axes, run)),
+            _draw_svg("state", lambda axes: _plot_state(axes, run)),
         ),
         (
             "Findings over log offsets",
             "Each finding at the log offset of its first record; findings without a record are not shown.",
-            _drawn("findings", lambda axes: _findings(axes, run)),
+            _draw_svg("findings", lambda axes: _plot_findings(axes, run)),
         ),
         (
             "Pruning",
             "Log offsets that can be pruned, and log offsets that the oldest snapshot prevents from pruning.",
-            _drawn("pruning", lambda axes: _pruning(axes, run)),
+            _draw_svg("pruning", lambda axes: _plot_pruning(axes, run)),
         ),
         (
             "Age of snapshots",
             "Share-partitions by the time from their snapshot to the newest record of the state partition.",
-            _drawn("snapshots", lambda axes: _snapshots(axes, run)),
+            _draw_svg("snapshots", lambda axes: _plot_snapshot_ages(axes, run)),
         ),
         (
             "Deliveries of records in flight",
             "Records by delivery count and delivery state.",
-            _drawn("deliveries", lambda axes: _deliveries(axes, run)),
+            _draw_svg("deliveries", lambda axes: _plot_deliveries(axes, run)),
         ),
     ]
 
 
-def _drawn(name: str, draw: Callable[[Axes], None]) -> str:
+def _draw_svg(name: str, draw: Callable[[Axes], None]) -> str:
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(5.6, 2.7), layout="constrained")
         draw(figure.add_subplot())
@@ -108,17 +108,17 @@ def _drawn(name: str, draw: Callable[[Axes], None]) -> str:
     return svg
 
 
-def _partitions(axes: Axes) -> None:
+def _label_partition_axis(axes: Axes) -> None:
     axes.set_xlabel("state partition")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _legend(axes: Axes) -> None:
+def _add_legend(axes: Axes) -> None:
     """Place the legend above the plot, where it hides nothing."""
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=4, borderaxespad=0.2)
 
 
-def _state(axes: Axes, run: AuditResult) -> None:
+def _plot_state(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
     at = np.array(place, float)
     axes.bar(
@@ -131,11 +131,11 @@ def _state(axes: Axes, run: AuditResult) -> None:
     axes.bar(
         at + 0.2, [each.state_batches for each in run.partitions], 0.4, color=_GREEN, label="state batches"
     )
-    _legend(axes)
-    _partitions(axes)
+    _add_legend(axes)
+    _label_partition_axis(axes)
 
 
-def _findings(axes: Axes, run: AuditResult) -> None:
+def _plot_findings(axes: Axes, run: AuditResult) -> None:
     rows = [row for row in run.findings.to_pylist() if row["log_offset"] >= 0]
     for severity, color, marker in _SEVERITIES:
         own = [row for row in rows if row["severity"] == severity]
@@ -153,21 +153,21 @@ def _findings(axes: Axes, run: AuditResult) -> None:
     axes.set_ylim(min(places, default=0) - 0.5, max(places, default=0) + 0.5)
     axes.set_xlim(left=0)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(axes)
+    _add_legend(axes)
 
 
-def _pruning(axes: Axes, run: AuditResult) -> None:
+def _plot_pruning(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
     prunable = [each.prunable for each in run.partitions]
     axes.bar(place, prunable, color=_GREY, label="can be pruned")
     held = [each.held for each in run.partitions]
     axes.bar(place, held, bottom=prunable, color=_BLUE, label="held")
     axes.set_ylabel("log offsets")
-    _legend(axes)
-    _partitions(axes)
+    _add_legend(axes)
+    _label_partition_axis(axes)
 
 
-def _snapshots(axes: Axes, run: AuditResult) -> None:
+def _plot_snapshot_ages(axes: Axes, run: AuditResult) -> None:
     newest = {each.state_partition: each.newest_ms for each in run.partitions}
     states = run.states
     written = numbers(states.column("write_timestamp"))
@@ -183,8 +183,8 @@ def _snapshots(axes: Axes, run: AuditResult) -> None:
     axes.set_ylabel("share-partitions")
 
 
-def _deliveries(axes: Axes, run: AuditResult) -> None:
-    batches = _flat(run.states)
+def _plot_deliveries(axes: Axes, run: AuditResult) -> None:
+    batches = _all_state_batches(run.states)
     if len(batches):
         counts = numbers(batches.field("delivery_count"))
         state = numbers(batches.field("delivery_state"))
@@ -198,12 +198,12 @@ def _deliveries(axes: Axes, run: AuditResult) -> None:
             height = np.bincount(np.minimum(counts[own], highest), records[own], highest + 1)
             axes.bar(np.arange(highest + 1), height, bottom=bottom, color=color, label=name)
             bottom += height
-        _legend(axes)
+        _add_legend(axes)
     axes.set_xlabel("delivery count")
     axes.set_ylabel("records")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _flat(states: pa.Table) -> Any:
+def _all_state_batches(states: pa.Table) -> Any:
     column = states.column("state_batches").combine_chunks()
     return (column.chunk(0) if isinstance(column, pa.ChunkedArray) else column).flatten()

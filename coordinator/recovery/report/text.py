@@ -18,39 +18,41 @@ def as_text(content: Content) -> str:
 def _lines(content: Content) -> Iterator[str]:
     yield f"{content.title}: {content.verdict.upper() if content.sections else content.verdict}"
     for label, said in content.facts:
-        yield _labelled(label, said)
-    yield _labelled("recovery", content.answer)
+        yield _format_fact(label, said)
+    yield _format_fact("recovery", content.answer)
     for group in content.groups:
-        yield _labelled("group", f"{group.group_id} {group.status.upper()}: {group.what}")
+        yield _format_fact("group", f"{group.group_id} {group.status.upper()}: {group.what}")
         # The command is on one line, so that it can be copied.
         yield f"{'':<10} {group.command}"
     for section in content.sections:
         yield ""
         severity = section.severity.value.upper()
-        yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_amount(section)}"
+        yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_format_count(section)}"
         for row in section.examples:
-            yield _indented(f"{place_of(row)}: {row['evidence']}")
+            yield _indent_text(f"{place_of(row)}: {row['evidence']}")
         if len(section.rows) > len(section.examples):
-            yield _indented(f"... and {len(section.rows) - len(section.examples)} more{_roll_up(section)}")
-        yield _indented(f"means: {section.check.meaning}")
-        yield _indented(f"to do: {section.check.advice}")
+            yield _indent_text(
+                f"... and {len(section.rows) - len(section.examples)} more{_counts_by_group(section)}"
+            )
+        yield _indent_text(f"means: {section.check.meaning}")
+        yield _indent_text(f"to do: {section.check.advice}")
     yield ""
-    yield _labelled("passed", content.passed_text)
+    yield _format_fact("passed", content.passed_text)
     for check, why in content.run.not_checked.items():
-        yield _labelled("not run", f"{check}: {why}")
+        yield _format_fact("not run", f"{check}: {why}")
 
 
-def _roll_up(section: Section) -> str:
+def _counts_by_group(section: Section) -> str:
     counts = ", ".join(f"{group_id} {count}" for group_id, count in section.by_group)
     return f"; by group: {counts}" if counts else ""
 
 
-def _amount(section: Section) -> str:
+def _format_count(section: Section) -> str:
     places = len(section.rows)
     return f" ({places})" if section.total == places else f" ({section.total} in {places})"
 
 
-def _labelled(label: str, said: str) -> str:
+def _format_fact(label: str, said: str) -> str:
     return fill(
         said,
         _WIDTH,
@@ -61,7 +63,7 @@ def _labelled(label: str, said: str) -> str:
     )
 
 
-def _indented(said: str) -> str:
+def _indent_text(said: str) -> str:
     return fill(
         said,
         _WIDTH,
@@ -78,26 +80,26 @@ def as_markdown(content: Content) -> str:
 
 
 def _markdown(content: Content) -> Iterator[str]:
-    yield f"# {_escaped(content.title)}"
+    yield f"# {_escape_markdown(content.title)}"
     yield ""
-    yield f"**{content.verdict}**; {_escaped(content.answer)}."
+    yield f"**{content.verdict}**; {_escape_markdown(content.answer)}."
     yield ""
     yield "| | |"
     yield "|---|---|"
     for label, said in content.facts:
-        yield f"| {label} | {_escaped(said)} |"
+        yield f"| {label} | {_escape_markdown(said)} |"
     for group in content.groups:
-        yield f"| {group.status} | {_escaped(f'{group.group_id}: {group.what}')} |"
+        yield f"| {group.status} | {_escape_markdown(f'{group.group_id}: {group.what}')} |"
     for section in content.sections:
         yield ""
-        yield f"## {section.severity.value} {section.check.id}: {section.check.title}{_amount(section)}"
+        yield f"## {section.severity.value} {section.check.id}: {section.check.title}{_format_count(section)}"
         yield ""
         yield f"{section.check.meaning} **To do:** {section.check.advice}"
         yield ""
         yield "| where | evidence |"
         yield "|---|---|"
         for row in section.examples:
-            yield f"| {_escaped(place_of(row))} | {_escaped(row['evidence'])} |"
+            yield f"| {_escape_markdown(place_of(row))} | {_escape_markdown(row['evidence'])} |"
         if len(section.rows) > len(section.examples):
             yield f"| ... | {len(section.rows) - len(section.examples)} more |"
     yield ""
@@ -106,7 +108,7 @@ def _markdown(content: Content) -> Iterator[str]:
     yield f"Passed: {content.passed_text}."
     yield ""
     for check, why in content.run.not_checked.items():
-        yield f"- {check} was not run: {_escaped(why)}"
+        yield f"- {check} was not run: {_escape_markdown(why)}"
     if content.groups:
         yield ""
         yield "## Next"
@@ -117,7 +119,7 @@ def _markdown(content: Content) -> Iterator[str]:
         yield "```"
 
 
-def _escaped(said: str) -> str:
+def _escape_markdown(said: str) -> str:
     """Escape names chosen by users, so that they contain no Markdown and do not reorder other text."""
     said = escape_unprintable(" ".join(said.split()))
     for char in "\\`*_[]<>|":

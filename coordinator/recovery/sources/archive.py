@@ -23,7 +23,7 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable_files import write_durably
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
+from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, offsets_after_time
 from coordinator.recovery.sources.checkpoints import StateCheckpoint, read_checkpoints
 from coordinator.recovery.verdict import LogCopy
 
@@ -32,7 +32,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Piece:
+class RowGroup:
     """One row group of a file: the records of one state partition from `start` to `end` (exclusive).
 
     `last_ms` is the latest timestamp of the records; -1 if it is not known.
@@ -61,7 +61,7 @@ class Commit:
     at_ms: int
     starts: Mapping[int, int]
     ends: Mapping[int, int]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RowGroup, ...]
     # Ids of the log (cluster id, topic id), and the digest of each state partition's last copied record.
     identity: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[int, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def read_commits(folder: str) -> list[Commit]:
                     said["at_ms"],
                     {int(p): offset for p, offset in said["starts"].items()},
                     {int(p): offset for p, offset in said["ends"].items()},
-                    tuple(Piece(**piece) for piece in said["pieces"]),
+                    tuple(RowGroup(**piece) for piece in said["pieces"]),
                     said.get("identity", {}),
                     {int(p): digest for p, digest in said.get("digests", {}).items()},
                     said.get("first", 0),
@@ -146,7 +146,7 @@ def write_commit(folder: str, commit: Commit) -> None:
     write_durably(Path(folder) / COMMITS / f"{name}.json", json.dumps(said).encode())
 
 
-def read_piece(folder: str, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
+def read_row_group(folder: str, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
     """Yield the records of a row group. Raises LogDamaged."""
     path = Path(folder) / FILES / file
     try:
@@ -199,14 +199,14 @@ class ArchiveSource:
             starts[number], whole_from[number] = stretch.start, stretch.whole_from
             ends[number] = max(min(stretch.end, until), stretch.start)
             begin = cut.start(number)
-            stored = self._stored_range(checkpoints, number, stretch.start, ends[number])
+            stored = self._checkpoint_range(checkpoints, number, stretch.start, ends[number])
             if stored is not None and not begin:
                 ranges.append(stored)
                 begin = stored.end
             ranges += _ranges(number, stretch.pieces, begin, ends[number], range_records)
         return Plan(tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from)
 
-    def _stored_range(
+    def _checkpoint_range(
         self, checkpoints: Sequence[StateCheckpoint], state_partition: int, start: int, until: int
     ) -> LogRange | None:
         """Return the range of the latest checkpoint between log offsets `start` and `until`, or None."""
@@ -216,7 +216,7 @@ class ArchiveSource:
                 return each.range_of(self.folder, state_partition)
         return None
 
-    def _ends_after(self, stretches: Mapping[int, Sequence["Stretch"]], time_ms: int) -> dict[int, int]:
+    def _ends_after(self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int) -> dict[int, int]:
         """Return the log offset of the first record after a time; read only row groups that may have one."""
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
@@ -227,20 +227,20 @@ class ArchiveSource:
                 if piece.last_ms > time_ms or piece.last_ms < 0
                 for each in _ranges(number, [piece], 0, END, 1)
             ]
-            later = ends_after(self, Plan(tuple(ranges), {}, {}), time_ms)
+            later = offsets_after_time(self, Plan(tuple(ranges), {}, {}), time_ms)
             found[number] = later.get(number, END)
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of the range's row groups."""
         for name, row_group in log_range.place:
-            for records in read_piece(self.folder, name, row_group, log_range.state_partition):
+            for records in read_row_group(self.folder, name, row_group, log_range.state_partition):
                 within = records.between(log_range.start, log_range.end)
                 if len(within):
                     yield within
 
 
-class Stretch(NamedTuple):
+class CopiedStretch(NamedTuple):
     """The pieces of a state partition with consecutive log offsets, without a gap.
 
     `whole_from` is the end of the log when the first piece was copied.
@@ -249,18 +249,18 @@ class Stretch(NamedTuple):
     start: int
     end: int
     whole_from: int
-    pieces: list[Piece]
+    pieces: list[RowGroup]
 
 
-def _stretches(commits: Sequence[Commit]) -> dict[int, list[Stretch]]:
+def _stretches(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
     """Return the stretches of each state partition, in the order of their commits."""
-    found: dict[int, list[Stretch]] = {}
+    found: dict[int, list[CopiedStretch]] = {}
     for commit in commits:
         for number, end in commit.ends.items():
             of_partition = found.setdefault(number, [])
             if not of_partition or commit.starts[number] > of_partition[-1].end:
                 whole_from = commit.whole_from.get(number, end)
-                of_partition.append(Stretch(commit.starts[number], end, whole_from, []))
+                of_partition.append(CopiedStretch(commit.starts[number], end, whole_from, []))
             else:
                 of_partition[-1] = of_partition[-1]._replace(end=end)
         for piece in commit.pieces:
@@ -269,7 +269,7 @@ def _stretches(commits: Sequence[Commit]) -> dict[int, list[Stretch]]:
 
 
 def _ranges(
-    state_partition: int, pieces: Sequence[Piece], begin: int, until: int, range_records: int
+    state_partition: int, pieces: Sequence[RowGroup], begin: int, until: int, range_records: int
 ) -> list[LogRange]:
     """Return the ranges of the pieces between two log offsets; small pieces share a range."""
     found: list[LogRange] = []

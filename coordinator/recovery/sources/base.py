@@ -133,7 +133,7 @@ def run_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
         return thread.submit(asyncio.run, main).result()
 
 
-def ends_after(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
+def offsets_after_time(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
     """Return for each state partition the log offset of the first record with a later timestamp.
 
     Writers set the timestamps, so a later record may have an earlier time.  Reads the log up to these

@@ -13,7 +13,7 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.inspect import JournalReport, inspect_journal
-from coordinator.log.journal.scan import ADVICE, frames, segment_number
+from coordinator.log.journal.scan import ADVICE, read_frames, segment_number
 from coordinator.recovery.parse import no_records, parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
@@ -24,16 +24,16 @@ from coordinator.recovery.sources.base import (
     LogRange,
     Plan,
     PrunedError,
-    ends_after,
+    offsets_after_time,
     run_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
     Extent,
-    Salvaged,
+    SalvagedJournal,
     SalvagedSegment,
     SegmentFile,
     salvage,
-    torn_text,
+    torn_tail_note,
 )
 
 # Bytes of record batches, of all state partitions, that are collected before they are parsed.
@@ -64,9 +64,9 @@ class JournalSource:
         if report.damage is None:
             if not report.segments and not report.unused_files:
                 raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
-            found = _sound(report)
+            found = _undamaged_parts(report)
         else:
-            found = self._salvaged(report.damage)
+            found = self._salvage_parts(report.damage)
         starts = {partition: cut.start(partition) for partition in found.starts}
         ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
         plan = Plan(
@@ -77,11 +77,11 @@ class JournalSource:
         )
         if cut.time_ms is None:
             return plan
-        later = ends_after(self, plan, cut.time_ms)
+        later = offsets_after_time(self, plan, cut.time_ms)
         ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
         return replace(plan, ranges=tuple(_ranges(found, starts, ends)), ends=ends)
 
-    def _salvaged(self, damage: LogDamaged) -> Salvaged:
+    def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
         """Find the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
         files = []
         for path in sorted(Path(self.folder).iterdir()):
@@ -110,9 +110,9 @@ class JournalSource:
             waiting.setdefault(state_partition, []).append(batch)
             waiting_bytes += len(batch)
             if waiting_bytes >= _PARSE_BYTES:
-                yield from _parsed(waiting, starts, ends, path, position)
+                yield from _parse_batches(waiting, starts, ends, path, position)
                 waiting, waiting_bytes = {}, 0
-        yield from _parsed(waiting, starts, ends, path, position)
+        yield from _parse_batches(waiting, starts, ends, path, position)
         for damage in damages:
             if starts[damage.state_partition] <= damage.last and damage.first <= ends[damage.state_partition]:
                 yield replace(no_records(damage.state_partition), damages=(damage,))
@@ -125,9 +125,11 @@ def _header(data: bytes) -> layout.SegmentHeader | None:
         return None
 
 
-def _sound(report: JournalReport) -> Salvaged:
+def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
     """Convert the report of a journal without damage to the type that `salvage` returns."""
-    found = Salvaged(starts=dict(enumerate(report.start_offsets)), ends=dict(enumerate(report.end_offsets)))
+    found = SalvagedJournal(
+        starts=dict(enumerate(report.start_offsets)), ends=dict(enumerate(report.end_offsets))
+    )
     first = layout.first_position(report.state_partitions)
     for each in report.segments:
         extent = Extent(first, each.used_bytes, each.first_commit)
@@ -135,11 +137,11 @@ def _sound(report: JournalReport) -> Salvaged:
     if report.is_changing:
         found.notes.append("a coordinator was writing to it")
     if report.torn_tail is not None:
-        found.notes.append(torn_text(report.torn_tail.file, report.torn_tail.position))
+        found.notes.append(torn_tail_note(report.torn_tail.file, report.torn_tail.position))
     return found
 
 
-def _ranges(found: Salvaged, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[LogRange]:
+def _ranges(found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[LogRange]:
     for segment in found.segments:
         used_bytes = sum(each.end - each.begin for each in segment.extents)
         place = (
@@ -158,7 +160,7 @@ def _batches(
             yield extent.state_partition, bytes(data[extent.begin : extent.end]), extent.end
             continue
         position = extent.begin
-        for frame in frames(data[: extent.end], number, position, extent.end, extent.commit):
+        for frame in read_frames(data[: extent.end], number, position, extent.end, extent.commit):
             for state_partition, batch in layout.decode_entries(frame):
                 yield state_partition, batch, frame.end
             position = frame.end
@@ -166,7 +168,7 @@ def _batches(
             raise LogDamaged(path, position, "a commit that was valid is not valid any more", ADVICE)
 
 
-def _parsed(
+def _parse_batches(
     waiting: Mapping[int, list[bytes]],
     starts: Mapping[int, int],
     ends: Mapping[int, int],

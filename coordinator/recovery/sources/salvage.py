@@ -56,7 +56,7 @@ class SegmentFile(NamedTuple):
 
 
 @dataclass
-class Salvaged:
+class SalvagedJournal:
     """The valid parts of a journal; `starts` and `ends` are log offsets by state partition."""
 
     segments: list[SalvagedSegment] = field(default_factory=list)
@@ -65,43 +65,45 @@ class Salvaged:
     notes: list[str] = field(default_factory=list)
 
 
-def salvage(files: Sequence[SegmentFile], state_partitions: int) -> Salvaged:
+def salvage(files: Sequence[SegmentFile], state_partitions: int) -> SalvagedJournal:
     """Scan the files of a journal in the order of their numbers, and skip damage."""
-    return _Walk(files, state_partitions).run()
+    return _JournalSalvage(files, state_partitions).run()
 
 
-class _Walk:
+class _JournalSalvage:
     def __init__(self, files: Sequence[SegmentFile], state_partitions: int) -> None:
         self._count = state_partitions
         oldest = max((each.header.oldest for each in files if each.header is not None), default=0)
         self._files = [each for each in files if each.number >= oldest and _is_used(each)]
-        self._found = Salvaged()
+        self._found = SalvagedJournal()
         if self._files and self._files[0].number > oldest > 0:
             self._found.notes.append(f"the segments {oldest} to {self._files[0].number - 1} are missing")
         # State partitions that may have lost records since their last valid batch: the segment, a description
         # of the damage, and the share-partitions if they are known.
         self._doubtful: dict[int, tuple[SalvagedSegment, str, tuple[bytes, ...]]] = {}
 
-    def run(self) -> Salvaged:
+    def run(self) -> SalvagedJournal:
         number = None
         for place, file in enumerate(self._files):
             segment = SalvagedSegment(file.name, file.number)
             self._found.segments.append(segment)
             if number is not None and file.number != number + 1:
-                self._doubt(segment, range(self._count), f"{file.name} does not follow segment {number}")
+                self._mark_doubtful(
+                    segment, range(self._count), f"{file.name} does not follow segment {number}"
+                )
             number = file.number
             if file.header is None:
-                self._doubt(segment, range(self._count), f"the header of {file.name} is not valid")
+                self._mark_doubtful(segment, range(self._count), f"the header of {file.name} is not valid")
             else:
                 self._settle(dict(enumerate(file.header.end_offsets)))
             following = self._files[place + 1] if place + 1 < len(self._files) else None
-            self._segment(segment, file, following)
+            self._scan_segment(segment, file, following)
         for partition, (segment, what, names) in sorted(self._doubtful.items()):
             end = self._found.ends.get(partition, 0)
             segment.damages.append(Damage(partition, end, end, f"{what}; later records may be lost", names))
         return self._found
 
-    def _doubt(
+    def _mark_doubtful(
         self, segment: SalvagedSegment, partitions: Mapping[int, tuple[bytes, ...]] | Iterable[int], what: str
     ) -> None:
         for partition in partitions:
@@ -131,7 +133,9 @@ class _Walk:
         end = next_offset_at(head, 0)
         self._found.ends[state_partition] = max(end, self._found.ends[state_partition])
 
-    def _segment(self, segment: SalvagedSegment, file: SegmentFile, following: SegmentFile | None) -> None:
+    def _scan_segment(
+        self, segment: SalvagedSegment, file: SegmentFile, following: SegmentFile | None
+    ) -> None:
         data = file.data
         limit = len(data)
         if following is not None and following.header is not None:
@@ -140,20 +144,20 @@ class _Walk:
         while position < limit:
             frame = layout.decode_frame_at(data, position, file.number, position)
             if frame is not None and frame.end <= limit:
-                self._frame(segment, frame)
+                self._add_frame(segment, frame)
                 position = frame.end
                 continue
             later = next(layout.later_heads(data[:limit], position, file.number), None)
             is_end = later is None and following is None
             if is_end and (layout.is_zero(data[position:]) or layout.is_torn(data, position, file.number)):
                 if any(data[position:]):
-                    self._found.notes.append(torn_text(file.name, position))
+                    self._found.notes.append(torn_tail_note(file.name, position))
                 return
             end = limit if later is None else later[0]
-            self._damaged_frame(segment, file, position, end)
+            self._salvage_frame(segment, file, position, end)
             position = end
 
-    def _frame(self, segment: SalvagedSegment, frame: layout.Frame) -> None:
+    def _add_frame(self, segment: SalvagedSegment, frame: layout.Frame) -> None:
         for state_partition, batch in layout.decode_entries(frame):
             self._batch(state_partition, batch)
         last = segment.extents[-1] if segment.extents else None
@@ -162,7 +166,7 @@ class _Walk:
         else:
             segment.extents.append(Extent(frame.begin, frame.end, frame.commit))
 
-    def _damaged_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
+    def _salvage_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
         """Use the valid batches of a damaged frame; note the state partitions of the others as doubtful."""
         what = f"{file.name} is damaged at byte {position}"
         head = layout.decode_head_at(file.data, position, file.number, position)
@@ -182,7 +186,7 @@ class _Walk:
                 known = bad.get(state_partition)
                 bad[state_partition] = names if known is None else (*known, *names) if known and names else ()
         is_complete = at == known_end or file.data[at : at + len(_END_MARK)] == _END_MARK
-        self._doubt(segment, bad if is_complete else range(self._count), what)
+        self._mark_doubtful(segment, bad if is_complete else range(self._count), what)
 
     def _names_in(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
         """Return the share-partitions of a damaged batch; none if a key does not fit its state partition."""
@@ -232,6 +236,6 @@ def _is_batch(batch: memoryview) -> bool:
     )
 
 
-def torn_text(name: str, position: int) -> str:
+def torn_tail_note(name: str, position: int) -> str:
     """Return a note about an interrupted write at the end of a segment."""
     return f"{name} ends in an interrupted write at byte {position}, which was not acknowledged"

@@ -18,7 +18,7 @@ from typing import BinaryIO
 from coordinator.errors import ConfigError
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, ends_after
+from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, offsets_after_time
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
@@ -87,7 +87,7 @@ class SegmentSource:
         plan = Plan(tuple(ranges), starts, ends, facts={"folders": len(folders)})
         if cut.time_ms is None:
             return plan
-        later = ends_after(self, plan, cut.time_ms)
+        later = offsets_after_time(self, plan, cut.time_ms)
         kept = [
             replace(each, end=min(each.end, later.get(each.state_partition, END)))
             for each in ranges
@@ -121,12 +121,14 @@ class SegmentSource:
                 records = found.records.between(log_range.start, log_range.end)
                 damages: tuple[Damage, ...] = ()
                 if stuck and not torn:
-                    expected = max(expected, _end_of(found.records, expected))
+                    expected = max(expected, _end_offset(found.records, expected))
                     why = found.found or f"its last batch is cut off at byte {position}"
-                    skipped, data = _skip(log_range.state_partition, data, file, end - position - len(data))
-                    damages = (_damage(log_range, expected, data, f"{Path(name).name}: {why}"),)
+                    skipped, data = _skip_damage(
+                        log_range.state_partition, data, file, end - position - len(data)
+                    )
+                    damages = (_make_damage(log_range, expected, data, f"{Path(name).name}: {why}"),)
                     position += skipped
-                expected = max(expected, _end_of(found.records, expected))
+                expected = max(expected, _end_offset(found.records, expected))
                 if len(records) or unread_bytes or damages:
                     yield replace(records, unread_bytes=unread_bytes, damages=damages)
                 if torn or is_past or (not data and (at_end or damages)):
@@ -216,7 +218,7 @@ def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
     return None
 
 
-def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) -> tuple[int, bytes]:
+def _skip_damage(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) -> tuple[int, bytes]:
     """Skip damage at the beginning of data; return the number of skipped bytes and the data after them.
 
     `left_bytes` is the number of unread bytes of the file that belong to the range.
@@ -234,14 +236,14 @@ def _skip(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) ->
     return skipped + at, data[at:]
 
 
-def _damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
+def _make_damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
     """Return damage up to the batch at the beginning of `data`; up to the end of the range if it is empty."""
     following = int.from_bytes(data[:8]) if data else log_range.end
     last = following - 1 if following != END and following > expected else expected
     return Damage(log_range.state_partition, expected, last, what)
 
 
-def _end_of(records: Records, otherwise: int) -> int:
+def _end_offset(records: Records, otherwise: int) -> int:
     return int(records.log_offset[-1]) + 1 if len(records) else otherwise
 
 

@@ -62,7 +62,7 @@ _RANGE_RECORDS = 500_000
 
 
 @dataclass
-class _Range(InputPartition):
+class _RangePartition(InputPartition):
     """A log range as an input partition of Spark."""
 
     log_range: LogRange
@@ -106,14 +106,14 @@ def _source_of(options: Mapping[str, str]) -> Source:
 
 
 @dataclass
-class Bounds:
+class FilterBounds:
     """The rows that pass the filters: an inclusive interval for each column, and state partitions."""
 
     lowest: dict[str, int]
     highest: dict[str, int]
     state_partitions: set[int] | None = None
 
-    def narrow(self, each: Filter) -> None:
+    def apply_filter(self, each: Filter) -> None:
         """Apply one filter, if it is on state partition, log offset or timestamp."""
         column = ".".join(getattr(each, "attribute", ()))
         value = getattr(each, "value", None)
@@ -174,17 +174,19 @@ class StateLogReader(DataSourceReader):
             Cut(None if as_of is None else parse_offsets(as_of)),
             range_records=int(options.get("range_records", _RANGE_RECORDS)),
         )
-        self._bounds = Bounds({}, {})
+        self._bounds = FilterBounds({}, {})
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that can have rows."""
         narrowed = (self._bounds.range_of(log_range) for log_range in self._plan.ranges)
         # If there is no partition, Spark assumes that partitions are not implemented; so return an empty one.
-        return [_Range(each) for each in narrowed if each is not None] or [_Range(LogRange(ALL, 0, 0, 0))]
+        return [_RangePartition(each) for each in narrowed if each is not None] or [
+            _RangePartition(LogRange(ALL, 0, 0, 0))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range. If records were pruned since the plan, the query fails."""
-        assert isinstance(partition, _Range)
+        assert isinstance(partition, _RangePartition)
         if not partition.log_range.end:
             return
         for records in self._source.read(partition.log_range):
@@ -199,7 +201,7 @@ class FilteringReader(StateLogReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Apply filters on state partition, log offset and time; Spark applies all filters again."""
         for each in filters:
-            self._bounds.narrow(each)
+            self._bounds.apply_filter(each)
         return filters
 
 
@@ -256,12 +258,13 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         count = int(self._options.get("range_records", _RANGE_RECORDS))
         return [
-            _Range(each) for each in self._source.plan(Cut(until, since=since), range_records=count).ranges
+            _RangePartition(each)
+            for each in self._source.plan(Cut(until, since=since), range_records=count).ranges
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, without records that were pruned since the plan."""
-        assert isinstance(partition, _Range)
+        assert isinstance(partition, _RangePartition)
         left = partition.log_range
         while left.start < left.end:
             try:
@@ -335,10 +338,10 @@ def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence
                 f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}, or omit --kafka-connector"
             ) from None
         raise
-    return from_connector(found)
+    return convert_connector_frame(found)
 
 
-def from_connector(frame: "DataFrame") -> "DataFrame":
+def convert_connector_frame(frame: "DataFrame") -> "DataFrame":
     """Convert a DataFrame of the connector (with `includeHeaders`) to the columns of `RECORDS`."""
     return frame.selectExpr(*_CONNECTOR_COLUMNS)
 

@@ -15,11 +15,17 @@ from random import Random
 from typing import Any, TypeVar
 
 from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from coordinator.kafka.group import (
+    CoordinatorLookup,
+    DescribeResult,
+    JoinResult,
+    MetadataSnapshot,
+    SyncResult,
+)
 from coordinator.ownership import Assignment, Ownership, Replica
 from coordinator.ownership.group import GroupOwnership
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import group_view
+from coordinator.ownership.messages import read_group_view
 from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
@@ -147,7 +153,7 @@ class ProductMembership:
         if assignments != self._read and all(assignments):
             self._read = assignments
             described = [(member.metadata, member.assignment) for member in self.group.members.values()]
-            view = group_view(described, self.group.generation, self._shards)
+            view = read_group_view(described, self.group.generation, self._shards)
             self._assignment = view and view.assignment
         return self._assignment
 
@@ -189,9 +195,9 @@ class _SimGroupClient:
         """Send LeaveGroup."""
         return await self._ask(node, lambda group: group.leave(member_id), int)
 
-    async def describe(self, node: int) -> Described:
+    async def describe(self, node: int) -> DescribeResult:
         """Describe the members."""
-        return await self._ask(node, lambda group: group.describe(), Described)
+        return await self._ask(node, lambda group: group.describe(), DescribeResult)
 
     async def leaders(self) -> Mapping[int, int]:
         """Return the leader of each state partition."""

@@ -18,10 +18,10 @@ from typing import NamedTuple
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.checkers import judge
+from tests.simulation.checkers import check_history
 from tests.simulation.history import NEVER, History, Operation, Violation
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.kafka.raw_log import counting, records_of, states_of
+from tests.simulation.kafka.raw_log import accepted_records, records_of, states_of
 from tests.simulation.linearize import TopicKnown
 from tests.simulation.model import State, progress_of
 
@@ -64,7 +64,7 @@ class LogTruncations:
             self._lost[number] = [*partition.lose(rng.choice(offsets)), *self._lost.get(number, ())]
             # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
             self._brokers.move(number)
-            self._unnoticed.setdefault(number, self._history.stamp(self._brokers.loop.time()))
+            self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
 
     def _written(self, number: int) -> None:
         """Start an era if the newest record is an accepted claim.
@@ -82,9 +82,9 @@ class LogTruncations:
             return
         lost.clear()
         records = records_of([("", batch) for batch in partition.batches], partition.start)
-        kept = counting(records)
+        kept = accepted_records(records)
         if kept and kept[-1] is records[-1] and kept[-1].is_claim:
-            owned = self._history.stamp(self._brokers.loop.time())
+            owned = self._history.next_time(self._brokers.loop.time())
             loss = Truncation(self._unnoticed.pop(number), owned, states_of(kept, number))
             self.losses[number].append(loss)
 
@@ -103,18 +103,18 @@ class LogTruncations:
                 untouched.ops.extend(ops)
                 continue
             ops = [self._unless_leased(op, losses) for op in ops]
-            _nobody_answers_unaware(ops, losses)
+            _check_losses_are_noticed(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
             ends = [*(loss.lost for loss in losses), NEVER]
             for (begin, states), end in zip(begins, ends, strict=True):
                 if begin < end:
                     state = _model_of(states.get(key))
-                    given_up += judge(
+                    given_up += check_history(
                         _history_between(ops, begin, end), topic_known, lambda _, state=state: state
                     )  # type: ignore[misc]
         untouched.ops.sort(key=lambda op: op.number)
-        return given_up + judge(untouched, topic_known)
+        return given_up + check_history(untouched, topic_known)
 
     def _unless_leased(self, op: Operation, losses: list[Truncation]) -> Operation:
         """Return the operation. If it was invoked within a lease after a loss, its outcome becomes
@@ -126,7 +126,7 @@ class LogTruncations:
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
-def _nobody_answers_unaware(ops: list[Operation], losses: list[Truncation]) -> None:
+def _check_losses_are_noticed(ops: list[Operation], losses: list[Truncation]) -> None:
     for op in ops:
         for lost, owned, _ in losses:
             if op.known and op.answered is not None and lost < op.invoked and op.answered < owned:

@@ -9,7 +9,7 @@ from coordinator.errors import LogOutcomeUnknown
 from coordinator.kafka import metadata_cache
 from coordinator.kafka.metadata import NewestTopic
 from coordinator.kafka.metadata_cache import MetadataCache
-from coordinator.log.claims import AcceptedClaim, FencingFilter, is_claim, owner_epoch_of, owner_of
+from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner, is_claim, read_owner_epoch
 from coordinator.log.kafka import KafkaLog, kafka_log
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
@@ -37,9 +37,9 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
     counts = FencingFilter.accepts
 
     def lax(self: Any, record: Any) -> bool:
-        owner_epoch = owner_epoch_of(record)
+        owner_epoch = read_owner_epoch(record)
         if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
-            self.claim = AcceptedClaim(owner_epoch, record.offset, owner_of(record))
+            self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner(record))
         return counts(self, record)
 
     patch.setattr(FencingFilter, "accepts", lax)

@@ -12,7 +12,7 @@ from tests.simulation.kafka.world import KafkaWorld
 FaultFactory = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
 
 
-def _some_place(world: KafkaWorld, rng: Random) -> int | None:
+def _choose_place(world: KafkaWorld, rng: Random) -> int | None:
     """Return the place (index) of a running process that no other fault uses, or None."""
     places = [
         place
@@ -23,7 +23,7 @@ def _some_place(world: KafkaWorld, rng: Random) -> int | None:
 
 
 async def _crash(world: KafkaWorld, rng: Random) -> None:
-    place = _some_place(world, rng)
+    place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
             await world.crash(place)
@@ -32,7 +32,7 @@ async def _crash(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _stop(world: KafkaWorld, rng: Random) -> None:
-    place = _some_place(world, rng)
+    place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
             await world.stop(place)
@@ -41,7 +41,7 @@ async def _stop(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _pause(world: KafkaWorld, rng: Random) -> None:
-    place = _some_place(world, rng)
+    place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
             process = world.processes[place]
@@ -55,9 +55,9 @@ async def _pause(world: KafkaWorld, rng: Random) -> None:
             process.resume()
 
 
-async def _part(world: KafkaWorld, rng: Random) -> None:
+async def _disconnect_coordinator(world: KafkaWorld, rng: Random) -> None:
     """Disconnect a coordinator from some brokers, from the membership, or from both."""
-    place = _some_place(world, rng)
+    place = _choose_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -65,24 +65,26 @@ async def _part(world: KafkaWorld, rng: Random) -> None:
     nodes = list(world.brokers.nodes)
     lost = {(process.name, node) for node in rng.sample(nodes, rng.randrange(len(nodes) + 1))}
     alone = {process.name} if not lost or rng.random() < 0.5 else set()
-    await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.parted_s))
+    await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.parted_s))
 
 
-async def _blocked(world: KafkaWorld, lost: set[tuple[str, int]], alone: set[str], seconds: float) -> None:
+async def _block_connections(
+    world: KafkaWorld, lost: set[tuple[str, int]], alone: set[str], seconds: float
+) -> None:
     world.brokers.blocked |= lost
     world.membership.blocked |= alone
-    await _while_faulty(world, seconds)
+    await _sleep_while_faulty(world, seconds)
     world.brokers.blocked -= lost
     world.membership.blocked -= alone
 
 
-async def _while_faulty(world: KafkaWorld, seconds: float) -> None:
+async def _sleep_while_faulty(world: KafkaWorld, seconds: float) -> None:
     until_s = world.loop.time() + seconds
     while world.faulty and world.loop.time() < until_s:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
 
 
-async def _cut_off(world: KafkaWorld, rng: Random) -> None:
+async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
     """Disconnect a broker from the others. Usually an owner of one of its partitions reaches only this
     broker.
     """
@@ -95,7 +97,7 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
     world.cut_off(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
-        place = _some_place(world, rng)
+        place = _choose_place(world, rng)
     lost: set[tuple[str, int]] = set()
     alone: set[str] = set()
     if place is not None and rng.random() < 0.8:
@@ -108,12 +110,12 @@ async def _cut_off(world: KafkaWorld, rng: Random) -> None:
         # If only readers can connect, the owner appends nothing, so it does not detect its replacement for
         # long.
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
-    await _blocked(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
+    await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()
     world.rejoin(node)
 
 
-async def _island(world: KafkaWorld, rng: Random) -> None:
+async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
     """Isolate a broker together with one coordinator: they reach only each other.
 
     Usually this broker coordinates the group, and the coordinator is its only member at first.
@@ -128,8 +130,8 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
         assert run_in_process is not None
         if rng.random() < 0.7:
             for other in set(places) - {place}:
-                await alone.enter_async_context(_crashed(world, other))
-            await _while_faulty(world, 3 * world.plan.membership.session_s)
+                await alone.enter_async_context(_keep_crashed(world, other))
+            await _sleep_while_faulty(world, 3 * world.plan.membership.session_s)
         number = rng.randrange(len(brokers.partitions))
         node = brokers.partitions[number].leader
         if node not in brokers.nodes or node in brokers.down or node in brokers.views or not world.faulty:
@@ -157,7 +159,7 @@ async def _island(world: KafkaWorld, rng: Random) -> None:
 
 
 @asynccontextmanager
-async def _crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
+async def _keep_crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
     """Keep a coordinator down while the context is open."""
     async with world.lives[place]:
         await world.crash(place)
@@ -167,9 +169,9 @@ async def _crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
             await world.start(place)
 
 
-async def _hold(world: KafkaWorld, rng: Random) -> None:
+async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
     """Delay the appends of a coordinator. Usually it is also disconnected from the membership."""
-    place = _some_place(world, rng)
+    place = _choose_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -178,7 +180,7 @@ async def _hold(world: KafkaWorld, rng: Random) -> None:
     seconds = min(rng.expovariate(1 / plan.nemesis.held_s), plan.broker_faults.late_max_s)
     world.brokers.held[process.name] = world.loop.time() + seconds
     alone = {process.name} if rng.random() < plan.nemesis.held_alone_rate else set()
-    await _blocked(world, set(), alone, seconds)
+    await _block_connections(world, set(), alone, seconds)
 
 
 async def _broker_dies(world: KafkaWorld, rng: Random) -> None:
@@ -186,7 +188,7 @@ async def _broker_dies(world: KafkaWorld, rng: Random) -> None:
     node = rng.choice(brokers.nodes)
     if node not in brokers.down:
         brokers.kill(node)
-        await _while_faulty(world, rng.expovariate(1 / world.plan.nemesis.broker_down_s))
+        await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.broker_down_s))
         brokers.revive(node)
 
 
@@ -198,7 +200,7 @@ async def _shuffle(world: KafkaWorld, rng: Random) -> None:
     world.membership.shuffle()
 
 
-async def _jump(world: KafkaWorld, rng: Random) -> None:
+async def _shift_clock(world: KafkaWorld, rng: Random) -> None:
     most = world.plan.nemesis.clock_jump_max_ms
     rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
 
@@ -218,7 +220,7 @@ async def _stale(world: KafkaWorld, rng: Random) -> None:
         world.make_stale(rng.choice(leaders))
 
 
-async def _unclean(world: KafkaWorld, rng: Random) -> None:
+async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
     world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
 
@@ -230,16 +232,16 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
         (plan.crash_s, _crash),
         (plan.stop_s, _stop),
         (plan.pause_s, _pause),
-        (plan.part_s, _part),
-        (plan.cut_off_s, _cut_off),
+        (plan.part_s, _disconnect_coordinator),
+        (plan.cut_off_s, _disconnect_broker),
         (plan.broker_dies_s, _broker_dies),
         (plan.leader_moves_s, _leader_moves),
         (plan.shuffle_s, _shuffle),
-        (plan.clock_jump_s, _jump),
+        (plan.clock_jump_s, _shift_clock),
         (plan.producers_expire_s, _producers_expire),
-        (plan.unclean_s, _unclean),
-        (plan.hold_s, _hold),
-        (plan.island_s, _island),
+        (plan.unclean_s, _elect_uncleanly),
+        (plan.hold_s, _delay_appends),
+        (plan.island_s, _isolate_broker_and_owner),
         (plan.stale_s, _stale),
     )
     return [

@@ -22,7 +22,7 @@ _CLAIM, _RELEASE, _RENEWAL = 32_000, 32_001, 32_002
 _NOBODY = -1
 
 
-class Written(NamedTuple):
+class RawRecord(NamedTuple):
     """A record in the log, its writer, and its owner epoch."""
 
     record: LogRecord
@@ -45,7 +45,7 @@ class Written(NamedTuple):
         return key_type
 
 
-def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Written]:
+def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[RawRecord]:
     """Return the records of a log from its start offset on."""
     found = []
     for writer, data in batches:
@@ -53,11 +53,11 @@ def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[Wri
             for record in batch.records:
                 epochs = [value for name, value in record.headers if name == "owner-epoch" and value]
                 if record.offset >= start:
-                    found.append(Written(record, writer, _INT.unpack(epochs[0])[0] if epochs else _NOBODY))
+                    found.append(RawRecord(record, writer, _INT.unpack(epochs[0])[0] if epochs else _NOBODY))
     return found
 
 
-def counting(records: list[Written]) -> list[Written]:
+def accepted_records(records: list[RawRecord]) -> list[RawRecord]:
     """Return the accepted records, including accepted claims."""
     kept = []
     highest: int | None = None
@@ -73,7 +73,7 @@ def counting(records: list[Written]) -> list[Written]:
     return kept
 
 
-def states_of(records: list[Written], state_partition: int) -> dict[SharePartitionKey, ShareState]:
+def states_of(records: list[RawRecord], state_partition: int) -> dict[SharePartitionKey, ShareState]:
     """Return the states after a replay of accepted records."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
@@ -91,21 +91,21 @@ def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, S
     not change states. This is not checked if records were lost, because the owner may have pruned older
     records that the lost records replaced.
     """
-    pruned = counting(records_of([("", batch) for batch in partition.batches], partition.start))
+    pruned = accepted_records(records_of([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:
         return states_of(pruned, number)
-    everything = counting(records_of(partition.archive))
+    everything = accepted_records(records_of(partition.archive))
     offsets = [written.record.offset for written in everything if written.record.offset >= partition.start]
     if [written.record.offset for written in pruned] != offsets:
         raise Violation(f"pruning changed which records of state partition {number} are accepted")
-    one_owner_at_a_time(everything, number)
+    check_single_owner(everything, number)
     states = states_of(pruned, number)
     if states != states_of(everything, number):
         raise Violation(f"pruning state partition {number} to {partition.start} changed its states")
     return states
 
 
-def one_owner_at_a_time(records: list[Written], number: int) -> None:
+def check_single_owner(records: list[RawRecord], number: int) -> None:
     """Raise Violation if owner epochs do not rise, or if a record of a process that is not the owner is
     accepted.
     """

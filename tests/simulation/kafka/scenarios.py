@@ -43,7 +43,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     return plan
 
 
-def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
+def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
     """Return a load with several clients of each share-partition. Each client looks up the coordinator
     itself.
     """
@@ -59,7 +59,7 @@ def _several_at_a_time(plan: KafkaPlan, rng: Random) -> Load:
     )
 
 
-def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
+def _with_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
     """Return the membership with another session timeout."""
     return replace(
         plan.membership,
@@ -71,7 +71,7 @@ def _quick(plan: KafkaPlan, session_s: float) -> MembershipFaults:
     )
 
 
-def _now_and_then(rng: Random, every_s: float | None) -> float | None:
+def _keep_seldom(rng: Random, every_s: float | None) -> float | None:
     """Return the interval for 30% of the seeds, and None for the others."""
     return every_s if rng.random() < 0.3 else None
 
@@ -86,20 +86,20 @@ def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     return replace(
         plan,
         coordinators=rng.randrange(2, 4),
-        load=_several_at_a_time(plan, rng),
+        load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
             hold_s=draw_log_uniform(rng, 2.0, 6.0),
             held_s=3 * session_s,
             held_alone_rate=0.9,
-            crash_s=_now_and_then(rng, plan.nemesis.crash_s),
-            leader_moves_s=_now_and_then(rng, plan.nemesis.leader_moves_s),
+            crash_s=_keep_seldom(rng, plan.nemesis.crash_s),
+            leader_moves_s=_keep_seldom(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
             transactional=rng.random() < 0.2,
             late_max_s=5 * session_s,
         ),
-        membership=_quick(plan, session_s),
+        membership=_with_session_timeout(plan, session_s),
         policy=SnapshotPolicy(updates_max=rng.choice((0, 0, 1, 500)), update_bytes_min=1),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
@@ -110,13 +110,13 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Appends time out and arrive later, while the process that sent them still owns the shard."""
     return replace(
         plan,
-        load=_several_at_a_time(plan, rng),
+        load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
             hold_s=draw_log_uniform(rng, 1.0, 5.0),
             held_s=draw_log_uniform(rng, 1.0, 4.0),
             held_alone_rate=0.1,
             crash_s=draw_log_uniform(rng, 10.0, 30.0),
-            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, late_max_s=draw_log_uniform(rng, 4.0, 15.0)),
         log_limits=plan.log_limits._replace(
@@ -135,7 +135,7 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         plan,
         brokers=max(2, plan.brokers),
         load=replace(
-            _several_at_a_time(plan, rng),
+            _concurrent_clients(plan, rng),
             watch_s=draw_log_uniform(rng, 0.1, 0.5),
             watchers=3,
             summary_rate=0.95,
@@ -146,11 +146,11 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             cut_off_s=draw_log_uniform(rng, 2.0, 6.0),
             cut_off_for_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
             apart_rate=0.9,
-            part_s=_now_and_then(rng, plan.nemesis.part_s),
-            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+            part_s=_keep_seldom(rng, plan.nemesis.part_s),
+            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
-        membership=replace(_quick(plan, session_s), hasty_rate=0.0),
+        membership=replace(_with_session_timeout(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
@@ -173,10 +173,10 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             apart_rate=0.9,
             # After a member is removed, another owner follows at once, although the lease is still valid.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
-            crash_s=_now_and_then(rng, 10.0),
+            crash_s=_keep_seldom(rng, 10.0),
             down_s=2 * session_s,
         ),
-        membership=replace(_quick(plan, session_s), hasty_rate=0.0),
+        membership=replace(_with_session_timeout(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
@@ -193,8 +193,8 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             stale_s=draw_log_uniform(rng, 1.0, 5.0),
             leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
-            crash_s=_now_and_then(rng, plan.nemesis.crash_s),
-            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
+            crash_s=_keep_seldom(rng, plan.nemesis.crash_s),
+            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, metadata_delay_s=draw_log_uniform(rng, 0.01, 2.0)),
     )
@@ -210,8 +210,8 @@ def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
             shuffle_s=draw_log_uniform(rng, 0.1, 1.0),
-            part_s=_now_and_then(rng, plan.nemesis.part_s),
-            leader_moves_s=_now_and_then(rng, plan.nemesis.leader_moves_s),
+            part_s=_keep_seldom(rng, plan.nemesis.part_s),
+            leader_moves_s=_keep_seldom(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
@@ -219,7 +219,7 @@ def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             transactional=rng.random() < 0.9,
         ),
         membership=replace(
-            _quick(plan, session_s),
+            _with_session_timeout(plan, session_s),
             heartbeat_s=draw_log_uniform(rng, 0.2, 0.6),
             hasty_rate=draw_log_uniform(rng, 0.3, 1.0),
         ),
@@ -246,10 +246,10 @@ def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             crash_s=draw_log_uniform(rng, 2.0, 8.0),
             down_s=draw_log_uniform(rng, 0.1, 4.0),
-            shuffle_s=_now_and_then(rng, plan.nemesis.shuffle_s),
-            pause_s=_now_and_then(rng, plan.nemesis.pause_s),
+            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
+            pause_s=_keep_seldom(rng, plan.nemesis.pause_s),
         ),
-        membership=_quick(plan, draw_log_uniform(rng, 2.0, 4.0)),
+        membership=_with_session_timeout(plan, draw_log_uniform(rng, 2.0, 4.0)),
         prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
     )
 

@@ -10,7 +10,7 @@ from itertools import chain
 from coordinator.shard import ShareState
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
-from tests.simulation.checkers import no_older_than
+from tests.simulation.checkers import permit_stale_reads
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import SUMMARY, History, Violation
 from tests.simulation.hostile_clients import random_target
@@ -22,7 +22,7 @@ from tests.simulation.kafka.process import address_of
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Outcome, Simulation
 from tests.simulation.workloads import Cluster
-from tests.simulation.world import until
+from tests.simulation.world import wait_until
 
 
 class KafkaSimulator(Simulation):
@@ -48,7 +48,7 @@ class KafkaSimulator(Simulation):
         return self._world.health()
 
     def _judge(self) -> int:
-        no_older_than(self._history, self.plan.read_age_max_s)
+        permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.judge(self._topic_known)
 
     # Phases.
@@ -96,10 +96,10 @@ class KafkaSimulator(Simulation):
         world = self._world
         self._cluster.gate.clear()
         await self._until_nobody_asks()
-        await until(self._is_whole, world.health, OWNED_BY_S)
+        await wait_until(self._is_whole, world.health, OWNED_BY_S)
         await asyncio.sleep(self.plan.settled_s)
         await self._ask_each_owner()
-        await until(self._is_whole, world.health, OWNED_BY_S)
+        await wait_until(self._is_whole, world.health, OWNED_BY_S)
 
     async def _ask_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
@@ -143,13 +143,15 @@ class KafkaSimulator(Simulation):
             await (world.crash(place) if self._rng.random() < 0.5 else world.stop(place))
             await world.start(place)
         after = await world.compare_memory_with_log()
-        if _seen(before) != _seen(after):
+        if _visible_state(before) != _visible_state(after):
             raise Violation(
                 f"no operation was in progress, but a change of the owner changed {before} to {after}"
             )
 
 
-def _seen(states: dict[SharePartitionKey, ShareState]) -> dict[SharePartitionKey, tuple[object, ...]]:
+def _visible_state(
+    states: dict[SharePartitionKey, ShareState],
+) -> dict[SharePartitionKey, tuple[object, ...]]:
     return {
         key: (
             state.state_epoch,

@@ -6,7 +6,7 @@ succeed. Its writes to the group's partition fail, so it distributes no new assi
 
 from collections.abc import Mapping
 
-from coordinator.kafka.group import Described, JoinResult, SyncResult
+from coordinator.kafka.group import DescribeResult, JoinResult, SyncResult
 from protocol.errors import ErrorCode
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
@@ -39,7 +39,7 @@ class StaleGroup:
         for member_id in [each for each, heard_s in self._heard_s.items() if heard_s < oldest_s]:
             del self._heard_s[member_id]
             self._is_stable = False
-            self._described = Described(ErrorCode.NONE)
+            self._described = DescribeResult(ErrorCode.NONE)
 
     def join(self, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
         """Let a known member join the next generation, which gets no assignment."""
@@ -47,7 +47,7 @@ class StaleGroup:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self.generation += 1
         self._is_stable = True
-        self._described = Described(ErrorCode.NONE)
+        self._described = DescribeResult(ErrorCode.NONE)
         return JoinResult(ErrorCode.NONE, self.generation, member_id, member_id, {member_id: metadata})
 
     def sync(
@@ -56,7 +56,7 @@ class StaleGroup:
         """Fail, because the assignment cannot be stored."""
         return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def describe(self) -> Described:
+    def describe(self) -> DescribeResult:
         """Return the members and assignments from before the disconnection, until the group rebalances."""
         return self._described
 

@@ -15,7 +15,7 @@ from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
 from tests.simulation.loop import SimLoop
-from tests.simulation.world import until
+from tests.simulation.world import wait_until
 
 Scene = Callable[[SimBrokers, SimCluster], Awaitable[None]]
 Play = Callable[..., None]
@@ -60,7 +60,7 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
     async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
         old = brokers.metadata(1)
         brokers.cut_off(1)
-        await until(lambda: brokers.leaders()[0] in (2, 3), brokers.leaders)
+        await wait_until(lambda: brokers.leaders()[0] in (2, 3), brokers.leaders)
         assert brokers.metadata(2)[0].leader == brokers.metadata(3)[0].leader == 1
         await asyncio.sleep(60.0)
         for node in (2, 3):

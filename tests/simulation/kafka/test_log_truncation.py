@@ -22,14 +22,14 @@ from tests.simulation.loop import SimLoop
 KEY = SharePartitionKey("g", bytes(16), 0)
 
 
-class Last:
+class LastChoice:
     """A random generator that always chooses the last option: the newest batch is lost."""
 
     def choice(self, options: list[Any]) -> Any:
         return options[-1]
 
 
-class Story:
+class ScriptedLog:
     """A log of one state partition, and the actions of its owner and its clients."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -50,7 +50,7 @@ class Story:
         self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
 
     def lose(self) -> None:
-        self.truncations.lose(0, Last())  # type: ignore[arg-type]
+        self.truncations.lose(0, LastChoice())  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
         op = self._invoke(INITIALIZE, InitializePart(0, state_epoch, 0))
@@ -69,10 +69,10 @@ class Story:
 
 
 @pytest.fixture
-def story() -> Story:
+def story() -> ScriptedLog:
     """Return a story with two acknowledged initializations. The second one is lost."""
     loop = SimLoop()
-    story = Story(loop)
+    story = ScriptedLog(loop)
     loop.close()
     story.claim(1)
     for state_epoch in (1, 2):
@@ -83,26 +83,26 @@ def story() -> Story:
     return story
 
 
-def test_lost_operation_may_be_missing_after_the_next_claim(story: Story) -> None:
+def test_lost_operation_may_be_missing_after_the_next_claim(story: ScriptedLog) -> None:
     story.claim(2)
     story.read(1)
     story.judge()
 
 
-def test_operation_that_was_not_lost_must_not_be_missing(story: Story) -> None:
+def test_operation_that_was_not_lost_must_not_be_missing(story: ScriptedLog) -> None:
     story.claim(2)
     story.read(0)
     with pytest.raises(Violation):
         story.judge()
 
 
-def test_answer_from_memory_after_a_loss_is_a_violation(story: Story) -> None:
+def test_answer_from_memory_after_a_loss_is_a_violation(story: ScriptedLog) -> None:
     story.read(2)
     with pytest.raises(Violation, match="no owner noticed"):
         story.judge()
 
 
-def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(story: Story) -> None:
+def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(story: ScriptedLog) -> None:
     story.snapshot(2, 1)
     story.read(2)
     story.judge()

@@ -7,7 +7,7 @@ import pytest
 from coordinator.log.claims import FencingFilter, encode_claim, owner_epoch_headers
 from protocol.record_batch import decode_batches, encode_batch
 from tests.simulation.history import Violation
-from tests.simulation.kafka.raw_log import counting, one_owner_at_a_time, records_of
+from tests.simulation.kafka.raw_log import accepted_records, check_single_owner, records_of
 
 CLAIM, RECORD = True, False
 KEY = b"\x00\x01any key"
@@ -24,7 +24,7 @@ def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple
 
 
 def offsets_that_count(*written: tuple[bool, int | None, str]) -> list[int]:
-    return [one.record.offset for one in counting(records_of(log_of(*written)))]
+    return [one.record.offset for one in accepted_records(records_of(log_of(*written)))]
 
 
 def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
@@ -74,7 +74,7 @@ def test_both_implementations_accept_the_same_records(seed: int) -> None:
 
 def test_record_of_a_process_that_is_not_the_owner_is_detected() -> None:
     fine = records_of(log_of((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
-    one_owner_at_a_time(counting(fine), 0)
+    check_single_owner(accepted_records(fine), 0)
     twins = records_of(log_of((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
     with pytest.raises(Violation):
-        one_owner_at_a_time(counting(twins), 0)
+        check_single_owner(accepted_records(twins), 0)

@@ -8,7 +8,7 @@ import pytest
 from coordinator.errors import LogError
 from coordinator.log.kafka import topic
 from coordinator.log.kafka.batches import BatchedAppend
-from tests.simulation.run_seeds import verdict
+from tests.simulation.run_seeds import check_seed
 
 # A batch has room for one record of most kinds, but not for two records.
 BATCH_BYTES_MAX = 150
@@ -28,7 +28,7 @@ def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pyt
     monkeypatch.setattr(BatchedAppend, "_settle", count)
     monkeypatch.setattr(topic, "BROKERS_BATCH_BYTES_MAX", BATCH_BYTES_MAX)
     for seed in SEEDS:
-        assert verdict("kafka", None, seed) is None
+        assert check_seed("kafka", None, seed) is None
         if all(later.values()):
             return
     pytest.fail(f"with no seed, a second or later batch of an append failed: {later}")

@@ -21,7 +21,7 @@ from tests.simulation.kafka.raw_log import states_in
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.simulation.process import SimClock
-from tests.simulation.world import READY_BY_S, until
+from tests.simulation.world import READY_BY_S, wait_until
 
 # All shards must be owned and loaded within this number of seconds after the end of faults. It includes the
 # session timeout of a dead member and a pause between retries.
@@ -188,11 +188,11 @@ class KafkaWorld:
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
         """Compare the logs with the memory of their owners. Raises Violation if they differ."""
-        await until(self.whole, self.health, OWNED_BY_S)
+        await wait_until(self.whole, self.health, OWNED_BY_S)
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
-            await until(self.whole, self.health, OWNED_BY_S)
+            await wait_until(self.whole, self.health, OWNED_BY_S)
             replayed = self.states_in_log()
             live = await self._states_in_memory()
             if replayed == live:

@@ -97,7 +97,7 @@ class Admin:
             owners=self.owners,
             topics=topics,
             access=self.access,
-            hand_over=self._wish,
+            hand_over=self._record_hand_over,
             expiry=expiry,
             signals=signals,
         )
@@ -116,11 +116,11 @@ class Admin:
     async def post_bytes(self, path: str, body: bytes, headers: Mapping[str, str]) -> httpx.Response:
         return await self._client.post(path, content=body, headers=headers)
 
-    def _wish(self, state_partition: int, instance: str) -> None:
+    def _record_hand_over(self, state_partition: int, instance: str) -> None:
         self.wishes.append((state_partition, instance))
 
 
-async def logged(records: Iterable[StateRecord]) -> MemoryLog:
+async def make_memory_log(records: Iterable[StateRecord]) -> MemoryLog:
     """Return a memory log with one append for each record, all with the timestamp NOW_MS."""
     log = MemoryLog(SHARDS)
     await log.open()
@@ -148,7 +148,7 @@ async def admin(
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
     runtime = Runtime(
-        log=await logged(records),
+        log=await make_memory_log(records),
         clock=SystemClock(),
         topics=AllTopics(),
         metrics=metrics,
@@ -168,7 +168,7 @@ async def admin(
         await runtime.stop()
 
 
-class Served:
+class AdminServer:
     """An admin application that another thread serves at `url`."""
 
     def __init__(self, url: str, coordinator: Admin, loop: asyncio.AbstractEventLoop) -> None:
@@ -179,24 +179,24 @@ class Served:
     def do(self, action: Callable[[], object]) -> None:
         """Run the action on the server's event loop and wait until it ends."""
 
-        async def act() -> None:
+        async def run_action() -> None:
             action()
 
-        asyncio.run_coroutine_threadsafe(act(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(run_action(), self._loop).result(30)
 
 
 @contextmanager
-def served(
+def serve_admin(
     records: Iterable[StateRecord] = (),
     make_topics: Callable[[], TopicsInMemory | None] = lambda: None,
     make_expiry: MakeExpiry = lambda _: None,
     signals: SignalMonitor | None = None,
     **settings: object,
-) -> Iterator[Served]:
+) -> Iterator[AdminServer]:
     """Serve a runtime with the given records from another thread until the block ends."""
     ready = threading.Event()
     stopped = asyncio.Event()
-    made: list[Served] = []
+    made: list[AdminServer] = []
 
     async def serve() -> None:
         try:
@@ -211,7 +211,7 @@ def served(
                 )
                 await server.start()
                 url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.port}"
-                made.append(Served(url, coordinator, asyncio.get_running_loop()))
+                made.append(AdminServer(url, coordinator, asyncio.get_running_loop()))
                 ready.set()
                 await stopped.wait()
                 await server.stop()

@@ -14,7 +14,7 @@ from coordinator.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
 from tests.unit.admin.admin_server import Admin, admin, async_test
-from tests.unit.admin.test_tokens import READING, WRITING, file_of
+from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
 AUDIT = "coordinator.audit"
@@ -24,14 +24,14 @@ SNAPSHOTS = "/api/v1/snapshots"
 @pytest.fixture
 def tokens(tmp_path: Path) -> str:
     """A token file with one token for each scope."""
-    return str(file_of(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
+    return str(write_token_file(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
 
 
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def refusal(coordinator: Admin, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+async def get_error(coordinator: Admin, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
     answer = await coordinator.get(path, headers)
     assert answer.headers["content-type"] == "application/json"
     return answer.status_code, answer.json()["message"]
@@ -45,7 +45,7 @@ async def test_public_paths_need_no_token(tokens: str) -> None:
         # Public paths ignore a wrong Authorization header.
         assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
         for path in ("/healthz", "/metrics", "/api/v1/groups", "/api/v1/live", "/nowhere"):
-            status, message = await refusal(coordinator, path)
+            status, message = await get_error(coordinator, path)
             assert status == 401, path
             assert message.startswith("a token is required: send Authorization: Bearer TOKEN")
 
@@ -56,7 +56,7 @@ async def test_valid_token_allows_reading(tokens: str) -> None:
         for token in (READING, WRITING):
             for path in ("/healthz", "/metrics", "/api/v1/groups"):
                 assert (await coordinator.get(path, bearer(token))).status_code == 200
-        assert (await refusal(coordinator, "/nowhere", bearer(READING)))[0] == 404
+        assert (await get_error(coordinator, "/nowhere", bearer(READING)))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_failed_logins_are_throttled_but_known_token_is_accepted(
     tokens: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @async_test
-    async def ask() -> None:
+    async def send_requests() -> None:
         async with admin(http_token_file=tokens) as coordinator:
             assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
             for _ in range(FAILED_LOGINS_MAX):
@@ -111,7 +111,7 @@ def test_failed_logins_are_throttled_but_known_token_is_accepted(
 
     refused: dict[str, int] = {}
     with caplog.at_level(logging.INFO, "coordinator.audit"):
-        ask()
+        send_requests()
     assert refused == {"401": FAILED_LOGINS_MAX, "429": 2}
     wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
     assert len(wrong) == FAILED_LOGINS_MAX
@@ -121,7 +121,9 @@ def test_failed_logins_are_throttled_but_known_token_is_accepted(
 @given(st.text(st.characters(max_codepoint=255)), st.sampled_from(["", "Bearer ", "bearer  ", "Basic "]))
 def test_any_other_authorization_header_returns_401(text: str, kind: str) -> None:
     with TemporaryDirectory() as folder:
-        access = AccessControl(Config(http_token_file=str(file_of(Path(folder), f"a read {READING}"))))
+        access = AccessControl(
+            Config(http_token_file=str(write_token_file(Path(folder), f"a read {READING}")))
+        )
     with pytest.raises(AccessDenied) as denied:
         access.authenticate("10.0.0.1", kind + text, None)
     assert denied.value.status == 401
@@ -131,7 +133,7 @@ def test_any_other_authorization_header_returns_401(text: str, kind: str) -> Non
 async def test_changed_token_file_takes_effect_after_reload(tokens: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
         assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
-        file_of(Path(tokens).parent, f"prometheus read {WRONG}\n")
+        write_token_file(Path(tokens).parent, f"prometheus read {WRONG}\n")
         assert coordinator.access.reload_if_changed()
         assert (await coordinator.get("/healthz", bearer(READING))).status_code == 401
         assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 200

@@ -13,7 +13,7 @@ from protocol.state_records import topic_id_text
 from tests.unit.admin.admin_server import NOW_MS, Admin, admin, async_test
 from tests.unit.admin.test_access_control import bearer
 from tests.unit.admin.test_tokens import WRITING
-from tests.unit.admin.test_write_routes import audited, ordered, writing
+from tests.unit.admin.test_write_routes import audit_lines, send_order, writing
 from tests.unit.expiry.fake_cluster import (
     LOOK_MINUTES,
     MINUTE_MS,
@@ -21,7 +21,7 @@ from tests.unit.expiry.fake_cluster import (
     FakeCluster,
     FakeGroup,
     StandingClock,
-    state,
+    make_state,
     topic_id,
 )
 
@@ -40,7 +40,12 @@ class AbandonedStateCluster:
         self.cluster.groups = {"g": FakeGroup(), "h": FakeGroup()}
         self.cluster.groups["h"].join("t")
         self.rules = rules
-        self.records = [state("g", "t", 0), state("g", "t", 1), state("g", "u", 5), state("h", "t")]
+        self.records = [
+            make_state("g", "t", 0),
+            make_state("g", "t", 1),
+            make_state("g", "u", 5),
+            make_state("h", "t"),
+        ]
 
     def make_expiry(self, runtime: Runtime) -> Expiry:
         return Expiry(
@@ -124,23 +129,23 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     world = AbandonedStateCluster()
     async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
-        await post_expiry(coordinator)
+        await list_with_token(coordinator)
         world.clock.ms += RETENTION_MS
-        dry = await ordered(coordinator, "expiry", {})
+        dry = await send_order(coordinator, "expiry", {})
         assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
-        done = await ordered(coordinator, "expiry", {"execute": True})
+        done = await send_order(coordinator, "expiry", {"execute": True})
         assert done["executed"]
         assert {(each["topic"], each["share_partitions"], each["refused"]) for each in done["items"]} == {
             ("t", 2, ""),
             ("u", 1, ""),
         }
         assert done["outcome"] == "removed the state of 3 share-partitions"
-        assert audited(caplog) == [("INFO", "token alice", "expiry", "{}", done["outcome"])]
-        again = await ordered(coordinator, "expiry", {})
+        assert audit_lines(caplog) == [("INFO", "token alice", "expiry", "{}", done["outcome"])]
+        again = await send_order(coordinator, "expiry", {})
         assert again["outcome"] == "would remove the state of 0 share-partitions"
 
 
-async def post_expiry(coordinator: Admin) -> None:
+async def list_with_token(coordinator: Admin) -> None:
     answer = await coordinator.get("/api/v1/expiry", bearer(WRITING))
     assert answer.status_code == 200
 
@@ -151,13 +156,13 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
 ) -> None:
     world = AbandonedStateCluster(Rules(None, 60))
     async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        answer = await ordered(coordinator, "expiry", {"execute": True}, status=409)
+        answer = await send_order(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
         world.cluster.is_down = True
     async with admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
         answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
         assert answer["status"] == 403
-    assert audited(caplog) == []
+    assert audit_lines(caplog) == []
 
 
 @async_test
@@ -167,8 +172,8 @@ async def test_failed_expiry_round_is_audited(
     world = AbandonedStateCluster()
     world.cluster.is_down = True
     async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        await ordered(coordinator, "expiry", {"execute": True}, status=503)
-    ((level, *_, outcome),) = audited(caplog)
+        await send_order(coordinator, "expiry", {"execute": True}, status=503)
+    ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
     assert "refused" in outcome
 
@@ -184,13 +189,13 @@ async def test_expiry_round_continues_after_its_request_timed_out(
         await kafka_answers.wait()
 
     async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        await post_expiry(coordinator)
+        await list_with_token(coordinator)
         world.clock.ms += RETENTION_MS
         world.cluster.before["resolve"] = wait
-        answer = await ordered(coordinator, "expiry", {"execute": True}, status=503)
+        answer = await send_order(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
         # During the round, a dry run returns the result of the last check of the cluster.
-        assert (await ordered(coordinator, "expiry", {}))["executed"] is False
+        assert (await send_order(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()
         async with asyncio.timeout(60):
             while {  # noqa: ASYNC110

@@ -14,15 +14,15 @@ import pytest
 from coordinator.admin.access_middleware import BODY_BYTES_MAX
 from coordinator.admin.http_protocol import HEAD_BYTES_MAX
 from tests.certificates import Authority, subject_of
-from tests.unit.admin.admin_server import Served, served
+from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
-from tests.unit.admin.test_tokens import READING, WRITING, file_of
+from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 from tests.unit.security.handshakes import client_context
 
 ALICE, BOB, EVE = "User:CN=alice,O=Example", "User:CN=bob", "User:CN=eve"
 
 
-class Files:
+class CertificateFiles:
     """Certificates and keys of the listener and of its clients."""
 
     def __init__(self, folder: Path) -> None:
@@ -35,7 +35,7 @@ class Files:
         self.eve = self.authority.issue("eve")
         self.ended = self.authority.issue("ended", ended=True)
         self.stranger = Authority(folder / "other", "other").issue("alice", file="stranger")
-        self.tokens = file_of(folder, f"prometheus read {READING}\noperator write {WRITING}\n")
+        self.tokens = write_token_file(folder, f"prometheus read {READING}\noperator write {WRITING}\n")
 
     def settings(self, **settings: str) -> dict[str, Any]:
         return {
@@ -73,12 +73,12 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return Files(tmp_path_factory.mktemp("certificates"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    return CertificateFiles(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
-def required(files: Files) -> Iterator[Served]:
+def required(files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator that requires client certificates."""
     settings = files.settings(
         http_ssl_client_auth="required",
@@ -86,12 +86,12 @@ def required(files: Files) -> Iterator[Served]:
         http_write_principals=ALICE,
         http_writes="true",
     )
-    with served([snapshot()], **settings) as running:
+    with serve_admin([snapshot()], **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def requested(files: Files) -> Iterator[Served]:
+def requested(files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator that accepts client certificates or tokens, and probes without either."""
     settings = files.settings(
         http_ssl_client_auth="requested",
@@ -99,11 +99,13 @@ def requested(files: Files) -> Iterator[Served]:
         http_token_file=str(files.tokens),
         http_writes="true",
     )
-    with served([snapshot()], **settings) as running:
+    with serve_admin([snapshot()], **settings) as running:
         yield running
 
 
-def test_certificate_principals_have_their_configured_rights(files: Files, required: Served) -> None:
+def test_certificate_principals_have_their_configured_rights(
+    files: CertificateFiles, required: AdminServer
+) -> None:
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
     order = {"group": "orders", "execute": True}
@@ -118,7 +120,9 @@ def test_certificate_principals_have_their_configured_rights(files: Files, requi
     assert answer["message"].startswith(f"{BOB} may only read")
 
 
-def test_unlisted_certificate_principal_gets_403_except_for_probes(files: Files, required: Served) -> None:
+def test_unlisted_certificate_principal_gets_403_except_for_probes(
+    files: CertificateFiles, required: AdminServer
+) -> None:
     status, answer = files.ask(required.url, "/healthz", certificate=files.eve.combined_file)
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
@@ -127,7 +131,7 @@ def test_unlisted_certificate_principal_gets_403_except_for_probes(files: Files,
 
 @pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
 def test_missing_or_invalid_client_certificate_fails_the_connection(
-    files: Files, required: Served, which: str
+    files: CertificateFiles, required: AdminServer, which: str
 ) -> None:
     certificate = None if which == "nobody" else getattr(files, which).combined_file
     # In TLS 1.3 the client sees the refusal when it reads the first response.
@@ -135,7 +139,9 @@ def test_missing_or_invalid_client_certificate_fails_the_connection(
         files.ask(required.url, "/readyz", certificate=certificate)
 
 
-def test_probes_need_no_certificate_if_client_auth_is_requested(files: Files, requested: Served) -> None:
+def test_probes_need_no_certificate_if_client_auth_is_requested(
+    files: CertificateFiles, requested: AdminServer
+) -> None:
     assert files.ask(requested.url, "/readyz")[0] == 200
     status, answer = files.ask(requested.url, "/healthz")
     assert status == 401
@@ -148,7 +154,9 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(files: Files, re
         files.ask(requested.url, "/readyz", certificate=files.stranger.combined_file)
 
 
-def test_client_rejects_server_of_another_authority(files: Files, requested: Served, tmp_path: Path) -> None:
+def test_client_rejects_server_of_another_authority(
+    files: CertificateFiles, requested: AdminServer, tmp_path: Path
+) -> None:
     other = Authority(tmp_path, "somebody-else")
     host, port = requested.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
@@ -157,7 +165,7 @@ def test_client_rejects_server_of_another_authority(files: Files, requested: Ser
         connection.request("GET", "/readyz")
 
 
-def test_plaintext_to_the_tls_port_is_closed(files: Files, requested: Served) -> None:
+def test_plaintext_to_the_tls_port_is_closed(files: CertificateFiles, requested: AdminServer) -> None:
     host, port = requested.url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -172,9 +180,9 @@ def test_plaintext_to_the_tls_port_is_closed(files: Files, requested: Served) ->
 
 
 def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
-    files = Files(tmp_path)
+    files = CertificateFiles(tmp_path)
     settings = files.settings(http_token_file=str(files.tokens))
-    with served(**settings) as running:
+    with serve_admin(**settings) as running:
         assert _common_name(files, running.url) == "coordinator"
         renewed = files.authority.issue("renewed")
         files.server.key.write_bytes(renewed.key.read_bytes())
@@ -185,7 +193,7 @@ def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None
         assert _common_name(files, running.url) == "renewed"
 
 
-def _common_name(files: Files, url: str) -> str:
+def _common_name(files: CertificateFiles, url: str) -> str:
     connection = files.connection(url)
     connection.connect()
     assert isinstance(connection.sock, ssl.SSLSocket)
@@ -197,7 +205,7 @@ def _common_name(files: Files, url: str) -> str:
 # Malformed requests of authenticated clients.
 
 
-def test_body_over_the_limit_returns_413(files: Files, requested: Served) -> None:
+def test_body_over_the_limit_returns_413(files: CertificateFiles, requested: AdminServer) -> None:
     # The server does not read a refused body to its end, so that later sends may fail.
     for chunked in (False, True):
         connection = files.connection(requested.url)
@@ -238,8 +246,8 @@ def test_body_over_the_limit_returns_413(files: Files, requested: Served) -> Non
     ],
 )
 def test_write_request_without_json_or_from_another_site_is_refused(
-    files: Files,
-    requested: Served,
+    files: CertificateFiles,
+    requested: AdminServer,
     headers: dict[str, str],
     status: int,
     said: str,
@@ -256,7 +264,7 @@ def test_write_request_without_json_or_from_another_site_is_refused(
         assert "from a page of" in caplog.records[-1].why  # type: ignore[attr-defined]
 
 
-def test_oversized_request_head_is_refused(files: Files, requested: Served) -> None:
+def test_oversized_request_head_is_refused(files: CertificateFiles, requested: AdminServer) -> None:
     connection = files.connection(requested.url)
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
@@ -272,12 +280,14 @@ def test_oversized_request_head_is_refused(files: Files, requested: Served) -> N
     connection.close()
 
 
-def test_silent_tls_handshakes_do_not_block_probes(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_tls_handshakes_do_not_block_probes(
+    files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 2)
     monkeypatch.setattr("coordinator.admin.http_server._HANDSHAKE_S", 300.0)
     # A separate coordinator, so that connections of other tests do not count.
     settings = files.settings(http_token_file=str(files.tokens))
-    with served(**settings) as coordinator, ExitStack() as crowd:
+    with serve_admin(**settings) as coordinator, ExitStack() as crowd:
         host, port = coordinator.url.removeprefix("https://").split(":")
         silent = [
             crowd.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
@@ -291,7 +301,7 @@ def test_silent_tls_handshakes_do_not_block_probes(files: Files, monkeypatch: py
         assert refused >= 2
 
 
-def _is_served(files: Files, url: str) -> bool:
+def _is_served(files: CertificateFiles, url: str) -> bool:
     try:
         return files.ask(url, "/readyz")[0] == 200
     except (ssl.SSLError, ConnectionError):
@@ -312,7 +322,7 @@ def _is_served(files: Files, url: str) -> bool:
     ],
 )
 def test_unknown_paths_and_methods_return_the_same_json_error(
-    files: Files, requested: Served, method: str, path: str, status: int
+    files: CertificateFiles, requested: AdminServer, method: str, path: str, status: int
 ) -> None:
     connection = files.connection(requested.url)
     headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
@@ -329,7 +339,7 @@ def test_unknown_paths_and_methods_return_the_same_json_error(
 
 
 def test_forwarded_for_header_does_not_change_the_audited_address(
-    files: Files, requested: Served, caplog: pytest.LogCaptureFixture
+    files: CertificateFiles, requested: AdminServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):
         connection = files.connection(requested.url)

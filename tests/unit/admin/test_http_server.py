@@ -16,14 +16,14 @@ from coordinator.errors import ListenError
 from tests.unit.admin.admin_server import admin, async_test
 
 
-async def ask(port: int, path: str) -> bytes:
+async def send_get(port: int, path: str) -> bytes:
     """Send a GET request on a new connection; return all bytes of the response."""
-    return await answers_to(
+    return await send_bytes(
         port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     )
 
 
-async def answers_to(port: int, said: bytes) -> bytes:
+async def send_bytes(port: int, said: bytes) -> bytes:
     """Send the bytes on a new connection; return all received bytes until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(said)
@@ -39,10 +39,10 @@ async def test_server_serves_from_start_to_stop() -> None:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         assert server.port != 0
-        assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert (await send_get(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
         await server.stop()
         with pytest.raises(ConnectionRefusedError):
-            await ask(server.port, "/readyz")
+            await send_get(server.port, "/readyz")
 
 
 @async_test
@@ -50,7 +50,7 @@ async def test_encoded_slash_stays_in_one_path_segment() -> None:
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
-        answer = await ask(server.port, "/api/v1/groups/a%2Fb")
+        answer = await send_get(server.port, "/api/v1/groups/a%2Fb")
         await server.stop()
     assert b"group 'a/b' has no state here" in answer
 
@@ -83,7 +83,7 @@ async def test_head_request_returns_headers_without_body() -> None:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         for path in ("/readyz", "/", "/metrics"):
-            answer = await answers_to(
+            answer = await send_bytes(
                 server.port,
                 b"HEAD %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode(),
             )
@@ -123,7 +123,7 @@ async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch
         await server.start()
         whole = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (b"", b"GET /livez HTTP/1.1\r\nHo", whole + b"GET /livez HTTP/1.1\r\nHo"):
-            answers = await answers_to(server.port, begun)
+            answers = await send_bytes(server.port, begun)
             assert answers.count(b"HTTP/1.1 200 OK") == begun.count(whole)
         await server.stop()
 
@@ -150,7 +150,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
             crowd[-1][1].write(said)
         assert await crowd[-1][0].readuntil(b"\r\n\r\n")
         for _ in range(3):
-            assert (await ask(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
+            assert (await send_get(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
         assert refused[:1] == [503]
         assert caplog.messages[0].startswith("The HTTP server has reached its connection limit")
         # The server closed the oldest connection for the probe.
@@ -171,7 +171,7 @@ async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None
         gc.disable()
         try:
             with suppress(ConnectionError):
-                await answers_to(server.port, 5_000 * b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+                await send_bytes(server.port, 5_000 * b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
             assert refused == [429]
             # Reference counting frees the requests of the connection; no garbage collection is needed.
             await asyncio.sleep(0)
@@ -192,7 +192,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
             % (path, b"" if more else b"Connection: close\r\n")
             for path, more in ((b"livez", True), (b"nowhere", True), (b"livez", False))
         )
-        answers = await answers_to(server.port, asked)
+        answers = await send_bytes(server.port, asked)
         assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
         await server.stop()
 
@@ -248,7 +248,7 @@ async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCa
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
         for _ in range(3):
-            answer = await answers_to(server.port, b"\x00\x01 nothing\r\n\r\n")
+            answer = await send_bytes(server.port, b"\x00\x01 nothing\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         await server.stop()
     assert refused == [400] * 3

@@ -22,7 +22,7 @@ RECORDS = [
 ]
 
 
-def steps(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
+def count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
     """Run a coroutine that awaits only `asyncio.sleep(0)`; return its result and the number of yields."""
     count = 0
     while True:
@@ -98,7 +98,7 @@ async def test_invalid_list_parameters_return_422(query: str, message: str) -> N
 @pytest.mark.parametrize("backwards", [False, True])
 def test_sorted_page_equals_slice_of_full_sort(offset: int, backwards: bool) -> None:
     entries = [(number * 7919) % 3500 for number in range(3500)]
-    part, turns = steps(
+    part, turns = count_yields(
         listing.sorted_page(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
     )
     assert part == sorted(entries, reverse=backwards)[offset : offset + 10]
@@ -108,7 +108,7 @@ def test_sorted_page_equals_slice_of_full_sort(offset: int, backwards: bool) -> 
 @pytest.mark.parametrize("batches", [1, 500])
 def test_build_responses_yields_in_proportion_to_state_batches(batches: int) -> None:
     """The number of yields depends on the state batches, not only on the number of share-partitions."""
-    _, turns = steps(listing.build_responses(range(100), lambda entry: entry, lambda entry: batches))
+    _, turns = count_yields(listing.build_responses(range(100), lambda entry: entry, lambda entry: batches))
     assert turns == 100 * batches // listing.SLICE
 
 
@@ -149,15 +149,15 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
     for name in ("nsmallest", "nlargest"):
         select = getattr(listing, name)
 
-        def noted(count: int, entries: Any, key: Any, select: Any = select) -> Any:
+        def record_length(count: int, entries: Any, key: Any, select: Any = select) -> Any:
             held.append(len(entries))
             return select(count, entries, key=key)
 
-        monkeypatch.setattr(listing, name, noted)
+        monkeypatch.setattr(listing, name, record_length)
     monkeypatch.setattr(listing, "SLICE", 20)
     async with admin([snapshot("a", partition=number) for number in range(200)]) as coordinator:
         runtime = coordinator.runtime
-        found = await listing.first_share_partitions(
+        found = await listing.select_share_partitions(
             runtime, lambda key: True, order, descending=descending, count=10
         )
         backwards = descending and order is SharePartitionOrder.KEY
@@ -173,7 +173,7 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
     running = most = 0
     make = listing.groups
 
-    async def counted(*args: Any, **more: Any) -> Any:
+    async def count_running(*args: Any, **more: Any) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -183,7 +183,7 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
         finally:
             running -= 1
 
-    monkeypatch.setattr(listing, "groups", counted)
+    monkeypatch.setattr(listing, "groups", count_running)
     monkeypatch.setattr(listing, "WAITING_MAX", 3)
     async with admin(RECORDS) as coordinator:
         answers = await asyncio.gather(*(coordinator.get("/api/v1/groups") for _ in range(10)))

@@ -14,8 +14,8 @@ from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, packed
 from tests.unit.admin.admin_server import admin, async_test
-from tests.unit.admin.test_listing import steps
-from tests.unit.admin.test_state_routes import run, snapshot
+from tests.unit.admin.test_listing import count_yields
+from tests.unit.admin.test_state_routes import offset_range, snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
 # Every other offset from 100, with delivery states 0 and 2 in turn.
@@ -40,7 +40,7 @@ CALLS_MAX = 5_000
 async def test_no_event_loop_step_visits_all_state_batches(path: str) -> None:
     calls = longest = 0
 
-    def called(frame: FrameType, event: str, arg: object) -> None:
+    def count_call(frame: FrameType, event: str, arg: object) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
@@ -55,7 +55,7 @@ async def test_no_event_loop_step_visits_all_state_batches(path: str) -> None:
         # The first request fills caches.
         await coordinator.get(path)
         before = sys.getprofile()
-        sys.setprofile(called)
+        sys.setprofile(count_call)
         calls = longest = 0
         try:
             answer = await coordinator.get(path)
@@ -70,7 +70,7 @@ def test_page_is_rendered_in_slices() -> None:
     items = [make_offset_range(batch) for batch in unpack(MANY)]
     whole = Page[OffsetRange](items=items, total=10_000, limit=10_000, offset=0)
     empty = whole.model_copy(update={"items": []})
-    response, turns = steps(listing.render_page(empty, items, 5))
+    response, turns = count_yields(listing.render_page(empty, items, 5))
     assert json.loads(response.body) == whole.model_dump()
     assert turns >= 10_000 * 5 // listing.SLICE
 
@@ -96,7 +96,7 @@ async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
         plain = (await coordinator.get(ONE)).json()
     # The window has 19 offsets, from 100, in 4 columns. Offset n belongs to column (n - 100) * 4 // 19.
     assert drawn["drawing"] == {
-        "near": [run(110, 110, "ARCHIVED", 4, 5), run(112, 118, "ACKNOWLEDGED", 2, 1)],
+        "near": [offset_range(110, 110, "ARCHIVED", 4, 5), offset_range(112, 118, "ACKNOWLEDGED", 2, 1)],
         "columns": [
             {"AVAILABLE": 5},
             {"AVAILABLE": 5},

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.admin.admin_server import admin, async_test
-from tests.unit.admin.test_tokens import file_of
+from tests.unit.admin.test_tokens import write_token_file
 
 GROUPS = "/api/v1/groups"
 
 
 @async_test
 async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
-    token_file = str(file_of(tmp_path, "prometheus read 0123456789abcdef\n"))
+    token_file = str(write_token_file(tmp_path, "prometheus read 0123456789abcdef\n"))
     authorization = {"Authorization": "Bearer 0123456789abcdef"}
     async with admin(http_token_file=token_file) as coordinator:
         document = (await coordinator.get("/openapi.json", authorization)).json()

@@ -20,14 +20,14 @@ US = Replica("a", "10.0.0.1:9095", "10.0.0.1:9096", 1)
 THEM = Replica("b", "10.0.0.2:9095", "0.0.0.0:9096", 2)
 
 
-def owned_by(*places: int) -> Assignment:
+def make_assignment(*places: int) -> Assignment:
     return Assignment(3, (US, THEM), places)
 
 
 @async_test
 async def test_shards_show_their_owners() -> None:
     async with admin([snapshot()]) as coordinator:
-        coordinator.owners.follow(owned_by(0, 1, -1, 0))
+        coordinator.owners.follow(make_assignment(0, 1, -1, 0))
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
     assert [shard["owner"] and shard["owner"]["wire"] for shard in shards] == [
         "10.0.0.1:9095",
@@ -77,7 +77,7 @@ async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
     record = snapshot()
     number = state_partition(record.key, SHARDS)
     async with admin([record]) as coordinator:
-        coordinator.owners.follow(owned_by(*(int(shard == number) for shard in range(SHARDS))))
+        coordinator.owners.follow(make_assignment(*(int(shard == number) for shard in range(SHARDS))))
         coordinator.runtime.resign(number)
         while coordinator.runtime.resigning:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
@@ -85,7 +85,7 @@ async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
         group = await coordinator.get("/api/v1/groups/orders")
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
         unreachable = Replica("b", "10.0.0.2:9095", "127.0.0.1:9096", 2)
-        coordinator.owners.follow(Assignment(4, (US, unreachable), owned_by(*[1] * SHARDS).owners))
+        coordinator.owners.follow(Assignment(4, (US, unreachable), make_assignment(*[1] * SHARDS).owners))
         named = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         coordinator.owners.follow(None)
         unknown = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
@@ -103,7 +103,7 @@ async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
     }
 
 
-class Viewer:
+class EventReader:
     """A reader of server-sent events."""
 
     def __init__(self, lines: "httpx.Response") -> None:
@@ -120,7 +120,7 @@ class Viewer:
         return "end", None
 
 
-async def start(coordinator: Admin) -> HttpServer:
+async def start_server(coordinator: Admin) -> HttpServer:
     event_stream = coordinator.app.state.event_stream
     server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
     await server.start()
@@ -130,18 +130,18 @@ async def start(coordinator: Admin) -> HttpServer:
 @async_test
 async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
     async with admin([snapshot()]) as coordinator:
-        server = await start(coordinator)
+        server = await start_server(coordinator)
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
         async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
-            viewer = Viewer(response)
+            viewer = EventReader(response)
             name, overview = await viewer.event()
             assert (name, isinstance(overview, dict) and overview["status"]) == ("overview", "ready")
             name, shards = await viewer.event()
             assert name == "shards"
             assert isinstance(shards, list)
             assert [shard["state_partition"] for shard in shards] == [0, 1, 2, 3]
-            coordinator.owners.follow(owned_by(0, 0, 1, 0))
+            coordinator.owners.follow(make_assignment(0, 0, 1, 0))
             while (news := await viewer.event())[0] != "shards":
                 assert news[0] == "overview"
             changed = news[1]
@@ -157,11 +157,11 @@ async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
 @async_test
 async def test_event_stream_stops_refreshing_without_subscribers() -> None:
     async with admin([snapshot()]) as coordinator:
-        server = await start(coordinator)
+        server = await start_server(coordinator)
         event_stream = coordinator.app.state.event_stream
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
         async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
-            await Viewer(response).event()
+            await EventReader(response).event()
             assert event_stream._refresh_task is not None
         while event_stream._refresh_task is not None:  # noqa: ASYNC110 (until the server has noticed)
             await asyncio.sleep(0)

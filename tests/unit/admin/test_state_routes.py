@@ -64,7 +64,10 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "in_flight_records": 19,
         "last_in_flight_offset": 120,
         "oldest_unfinished": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
-        "most_delivered": [run(110, 110, "ARCHIVED", 4, 5), run(101, 109, "AVAILABLE", 0, 2)],
+        "most_delivered": [
+            offset_range(110, 110, "ARCHIVED", 4, 5),
+            offset_range(101, 109, "AVAILABLE", 0, 2),
+        ],
         "delivery_count_max": 5,
         "state_batches": 4,
         "delivery_complete_count": 4,
@@ -77,10 +80,10 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "records_by_state": {"AVAILABLE": 9, "ARCHIVED": 1, "ACKNOWLEDGED": 8, "ARCHIVING": 1},
         "in_flight": {
             "items": [
-                run(101, 109, "AVAILABLE", 0, 2),
-                run(110, 110, "ARCHIVED", 4, 5),
-                run(112, 119, "ACKNOWLEDGED", 2, 1),
-                run(120, 120, "ARCHIVING", 3, 1),
+                offset_range(101, 109, "AVAILABLE", 0, 2),
+                offset_range(110, 110, "ARCHIVED", 4, 5),
+                offset_range(112, 119, "ACKNOWLEDGED", 2, 1),
+                offset_range(120, 120, "ARCHIVING", 3, 1),
             ],
             "total": 4,
             "limit": 1_000,
@@ -89,7 +92,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
     }
 
 
-def run(first: int, last: int, name: str, number: int, count: int) -> dict[str, object]:
+def offset_range(first: int, last: int, name: str, number: int, count: int) -> dict[str, object]:
     return {
         "first_offset": first,
         "last_offset": last,
@@ -124,7 +127,7 @@ async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = snapshot(batches=packed((100, 100, 9, 1)))
     async with admin([record]) as coordinator:
         shown = (await coordinator.get(address())).json()
-    assert shown["in_flight"]["items"] == [run(100, 100, "UNKNOWN", 9, 1)]
+    assert shown["in_flight"]["items"] == [offset_range(100, 100, "UNKNOWN", 9, 1)]
 
 
 @async_test

@@ -15,7 +15,7 @@ from coordinator.errors import ConfigError
 READING, WRITING = "reading-0123456789", "writing-0123456789"
 
 
-def file_of(folder: Path, text: str) -> Path:
+def write_token_file(folder: Path, text: str) -> Path:
     """Write a token file, or replace it atomically; return its path."""
     path, fresh = folder / "tokens", folder / "tokens.new"
     fresh.write_text(text)
@@ -25,7 +25,11 @@ def file_of(folder: Path, text: str) -> Path:
 def test_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
     digest = sha256(WRITING.encode()).hexdigest()
     tokens = TokenFile(
-        str(file_of(tmp_path, f"# who may\n\nprometheus read {READING}\n  alice\twrite sha256:{digest}\n"))
+        str(
+            write_token_file(
+                tmp_path, f"# who may\n\nprometheus read {READING}\n  alice\twrite sha256:{digest}\n"
+            )
+        )
     )
     reading, writing = tokens.find(READING), tokens.find(WRITING)
     assert reading is not None
@@ -45,7 +49,7 @@ def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:
     assert len(samples) == 4
     for sample in samples:
         with pytest.raises(ConfigError, match="that of line 1 is neither"):
-            TokenFile(str(file_of(tmp_path, sample)))
+            TokenFile(str(write_token_file(tmp_path, sample)))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +71,7 @@ def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_token_file_is_refused_without_showing_tokens(tmp_path: Path, text: str, said: str) -> None:
-    path = file_of(tmp_path, text)
+    path = write_token_file(tmp_path, text)
     with pytest.raises(ConfigError) as refused:
         TokenFile(str(path))
     assert str(refused.value).startswith(f"http.token.file={path} cannot be used: it must be ")
@@ -81,10 +85,10 @@ def test_missing_token_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_changed_token_file_is_reloaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = file_of(tmp_path, f"a read {READING}")
+    path = write_token_file(tmp_path, f"a read {READING}")
     tokens = TokenFile(str(path))
     assert not tokens.reload_if_changed()
-    file_of(tmp_path, f"a read {WRITING}")
+    write_token_file(tmp_path, f"a read {WRITING}")
     assert tokens.reload_if_changed()
     assert tokens.find(READING) is None
     assert tokens.find(WRITING) is not None
@@ -104,7 +108,7 @@ def test_changed_token_file_is_reloaded(tmp_path: Path, caplog: pytest.LogCaptur
 def test_token_file_behind_kubernetes_links_is_reloaded(tmp_path: Path) -> None:
     for folder, token in (("one", READING), ("two", WRITING)):
         (tmp_path / folder).mkdir()
-        file_of(tmp_path / folder, f"a read {token}")
+        write_token_file(tmp_path / folder, f"a read {token}")
     (tmp_path / "data").symlink_to("one")
     tokens = TokenFile(str(tmp_path / "data" / "tokens"))
     (tmp_path / "new").symlink_to("two")

@@ -16,7 +16,7 @@ from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 from tests.unit.admin.admin_server import SHARDS, Admin, admin, async_test
 from tests.unit.admin.test_access_control import bearer
 from tests.unit.admin.test_state_routes import snapshot
-from tests.unit.admin.test_tokens import WRITING, file_of
+from tests.unit.admin.test_tokens import WRITING, write_token_file
 
 TOPIC = topic_id_text(TOPIC_ID)
 US, OTHER = Replica("us", "one:9095", "one:9096"), Replica("other", "two:9095", "https://two:9096")
@@ -24,20 +24,23 @@ US, OTHER = Replica("us", "one:9095", "one:9096"), Replica("other", "two:9095", 
 
 @pytest.fixture
 def writing(tmp_path: Path) -> dict[str, str]:
-    return {"http_token_file": str(file_of(tmp_path, f"alice write {WRITING}")), "http_writes": "true"}
+    return {
+        "http_token_file": str(write_token_file(tmp_path, f"alice write {WRITING}")),
+        "http_writes": "true",
+    }
 
 
 def shard_of(record: StateRecord) -> int:
     return state_partition(record.key, SHARDS)
 
 
-def updated(partition: int, count: int) -> list[StateRecord]:
+def make_updates(partition: int, count: int) -> list[StateRecord]:
     """Return a snapshot of a share-partition and `count` updates after it."""
     first = snapshot(partition=partition)
     return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
 
 
-async def ordered(
+async def send_order(
     coordinator: Admin, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
     answer = await coordinator.post(f"/api/v1/{what}", order, bearer(WRITING))
@@ -46,7 +49,7 @@ async def ordered(
     return told
 
 
-def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str, str]]:
+def audit_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str, str]]:
     lines = [vars(record) for record in caplog.records if record.name == "coordinator.audit"]
     return [
         (line["levelname"], line["who"], line["what"], str(line["order"]), line["outcome"]) for line in lines
@@ -57,59 +60,59 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, str, 
 async def test_snapshot_is_written_only_with_execute(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = [*updated(0, 3), *updated(1, 2)]
+    records = [*make_updates(0, 3), *make_updates(1, 2)]
     async with admin(records, **writing) as coordinator:
         before = coordinator.runtime.share_partition(records[0].key)
         assert before is not None
         one = {"group": "orders", "topic": TOPIC, "partition": 0}
-        dry = await ordered(coordinator, "snapshots", one)
+        dry = await send_order(coordinator, "snapshots", one)
         assert (dry["executed"], dry["share_partitions"], dry["updates"]) == (False, 1, 3)
         assert dry["bytes"] == before.snapshot_bytes
         assert coordinator.runtime.share_partition(records[0].key) == before
-        assert audited(caplog) == []
+        assert audit_lines(caplog) == []
 
-        done = await ordered(coordinator, "snapshots", {**one, "execute": True})
+        done = await send_order(coordinator, "snapshots", {**one, "execute": True})
         assert done == {**dry, "executed": True}
         after = coordinator.runtime.share_partition(records[0].key)
         assert after is not None
         assert (after.updates, after.snapshot_epoch) == (0, before.snapshot_epoch + 1)
         assert (after.start_offset, after.batches) == (before.start_offset, before.batches)
         line = ("INFO", "token alice", "snapshot", str(one), "1 snapshots")
-        assert audited(caplog) == [line]
+        assert audit_lines(caplog) == [line]
         # Snapshot the rest of the group. The first share-partition is included, though it has no updates.
-        group = await ordered(coordinator, "snapshots", {"group": "orders", "execute": True})
+        group = await send_order(coordinator, "snapshots", {"group": "orders", "execute": True})
         assert (group["share_partitions"], group["updates"]) == (2, 2)
 
 
 @async_test
 async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) -> None:
-    records = [record for partition in range(20) for record in updated(partition, 1)]
+    records = [record for partition in range(20) for record in make_updates(partition, 1)]
     of_each = [sum(shard_of(record) == number for record in records) // 2 for number in range(SHARDS)]
     async with admin(records, **writing) as coordinator:
         for number in range(SHARDS):
             order = {"shard": number, "execute": True}
-            assert (await ordered(coordinator, "snapshots", order))["share_partitions"] == of_each[number]
-        assert (await ordered(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
+            assert (await send_order(coordinator, "snapshots", order))["share_partitions"] == of_each[number]
+        assert (await send_order(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
 
 
 @async_test
 async def test_prune_removes_redundant_records(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    records = updated(0, 5)
+    records = make_updates(0, 5)
     shard = shard_of(records[0])
     async with admin(records, **writing) as coordinator:
-        await ordered(coordinator, "snapshots", {"shard": shard, "execute": True})
-        dry = await ordered(coordinator, "prunes", {"shard": shard})
+        await send_order(coordinator, "snapshots", {"shard": shard, "execute": True})
+        dry = await send_order(coordinator, "prunes", {"shard": shard})
         needless = {"state_partition": shard, "start_log_offset": 0, "redundant_offset": 6, "records": 6}
         assert dry == {"executed": False, "shards": [needless]}
         assert coordinator.runtime.shard_views()[shard].start_log_offset == 0
-        done = await ordered(coordinator, "prunes", {"execute": True})
+        done = await send_order(coordinator, "prunes", {"execute": True})
         assert [each["records"] for each in done["shards"]] == [
             6 if number == shard else 0 for number in range(SHARDS)
         ]
         assert coordinator.runtime.shard_views()[shard].start_log_offset == 6
-    assert audited(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are redundant")
+    assert audit_lines(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are redundant")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ async def test_invalid_write_request_is_refused(
 ) -> None:
     async with admin([snapshot()], **writing) as coordinator:
         for execute in ({}, {"execute": True}):
-            answer = await ordered(coordinator, what, {**execute, **order}, status)
+            answer = await send_order(coordinator, what, {**execute, **order}, status)
             assert answer["message"].startswith(said)
 
 
@@ -167,7 +170,7 @@ async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict
         owners = tuple(int(number == shard) for number in range(SHARDS))
         coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
         for what in ("snapshots", "prunes", "hand-overs"):
-            answer = await ordered(coordinator, what, {"shard": shard, "execute": True}, 503)
+            answer = await send_order(coordinator, what, {"shard": shard, "execute": True}, 503)
             assert answer["message"] == f"shard {shard} is CLOSED here"
             assert answer["owner"]["page"] == "https://two:9096"
 
@@ -179,17 +182,17 @@ async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
     record = snapshot()
     async with admin([record], **writing) as coordinator:
         monkeypatch.setattr(coordinator.runtime._log, "health", lambda: "The disk is full.")
-        answer = await ordered(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
+        answer = await send_order(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
         said = "0 of 1 snapshots were written: The log takes no writes: The disk is full."
         assert answer["message"] == said
-    assert audited(caplog) == [("WARNING", "token alice", "snapshot", "{'group': 'orders'}", said)]
+    assert audit_lines(caplog) == [("WARNING", "token alice", "snapshot", "{'group': 'orders'}", said)]
 
 
-def group_of(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignment:
+def make_assignment(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignment:
     return Assignment(generation, replicas, (owner,) * SHARDS)
 
 
-def in_a_group(coordinator: Admin) -> None:
+def enable_group_ownership(coordinator: Admin) -> None:
     # Config refuses ownership=group with log=memory. The HTTP routes check only the setting `ownership`.
     object.__setattr__(coordinator.config, "ownership", "group")
 
@@ -199,14 +202,14 @@ async def test_shard_is_handed_over_to_the_named_member(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with admin([snapshot()], **writing) as coordinator:
-        in_a_group(coordinator)
-        coordinator.owners.follow(group_of(US, OTHER))
-        dry = await ordered(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
+        enable_group_ownership(coordinator)
+        coordinator.owners.follow(make_assignment(US, OTHER))
+        dry = await send_order(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
         assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
         assert (dry["giver"]["wire"], dry["taker"], coordinator.wishes) == ("one:9095", None, [])
 
         order = {"shard": 2, "to": "https://two:9096", "execute": True}
-        handing = asyncio.ensure_future(ordered(coordinator, "hand-overs", order))
+        handing = asyncio.ensure_future(send_order(coordinator, "hand-overs", order))
         while not coordinator.wishes:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert coordinator.wishes == [(2, "other")]
@@ -215,39 +218,39 @@ async def test_shard_is_handed_over_to_the_named_member(
         done = await handing
         assert (done["giver"]["wire"], done["taker"]["wire"]) == ("one:9095", "two:9095")
         assert done["outcome"] == "shard 2 was released and is owned by two:9095"
-    assert audited(caplog)[-1][4] == done["outcome"]
+    assert audit_lines(caplog)[-1][4] == done["outcome"]
 
 
 @async_test
 async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[str, str]) -> None:
     async with admin([snapshot()], **writing) as coordinator:
-        in_a_group(coordinator)
-        coordinator.owners.follow(group_of(US, OTHER))
+        enable_group_ownership(coordinator)
+        coordinator.owners.follow(make_assignment(US, OTHER))
         handing = asyncio.ensure_future(
-            ordered(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
+            send_order(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
         )
         while not coordinator.wishes:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert coordinator.wishes == [(1, "")]
-        coordinator.owners.follow(group_of(US, OTHER, generation=2))
+        coordinator.owners.follow(make_assignment(US, OTHER, generation=2))
         assert (await handing)["message"].startswith("the group's leader left shard 1 here")
 
 
 @async_test
 async def test_hand_over_requires_another_member(writing: dict[str, str]) -> None:
     async with admin([snapshot()], **writing) as coordinator:
-        in_a_group(coordinator)
+        enable_group_ownership(coordinator)
         for assignment, to, status, said in (
             (None, None, 409, "the owners are not known"),
-            (group_of(US), None, 409, "this coordinator is the only member of its group"),
-            (group_of(US, OTHER), "one:9095", 409, "one:9095 owns shard 0 already"),
+            (make_assignment(US), None, 409, "this coordinator is the only member of its group"),
+            (make_assignment(US, OTHER), "one:9095", 409, "one:9095 owns shard 0 already"),
             (
-                group_of(US, OTHER),
+                make_assignment(US, OTHER),
                 "three:9095",
                 404,
                 "there is no coordinator three:9095 in the group; its members are two",
             ),
         ):
             coordinator.owners.follow(assignment)
-            answer = await ordered(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
+            answer = await send_order(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
             assert answer["message"].startswith(said)

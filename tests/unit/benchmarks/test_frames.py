@@ -18,13 +18,13 @@ from tests.benchmarks.frames import (
     request_frame,
 )
 from tests.benchmarks.loads import REQUESTS_A_LAP, Load, write_frame
-from tests.benchmarks.many_states import GROUP_PARTITIONS, keys
+from tests.benchmarks.many_states import GROUP_PARTITIONS, share_partition_keys
 from tests.benchmarks.resident_state import added_frames
 
 TOPIC_ID = bytes(range(16))
 
 
-def advanced(frame: Frame, offset_step: int, epoch_step: int = 0) -> bytes:
+def advance_frame(frame: Frame, offset_step: int, epoch_step: int = 0) -> bytes:
     """Return the frame of the next lap, with the fields increased as the generator does."""
     out = bytearray(frame.data)
     for places, size, step in ((frame.offset_places, 8, offset_step), (frame.epoch_places, 4, epoch_step)):
@@ -33,7 +33,7 @@ def advanced(frame: Frame, offset_step: int, epoch_step: int = 0) -> bytes:
     return bytes(out)
 
 
-def decoded(data: bytes) -> list[write_api.PartitionData]:
+def decode_partitions(data: bytes) -> list[write_api.PartitionData]:
     (topic,) = write_api.decode_request(data, HEADER_BYTES, 1).topics
     return topic.partitions
 
@@ -43,7 +43,7 @@ def decoded(data: bytes) -> list[write_api.PartitionData]:
 )
 def test_next_lap_increases_only_start_offsets_and_batches(load: Load) -> None:
     frame = write_frame(load, TOPIC_ID, 0)
-    old, new = decoded(frame.data), decoded(advanced(frame, 1000, 7))
+    old, new = decode_partitions(frame.data), decode_partitions(advance_frame(frame, 1000, 7))
     assert len(new) == load.partitions
     for one, other in zip(old, new, strict=True):
         assert other.start_offset == one.start_offset + 1000
@@ -57,7 +57,7 @@ def test_next_lap_increases_only_start_offsets_and_batches(load: Load) -> None:
 def test_next_lap_increases_epochs_if_epochs_grow() -> None:
     request = initialize_request("group", TOPIC_ID, range(3), start_offset=-1)
     frame = request_frame(initialize_api, 0, request, epochs_grow=True)
-    (topic,) = initialize_api.decode_request(advanced(frame, 1000, 7), HEADER_BYTES, 0).topics
+    (topic,) = initialize_api.decode_request(advance_frame(frame, 1000, 7), HEADER_BYTES, 0).topics
     # A start offset of -1 means "unknown" and does not increase.
     assert [(part.state_epoch, part.start_offset) for part in topic.partitions] == [(7, -1)] * 3
 
@@ -68,7 +68,7 @@ def test_lap_begins_where_the_previous_one_ended(kind: str) -> None:
     (client,) = load.clients(0, [TOPIC_ID])
     assert len(client.run) == REQUESTS_A_LAP
     again = write_frame(load, TOPIC_ID, REQUESTS_A_LAP, group_prefix(0, 0))
-    assert advanced(client.run[0], load.offset_step) == again.data
+    assert advance_frame(client.run[0], load.offset_step) == again.data
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_lap_begins_where_the_previous_one_ended(kind: str) -> None:
     [("write", [0, 1, 2, 3]), ("repeated", [0, 0, 0, 0]), ("one repeated", [0, 1, 2, 0])],
 )
 def test_load_kind_determines_the_share_partitions(kind: str, partitions: list[int]) -> None:
-    entries = decoded(write_frame(Load(1, 4, 4, kind), TOPIC_ID, 0).data)
+    entries = decode_partitions(write_frame(Load(1, 4, 4, kind), TOPIC_ID, 0).data)
     assert [entry.partition for entry in entries] == partitions
 
 
 def test_overlapping_and_unordered_loads_have_such_batches() -> None:
-    (entry,) = decoded(write_frame(Load(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
+    (entry,) = decode_partitions(write_frame(Load(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
     batches = unpack(entry.state_batches)
     assert all(one.last_offset > next_one.first_offset for one, next_one in pairwise(batches))
-    (entry,) = decoded(write_frame(Load(1, 1, 4, "unordered"), TOPIC_ID, 0).data)
+    (entry,) = decode_partitions(write_frame(Load(1, 1, 4, "unordered"), TOPIC_ID, 0).data)
     first_offsets = [batch.first_offset for batch in unpack(entry.state_batches)]
     assert first_offsets not in (sorted(first_offsets), sorted(first_offsets, reverse=True))
 
@@ -104,7 +104,7 @@ def test_mixed_load_has_one_connection_with_an_interval() -> None:
 
 
 def test_share_partitions_are_divided_into_groups() -> None:
-    made = list(keys(2 * GROUP_PARTITIONS + 1, TOPIC_ID, "held"))
+    made = list(share_partition_keys(2 * GROUP_PARTITIONS + 1, TOPIC_ID, "held"))
     assert len(set(made)) == 2 * GROUP_PARTITIONS + 1
     assert [key.group_id for key in made[::GROUP_PARTITIONS]] == ["held-000000", "held-000001", "held-000002"]
     # Two frames for each group: an Initialize and a Write.

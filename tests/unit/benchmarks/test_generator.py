@@ -15,7 +15,7 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.benchmarks import load as load_module
 from tests.benchmarks.frames import HEADER_BYTES, Client, find_request, read_request, request_frame
-from tests.benchmarks.load import drive_frames, generator
+from tests.benchmarks.load import compile_generator, drive_frames
 from tests.benchmarks.loads import Load, write_frame
 
 TOPIC_ID = bytes(range(16))
@@ -25,8 +25,8 @@ Respond = Callable[[bytes], bytes]
 @pytest.fixture(params=["C", "Python"])
 def _language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
-        monkeypatch.setattr(load_module, "generator", lambda: None)
-    elif generator() is None:
+        monkeypatch.setattr(load_module, "compile_generator", lambda: None)
+    elif compile_generator() is None:
         pytest.skip("no C compiler")
 
 
@@ -104,7 +104,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
     assert [(each.errors, each.first_error) for each in figures] == [(1, 74), (1, 15)]
 
 
-@pytest.mark.skipif(generator() is None, reason="no C compiler")
+@pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     load = Load(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
@@ -121,7 +121,7 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     assert [frame[4:8] for frame in received] == [number.to_bytes(4, "big") for number in range(7)]
 
 
-@pytest.mark.skipif(generator() is None, reason="no C compiler")
+@pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_failed_prologue_ends_the_run() -> None:
     frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
     with (

@@ -8,11 +8,11 @@ import msgspec
 from tests.benchmarks.end_to_end import performance_rate
 from tests.benchmarks.machine import (
     busy_seconds,
-    maps_extension_of,
+    cpu_share_of_others,
+    has_loaded_extension,
     process_cpu_seconds,
-    share_of_others,
 )
-from tests.benchmarks.restart import kafkas_loading
+from tests.benchmarks.restart import parse_kafka_load
 from tests.kafka.built_in import STATE_PARTITIONS
 
 BEGAN = (
@@ -31,9 +31,9 @@ def test_idle_and_iowait_are_not_busy_time() -> None:
 
 
 def test_own_cpu_time_is_not_that_of_others() -> None:
-    assert share_of_others(busy_s=9.0, own_s=7.0, all_s=10.0) == 0.2
+    assert cpu_share_of_others(busy_s=9.0, own_s=7.0, all_s=10.0) == 0.2
     # The kernel counts CPU time in ticks, so the CPU time of this process may exceed the total.
-    assert share_of_others(busy_s=1.0, own_s=1.1, all_s=10.0) == 0.0
+    assert cpu_share_of_others(busy_s=1.0, own_s=1.1, all_s=10.0) == 0.0
 
 
 def test_kafka_loading_time_is_from_first_start_to_last_end() -> None:
@@ -43,9 +43,9 @@ def test_kafka_loading_time_is_from_first_start_to_last_end() -> None:
     lines.append(
         "[2026-11-21 15:00:09] INFO Finished loading of metadata from __consumer_offsets-0 with epoch 0"
     )
-    assert kafkas_loading("\n".join(lines)) is None
+    assert parse_kafka_load("\n".join(lines)) is None
     lines.append(ENDED.format(n="3,500", p=49))
-    found = kafkas_loading("\n".join(lines))
+    found = parse_kafka_load("\n".join(lines))
     assert found == (100 * STATE_PARTITIONS, 3.0)
 
 
@@ -58,8 +58,8 @@ def test_performance_rate_is_read_by_its_column_name() -> None:
 
 
 def test_compiled_module_is_found_in_a_running_process(tmp_path: Path) -> None:
-    assert maps_extension_of(os.getpid(), Path(msgspec.__file__).parent)
-    assert not maps_extension_of(os.getpid(), tmp_path)
+    assert has_loaded_extension(os.getpid(), Path(msgspec.__file__).parent)
+    assert not has_loaded_extension(os.getpid(), tmp_path)
 
 
 def test_cpu_time_of_a_process_includes_all_threads() -> None:

@@ -13,34 +13,34 @@ from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import HEADER_BYTES, group_prefix
 from tests.benchmarks.recorder import TrafficRecorder
-from tests.benchmarks.recording import Entry, Recording, Shape, load, recordings, save
+from tests.benchmarks.recording import Entry, Recording, Shape, load, load_recordings, save
 from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, Replay
-from tests.unit.benchmarks.test_frames import advanced
+from tests.unit.benchmarks.test_frames import advance_frame
 
 ORDERS, BILLS = bytes(range(16)), bytes(range(16, 32))
 TOPIC_IDS = [bytes([number]) * 16 for number in range(5)]
 ABOUT = {"workload": "test", "broker": "4.4.0"}
 
 
-def framed(api, version: int, request) -> bytes:  # type: ignore[no-untyped-def]
+def encode_frame(api, version: int, request) -> bytes:  # type: ignore[no-untyped-def]
     header = request_header.RequestHeader(api.API_KEY, version, 7, "Persister-client-1")
     frame = request_header.encode(header, 2) + api.encode_request(request, version)
     return len(frame).to_bytes(4, "big") + frame
 
 
-def written(topic_id: bytes, *parts: write_api.PartitionData) -> bytes:
+def encode_write(topic_id: bytes, *parts: write_api.PartitionData) -> bytes:
     topic = write_api.WriteStateData(topic_id, list(parts))
-    return framed(write_api, 1, write_api.WriteShareGroupStateRequest("workers", [topic]))
+    return encode_frame(write_api, 1, write_api.WriteShareGroupStateRequest("workers", [topic]))
 
 
-WRITE = written(
+WRITE = encode_write(
     BILLS,
     write_api.PartitionData(40, 5, 3, 100, 2, pack([StateBatch(101, 105, 2, 1), StateBatch(100, 100, 0, 2)])),
     write_api.PartitionData(40, 5, 4, 106, 0, b""),
 )
 
 
-def recorded(*data: bytes, requests_max: int = 100) -> list[Shape]:
+def record_shapes(*data: bytes, requests_max: int = 100) -> list[Shape]:
     recorder = TrafficRecorder()
     recorder.begin(requests_max)
     receive = recorder.connection()
@@ -50,7 +50,7 @@ def recorded(*data: bytes, requests_max: int = 100) -> list[Shape]:
 
 
 def test_write_request_is_recorded_as_its_shape() -> None:
-    (shape,) = recorded(WRITE)
+    (shape,) = record_shapes(WRITE)
     assert shape == Shape(
         0,
         0,
@@ -63,8 +63,8 @@ def test_write_request_is_recorded_as_its_shape() -> None:
 
 def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> None:
     key = SharePartitionKey("a:b", ORDERS, 9)
-    find = framed(find_api, 6, find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)]))
-    read = framed(
+    find = encode_frame(find_api, 6, find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)]))
+    read = encode_frame(
         read_api,
         0,
         read_api.ReadShareGroupStateRequest(
@@ -72,7 +72,7 @@ def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> N
             [read_api.ReadStateData(ORDERS, [read_api.PartitionData(9, 8), read_api.PartitionData(3, 8)])],
         ),
     )
-    shapes = recorded(WRITE, find, read)
+    shapes = record_shapes(WRITE, find, read)
     assert [(shape.ms, shape.api_key, shape.group) for shape in shapes] == [
         (0, 85, 0),
         (1000, 10, 1),
@@ -86,11 +86,11 @@ def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> N
 def test_requests_in_pieces_are_recorded(size: int) -> None:
     data = WRITE + WRITE
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert [shape.topics for shape in recorded(*pieces)] == [recorded(WRITE)[0].topics] * 2
+    assert [shape.topics for shape in record_shapes(*pieces)] == [record_shapes(WRITE)[0].topics] * 2
 
 
 def test_recorder_stops_after_the_requested_number() -> None:
-    assert len(recorded(WRITE, WRITE, WRITE, requests_max=2)) == 2
+    assert len(record_shapes(WRITE, WRITE, WRITE, requests_max=2)) == 2
 
 
 def test_new_recording_keeps_open_connections() -> None:
@@ -105,7 +105,7 @@ def test_new_recording_keeps_open_connections() -> None:
 
 
 def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
-    recording = Recording(ABOUT, recorded(WRITE, WRITE))
+    recording = Recording(ABOUT, record_shapes(WRITE, WRITE))
     save(recording, tmp_path / "one")
     again = load(tmp_path / "one")
     save(again, tmp_path / "two")
@@ -115,13 +115,16 @@ def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
 
 
 def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
-    replay = Replay(Recording(ABOUT, recorded(WRITE)), brokers=2)
+    replay = Replay(Recording(ABOUT, record_shapes(WRITE)), brokers=2)
     clients = replay.clients(3, TOPIC_IDS)
     assert len(clients) == replay.connections == 2
     for number, client in enumerate(clients):
         ((first,), (second,)) = (
             write_api.decode_request(data, HEADER_BYTES, 1).topics[0].partitions[:1]
-            for data in (client.run[0].data, advanced(client.run[0], replay.offset_step, replay.epoch_step))
+            for data in (
+                client.run[0].data,
+                advance_frame(client.run[0], replay.offset_step, replay.epoch_step),
+            )
         )
         assert group_prefix(3, number).encode() in client.run[0].data
         assert (first.start_offset, first.leader_epoch) == (FIRST_OFFSET, FIRST_EPOCH)
@@ -135,14 +138,14 @@ def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
 
 
 def test_replay_initializes_its_share_partitions() -> None:
-    (client,) = Replay(Recording(ABOUT, recorded(WRITE)), brokers=1).clients(0, TOPIC_IDS)
+    (client,) = Replay(Recording(ABOUT, record_shapes(WRITE)), brokers=1).clients(0, TOPIC_IDS)
     (prologue,) = client.prologue
     request = initialize_api.decode_request(prologue.data, HEADER_BYTES, 0)
     ((topic,),) = (request.topics,)
     assert (topic.topic_id, [part.partition for part in topic.partitions]) == (TOPIC_IDS[0], [0])
 
 
-@pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
+@pytest.mark.parametrize("recording", load_recordings(), ids=lambda recording: recording.name)
 def test_every_recording_in_the_repository_can_be_replayed(recording: Recording) -> None:
     replay = Replay(recording, brokers=1)
     clients = replay.clients(0, TOPIC_IDS)

@@ -7,7 +7,7 @@ from tests.benchmarks.loads import Load
 from tests.benchmarks.report import (
     Sheet,
     against_sheet,
-    failed_rows,
+    failure_lines,
     figures_sheet,
     overload_sheet,
     ratio_sheet,
@@ -17,7 +17,9 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 LOAD, TEN_TIMES = Load(64, 1, 4), Load(640, 1, 4)
 
 
-def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str) -> SystemUnderTest:
+def make_system(
+    name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str
+) -> SystemUnderTest:
     made = SystemUnderTest(name, "127.0.0.1", 9095, [bytes(16)], **given)
     for rate in rates:
         made.add(load, Figures(rate, 100, 200, 300, 400, errors, 1e6 / rate, 42 if errors else 0))
@@ -25,8 +27,8 @@ def side(name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: 
 
 
 def test_ratio_to_the_paired_kafka_is_taken_round_by_round() -> None:
-    ours = side("ours", 1000, 3000, 6000, beside="1 broker")
-    kafka = side("Kafka", 1000, 2000, 8000, beside="1 broker")
+    ours = make_system("ours", 1000, 3000, 6000, beside="1 broker")
+    kafka = make_system("Kafka", 1000, 2000, 8000, beside="1 broker")
     (row,) = figures_sheet([ours, kafka], [LOAD]).rows
     assert row == [
         "64 x 1 x 4",
@@ -37,7 +39,7 @@ def test_ratio_to_the_paired_kafka_is_taken_round_by_round() -> None:
 
 
 def test_cpu_time_is_the_first_column() -> None:
-    ours, kafka = side("ours, sync=os", 3000, sync="os"), side("Kafka 4.4.0", 1000)
+    ours, kafka = make_system("ours, sync=os", 3000, sync="os"), make_system("Kafka 4.4.0", 1000)
     sheet = ratio_sheet([ours, kafka], [LOAD])
     assert sheet is not None
     assert sheet.header[1] == "CPU, sync=os"
@@ -48,10 +50,10 @@ def test_cpu_time_is_the_first_column() -> None:
 
 def test_commit_is_compared_at_the_same_sync_mode() -> None:
     sides = [
-        side("ours, sync=os", 900, sync="os"),
-        side("ours, sync=always", 890, sync="always"),
-        side("abc, sync=os", 1000, sync="os", commit="abc"),
-        side("abc, sync=always", 1000, sync="always", commit="abc"),
+        make_system("ours, sync=os", 900, sync="os"),
+        make_system("ours, sync=always", 890, sync="always"),
+        make_system("abc, sync=os", 1000, sync="os", commit="abc"),
+        make_system("abc, sync=always", 1000, sync="always", commit="abc"),
     ]
     sheet = against_sheet(sides, [LOAD])
     assert sheet is not None
@@ -61,16 +63,16 @@ def test_commit_is_compared_at_the_same_sync_mode() -> None:
 
 @pytest.mark.parametrize(("rate", "met"), [(800, "yes"), (790, "NO")])
 def test_overload_is_compared_with_the_peak_of_the_same_side(rate: int, met: str) -> None:
-    ours = side("ours, sync=os", 1000, sync="os")
+    ours = make_system("ours, sync=os", 1000, sync="os")
     ours.add(TEN_TIMES, Figures(rate, 1, 2, 3, 4, 0))
     (row,) = overload_sheet([ours]).rows
     assert row[2] == met
 
 
 def test_failed_responses_are_reported_with_their_error_code() -> None:
-    refused = side("ours", 1000, 1000, errors=3)
-    assert failed_rows([refused]) == ["ours, 64 x 1 x 4: 6 ERRORS, first INVALID_REQUEST"]
-    assert failed_rows([side("ours", 1000)]) == []
+    refused = make_system("ours", 1000, 1000, errors=3)
+    assert failure_lines([refused]) == ["ours, 64 x 1 x 4: 6 ERRORS, first INVALID_REQUEST"]
+    assert failure_lines([make_system("ours", 1000)]) == []
 
 
 def test_sheet_is_rendered_as_markdown() -> None:

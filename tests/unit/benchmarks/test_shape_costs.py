@@ -6,11 +6,11 @@ import pytest
 
 from tests.benchmarks.load import Figures
 from tests.benchmarks.loads import Load
-from tests.benchmarks.shape_costs import costs, shapes_of
+from tests.benchmarks.shape_costs import measure_costs, shapes_of
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 
-class Measured(SystemUnderTest):
+class FakeSystem(SystemUnderTest):
     """A system under test with given CPU times instead of a process."""
 
     def __init__(self, cpu_us: Callable[[Load], float], errors: int = 0) -> None:
@@ -24,8 +24,8 @@ class Measured(SystemUnderTest):
 
 def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
     prices = {"write": 10.0, "repeated": 30.0, "unordered": 31.0}
-    side = Measured(lambda load: prices.get(load.kind, 20.0))
-    found = {cost.load.kind: cost.met for cost in costs(side, shapes_of(10, 4), rounds=2, seconds=0)}
+    side = FakeSystem(lambda load: prices.get(load.kind, 20.0))
+    found = {cost.load.kind: cost.met for cost in measure_costs(side, shapes_of(10, 4), rounds=2, seconds=0)}
     assert found == {
         "write": True,
         "repeated": True,
@@ -37,12 +37,12 @@ def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
 
 
 def test_requests_in_flight_are_compared_but_set_no_minimum() -> None:
-    side = Measured(lambda load: 1.0 if load.in_flight > 1 else 10.0)
-    assert all(cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0))
-    side = Measured(lambda load: 31.0 if load.in_flight > 1 else 10.0)
-    assert [cost.met for cost in costs(side, shapes_of(1, 4), rounds=1, seconds=0)][-1] is False
+    side = FakeSystem(lambda load: 1.0 if load.in_flight > 1 else 10.0)
+    assert all(cost.met for cost in measure_costs(side, shapes_of(1, 4), rounds=1, seconds=0))
+    side = FakeSystem(lambda load: 31.0 if load.in_flight > 1 else 10.0)
+    assert [cost.met for cost in measure_costs(side, shapes_of(1, 4), rounds=1, seconds=0)][-1] is False
 
 
 def test_failed_request_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match="INVALID_REQUEST"):
-        costs(Measured(lambda load: 1.0, errors=3), shapes_of(10, 4), rounds=1, seconds=0)
+        measure_costs(FakeSystem(lambda load: 1.0, errors=3), shapes_of(10, 4), rounds=1, seconds=0)

@@ -6,14 +6,14 @@ from tests.benchmarks.load import Figures
 from tests.benchmarks.loads import Load
 from tests.benchmarks.report import as_json
 from tests.benchmarks.system_under_test import SystemUnderTest
-from tests.benchmarks.targets import Target, asked_text, cpu_aim, is_met, verdict
+from tests.benchmarks.targets import Target, cpu_aim, is_met, target_text, verdict
 
 LOAD = Load(8, 1, 4)
 RATE = Target(LOAD, "requests_per_second", 4, 1.2)
 LATENCY = Target(LOAD, "p50_us", 0.75, None, always_us_max=300)
 
 
-def side(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnderTest:
+def make_system(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnderTest:
     """Return a system under test with rounds of (requests per second, p50 in microseconds)."""
     made = SystemUnderTest(name, "127.0.0.1", 1, [bytes(16)], sync=sync)
     for rate, p50_us in rounds:
@@ -42,15 +42,15 @@ def test_higher_is_better_except_for_latencies(
 
 
 def test_asked_text_shows_the_direction() -> None:
-    assert asked_text(RATE, "os") == "≥ 4"
-    assert asked_text(LATENCY, "os") == "≤ 0.75"
-    assert asked_text(LATENCY, "always") == "≤ 0.3 ms"
-    assert asked_text(Target(LOAD, "p50_us", None, None), "os") == "-"
+    assert target_text(RATE, "os") == "≥ 4"
+    assert target_text(LATENCY, "os") == "≤ 0.75"
+    assert target_text(LATENCY, "always") == "≤ 0.3 ms"
+    assert target_text(Target(LOAD, "p50_us", None, None), "os") == "-"
 
 
 def test_verdict_uses_the_median_round() -> None:
-    kafka = side("Kafka 4.4.0", "", [(100, 100), (100, 100), (100, 100)])
-    ours = side("ours, sync=os", "os", [(450, 70), (100, 200), (410, 80)])
+    kafka = make_system("Kafka 4.4.0", "", [(100, 100), (100, 100), (100, 100)])
+    ours = make_system("ours, sync=os", "os", [(450, 70), (100, 200), (410, 80)])
     found = verdict(RATE, ours, kafka)
     assert (found.ratio, found.asked, found.met) == ((4.1, 1.0, 4.5), "≥ 4", True)
     assert verdict(LATENCY, ours, kafka).met is False
@@ -61,8 +61,8 @@ def test_single_connection_may_take_more_cpu_time() -> None:
 
 
 def test_json_contains_all_rounds() -> None:
-    kafka = side("Kafka 4.4.0", "", [(100, 100), (200, 50)])
-    ours = side("ours, sync=os", "os", [(450, 70), (900, 40)])
+    kafka = make_system("Kafka 4.4.0", "", [(100, 100), (200, 50)])
+    ours = make_system("ours, sync=os", "os", [(450, 70), (900, 40)])
     found = as_json([ours, kafka])
     rounds = found["sides"]["ours, sync=os"]["rounds"]["8 x 1 x 4"]
     assert [figures["requests_per_second"] for figures in rounds] == [450, 900]

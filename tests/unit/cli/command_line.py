@@ -26,14 +26,14 @@ class CommandLine:
 
     def __call__(self, *args: str) -> Outcome:
         self._monkeypatch.setattr(sys, "argv", ["share-coordinator", *args])
-        with _logging_as_it_was(), pytest.raises(SystemExit) as caught:
+        with _restore_logging(), pytest.raises(SystemExit) as caught:
             main()
         out, err = self._capsys.readouterr()
         return Outcome(caught.value.code, out, err)
 
 
 @contextmanager
-def _logging_as_it_was() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     """Restore the logging configuration, which a command changes for the whole process."""
     root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
     handlers, levels = root.handlers[:], (root.level, uvicorn.level)

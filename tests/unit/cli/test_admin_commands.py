@@ -14,7 +14,7 @@ from coordinator.cli import admin_client
 from coordinator.cli.admin_client import Answer
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.admin_server import served
+from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.cli.command_line import CommandLine
 
@@ -36,18 +36,18 @@ def url() -> Iterator[str]:
         snapshot(EVIL),
         snapshot(".."),
     ]
-    with served(records) as coordinator:
+    with serve_admin(records) as coordinator:
         yield coordinator.url
 
 
-def rows(out: str) -> list[list[str]]:
+def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
 def test_groups_list_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("groups", "list", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
-    assert rows(done.out) == [
+    assert split_rows(done.out) == [
         ["GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"],
         [r"\x1b[2J\u202eevil", "1", "1", "0", WRITTEN],
         ["..", "1", "1", "0", WRITTEN],
@@ -63,7 +63,7 @@ def test_groups_list_filters_by_contains(share_coordinator: CommandLine, url: st
 def test_groups_describe_prints_columns_like_kafka(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("groups", "describe", "orders", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
-    assert rows(done.out) == [
+    assert split_rows(done.out) == [
         [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE"],
         ["orders", TOPIC, "0", "100", "-", "19", "5", WRITTEN],
         ["orders", OTHER_TOPIC, "9", "100", "-", "0", "-", WRITTEN],
@@ -72,7 +72,9 @@ def test_groups_describe_prints_columns_like_kafka(share_coordinator: CommandLin
 
 
 def test_groups_describe_verbose_adds_epochs_and_end_offset(share_coordinator: CommandLine, url: str) -> None:
-    head, first, *_ = rows(share_coordinator("groups", "describe", "orders", "--verbose", "--url", url).out)
+    head, first, *_ = split_rows(
+        share_coordinator("groups", "describe", "orders", "--verbose", "--url", url).out
+    )
     shown = dict(zip(head, first, strict=True))
     assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
     assert shown["END-OFFSET"] == "-"
@@ -82,7 +84,7 @@ def test_groups_describe_verbose_adds_epochs_and_end_offset(share_coordinator: C
 def test_control_characters_are_escaped_in_json_and_yaml(
     share_coordinator: CommandLine, form: str, read: Callable[[str], list[Answer]]
 ) -> None:
-    with served([snapshot(EVIL), snapshot(EVIL_BEYOND), snapshot("日本")]) as coordinator:
+    with serve_admin([snapshot(EVIL), snapshot(EVIL_BEYOND), snapshot("日本")]) as coordinator:
         out = share_coordinator("groups", "list", "--url", coordinator.url, "-o", form).out
     assert all(line.isprintable() for line in out.split("\n"))
     assert {group["group"] for group in read(out)} == {EVIL, EVIL_BEYOND, "日本"}
@@ -94,7 +96,7 @@ def test_group_with_special_characters_is_described(
     share_coordinator: CommandLine, url: str, group: str
 ) -> None:
     done = share_coordinator("groups", "describe", group, "--url", url)
-    assert len(rows(done.out)) == 2
+    assert len(split_rows(done.out)) == 2
     assert "\x1b" not in done.out
     shown = share_coordinator("state", "show", group, TOPIC, "0", "--url", url, "-o", "json")
     assert json.loads(shown.out)["group"] == group
@@ -103,7 +105,7 @@ def test_group_with_special_characters_is_described(
 def test_state_show_prints_state_and_in_flight_records(share_coordinator: CommandLine, url: str) -> None:
     done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
-    shown = rows(done.out)
+    shown = split_rows(done.out)
     assert shown[:2] == [
         ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"],
         ["orders", TOPIC, "0", "7", "100", "-", "-", "19"],
@@ -128,7 +130,7 @@ def test_state_show_prints_yaml(share_coordinator: CommandLine, url: str) -> Non
 
 
 def test_shards_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
-    head, *shards = rows(share_coordinator("shards", "--url", url).out)
+    head, *shards = split_rows(share_coordinator("shards", "--url", url).out)
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
     assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
     assert sum(int(row[4]) for row in shards) == 5
@@ -164,7 +166,7 @@ def test_unreachable_url_is_an_error(share_coordinator: CommandLine, given: str,
 
 
 @contextmanager
-def answering(*pieces: bytes) -> Iterator[str]:
+def serve_bytes(*pieces: bytes) -> Iterator[str]:
     """Send the same bytes, piece by piece, to each HTTP client; yield the URL."""
     ended = threading.Event()
 
@@ -224,7 +226,7 @@ def test_response_of_another_server_is_one_error_line(
     share_coordinator: CommandLine, words: tuple[str, ...], status: bytes, body: bytes, said: str
 ) -> None:
     head = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body))
-    with answering(head + body) as url:
+    with serve_bytes(head + body) as url:
         done = share_coordinator(*words, "--url", url)
     assert (done.exit_code, done.out) == (1, "")
     assert said in done.err
@@ -233,7 +235,7 @@ def test_response_of_another_server_is_one_error_line(
 
 def test_error_message_of_the_server_is_escaped(share_coordinator: CommandLine) -> None:
     body = b'{"message": "x\\u001b[31mred\\u0007"}'
-    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
+    with serve_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
         done = share_coordinator("shards", "--url", url)
     assert done == (1, "", "share-coordinator: x\\x1b[31mred\\x07\n")
 
@@ -242,7 +244,7 @@ def test_response_that_never_ends_times_out(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_client, "_TIMEOUT_S", 0.3)
-    with answering(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
+    with serve_bytes(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
         done = share_coordinator("shards", "--url", url)
     assert (done.exit_code, done.out) == (1, "")
     assert done.err.endswith(": no complete response within 0.3 s\n")

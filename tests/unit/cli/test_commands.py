@@ -18,7 +18,7 @@ from coordinator.errors import LogLocked
 from tests.unit.cli.command_line import CommandLine
 
 
-def put_in_place_of_the_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:
+def replace_application(monkeypatch: pytest.MonkeyPatch, serve: Callable[[Config], int]) -> None:
     """Replace `coordinator.app`, so that the command `serve` calls the given function."""
     stand_in = ModuleType("coordinator.app")
     stand_in.serve = serve  # type: ignore[attr-defined]
@@ -31,16 +31,16 @@ def test_command_without_arguments_prints_help(share_coordinator: CommandLine) -
     assert "serve" in outcome.out + outcome.err
 
 
-def every_command(command: Any = None, name: str = "") -> Iterator[str]:
+def command_names(command: Any = None, name: str = "") -> Iterator[str]:
     """Yield the full name of each command."""
     command = command or get_command(app)
     for word, inner in getattr(command, "commands", {}).items():
-        yield from every_command(inner, f"{name} {word}".strip())
+        yield from command_names(inner, f"{name} {word}".strip())
     if name and not hasattr(command, "commands"):
         yield name
 
 
-@pytest.mark.parametrize("command", list(every_command()))
+@pytest.mark.parametrize("command", list(command_names()))
 def test_every_command_has_help(share_coordinator: CommandLine, command: str) -> None:
     outcome = share_coordinator(*command.split(), "--help")
     assert (outcome.exit_code, outcome.err) == (0, "")
@@ -145,7 +145,7 @@ def test_serve_passes_settings_to_the_application(
         served.append(config)
         return 7
 
-    put_in_place_of_the_application(monkeypatch, serve)
+    replace_application(monkeypatch, serve)
     outcome = share_coordinator(
         "serve", "--listen", "127.0.0.1:1", "--logging-level", "error", "--log", "memory"
     )
@@ -171,7 +171,7 @@ def test_failure_is_one_line_and_exit_code_1(
     def serve(config: Config) -> int:
         raise error
 
-    put_in_place_of_the_application(monkeypatch, serve)
+    replace_application(monkeypatch, serve)
     outcome = share_coordinator("serve", "--logging-level", "error")
     assert outcome.exit_code == 1
     assert outcome.err.startswith(line)
@@ -184,7 +184,7 @@ def test_traceback_is_shown_if_requested_by_environment(
     def serve(config: Config) -> int:
         raise ZeroDivisionError
 
-    put_in_place_of_the_application(monkeypatch, serve)
+    replace_application(monkeypatch, serve)
     monkeypatch.setenv("SHARE_COORDINATOR_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         share_coordinator("serve", "--logging-level", "error")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.expiry import Rules
-from tests.unit.admin.admin_server import served
+from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
 from tests.unit.cli.command_line import CommandLine
 
@@ -21,18 +21,18 @@ OFF = (
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     world = AbandonedStateCluster()
-    with served(world.records, make_expiry=world.make_expiry) as coordinator:
+    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
 
 
 @pytest.fixture(scope="module")
-def url_of_one_that_keeps_everything() -> Iterator[str]:
+def url_without_expiry() -> Iterator[str]:
     world = AbandonedStateCluster(Rules(None, 60))
-    with served(world.records, make_expiry=world.make_expiry) as coordinator:
+    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
 
 
-def rows(out: str) -> list[list[str]]:
+def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
@@ -40,7 +40,7 @@ def test_expiry_prints_a_table_with_expiry_times(share_coordinator: CommandLine,
     done = share_coordinator("expiry", "--url", url)
     assert (done.exit_code, done.err) == (0, "")
     at = "2023-11-14T23:53:20.123Z"
-    assert rows(done.out) == [
+    assert split_rows(done.out) == [
         HEAD,
         ["g", "t", "0-1", "group_empty", SINCE, at, "later"],
         ["g", "u", "5", "group_empty", SINCE, at, "later"],
@@ -55,14 +55,14 @@ def test_expiry_prints_json_and_yaml(share_coordinator: CommandLine, url: str) -
 
 
 def test_expiry_lists_abandoned_state_if_expiry_is_disabled(
-    share_coordinator: CommandLine, url_of_one_that_keeps_everything: str
+    share_coordinator: CommandLine, url_without_expiry: str
 ) -> None:
-    url = url_of_one_that_keeps_everything
+    url = url_without_expiry
     done = share_coordinator("expiry", "--url", url)
     assert (done.exit_code, done.err) == (0, OFF)
-    assert rows(done.out)[1] == ["g", "t", "0-1", "group_empty", SINCE, "never", "later"]
+    assert split_rows(done.out)[1] == ["g", "t", "0-1", "group_empty", SINCE, "never", "later"]
     done = share_coordinator("expiry", "--url", url, "--retention-minutes", "10080")
-    assert rows(done.out)[1][5] == "2023-11-21T22:13:20.123Z"
+    assert split_rows(done.out)[1][5] == "2023-11-21T22:13:20.123Z"
     done = share_coordinator("expiry", "--url", url, "--retention-minutes", "1", "--execute")
     assert done.exit_code == 2
     assert "omitted with --execute" in done.err

@@ -51,7 +51,7 @@ async def _write(folder: Path, records: list[StateRecord]) -> None:
     await journal.close()
 
 
-def damaged(folder: Path) -> Path:
+def damage_first_record(folder: Path) -> Path:
     """Flip one byte of the first record, which later commits prove to be acknowledged; return the file."""
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
     data = bytearray(file.read_bytes())
@@ -80,7 +80,7 @@ def test_verify_prints_json(share_coordinator: CommandLine, folder: Path) -> Non
 def test_verify_of_a_damaged_journal_reports_the_position(
     share_coordinator: CommandLine, folder: Path
 ) -> None:
-    file = damaged(folder)
+    file = damage_first_record(folder)
     outcome = share_coordinator("journal", "verify", str(folder))
     assert outcome.exit_code == 1
     assert outcome.err.startswith(f"share-coordinator: {file} is damaged at byte ")
@@ -94,7 +94,7 @@ def test_verify_of_a_damaged_journal_reports_the_position(
 def test_dump_of_a_damaged_journal_ends_with_one_error_line(
     share_coordinator: CommandLine, folder: Path
 ) -> None:
-    file = damaged(folder)
+    file = damage_first_record(folder)
     outcome = share_coordinator("journal", "dump", str(folder))
     assert outcome.exit_code == 1
     (line,) = outcome.err.splitlines()

@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
 
 
-def state_of(start: int, records: dict[int, str]) -> dict[str, object]:
+def make_state(start: int, records: dict[int, str]) -> dict[str, object]:
     """Return a state in the format of the HTTP API, with one offset range for each offset."""
     runs = [
         {"first_offset": offset, "last_offset": offset, "records": 1, "delivery_state": name}
@@ -33,7 +33,7 @@ def test_effect_equals_count_of_single_records(start: int, above: dict[int, str]
     }
     redelivered = sum(offset >= new for offset in done)
     skipped = sum(offset not in done for offset in range(new))
-    assert effect(state_of(start, records), new) == Effect(len(records), redelivered, skipped)
+    assert effect(make_state(start, records), new) == Effect(len(records), redelivered, skipped)
 
 
 def test_effect_splits_offset_ranges_at_the_new_offset() -> None:

@@ -28,7 +28,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
     ]
     assert share_coordinator("config", "check", *good).exit_code == 0
 
-    def with_bad(flag: str, text: str) -> str:
+    def check_with(flag: str, text: str) -> str:
         outcome = share_coordinator(
             "config", "check", *good[: good.index(flag)], flag, text, *good[good.index(flag) + 2 :]
         )
@@ -51,7 +51,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
             "it must be a JSON Web Key Set: it has no key for signatures",
         ),
     ):
-        assert said in with_bad(flag, text)
+        assert said in check_with(flag, text)
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_config_check_reads_http_and_cluster_client_files(
         "bootstrap.servers": "127.0.0.1:1",
     }
 
-    def checked(settings: dict[str, str]) -> Outcome:
+    def check_settings(settings: dict[str, str]) -> Outcome:
         return share_coordinator("config", "check", *(f"--set={name}={settings[name]}" for name in settings))
 
-    assert checked(good).exit_code == 0
-    outcome = checked({**good, **{name: text.format(**files) for name, text in settings.items()}})
+    assert check_settings(good).exit_code == 0
+    outcome = check_settings({**good, **{name: text.format(**files) for name, text in settings.items()}})
     assert (outcome.exit_code, outcome.err.count("\n")) == (2, 1)
     assert said.format(**files) in outcome.err
 

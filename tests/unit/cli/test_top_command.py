@@ -8,10 +8,10 @@ from io import BytesIO, TextIOWrapper
 import pytest
 
 from coordinator.cli.admin_client import AdminClient, Answer
-from coordinator.cli.top_command import age
+from coordinator.cli.top_command import format_age
 from coordinator.errors import CoordinatorError
 from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.admin_server import TopicsInMemory, served
+from tests.unit.admin.admin_server import TopicsInMemory, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.cli.command_line import CommandLine
 
@@ -23,7 +23,9 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 def url() -> Iterator[str]:
     """The URL of a coordinator with some state, served by another thread."""
     batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
-    with served([snapshot(batches=batches), *(snapshot(f"group-{number}") for number in range(4))]) as it:
+    with serve_admin(
+        [snapshot(batches=batches), *(snapshot(f"group-{number}") for number in range(4))]
+    ) as it:
         yield it.url
 
 
@@ -43,7 +45,7 @@ def long_names() -> Iterator[str]:
     """The URL of a coordinator whose group names differ only at the end."""
     names = {TOPIC_ID: "orders.dead-letter"}
     states = [snapshot(group, batches=packed((100, 199, 0, 2))) for group in LONG]
-    with served([*states, snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
+    with serve_admin([*states, snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
         yield coordinator.url
 
 
@@ -128,7 +130,7 @@ def test_name_outside_the_output_encoding_is_escaped(
     ],
 )
 def test_age_is_rounded_to_one_unit(ms: int, text: str) -> None:
-    assert age(ms) == text
+    assert format_age(ms) == text
 
 
 @pytest.fixture

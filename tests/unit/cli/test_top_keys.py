@@ -11,7 +11,7 @@ from select import select
 import pytest
 
 from coordinator.clock import seconds_since_boot
-from tests.unit.admin.admin_server import served
+from tests.unit.admin.admin_server import serve_admin
 
 TIMEOUT_S = 120
 
@@ -79,7 +79,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def terminal(interruptible: None) -> Iterator[Terminal]:
-    with served() as coordinator:
+    with serve_admin() as coordinator:
         it = Terminal(coordinator.url)
         try:
             it.wait_for(b"IN-FLIGHT v")

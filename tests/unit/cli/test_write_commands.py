@@ -12,10 +12,10 @@ import pytest
 
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, Served, served
-from tests.unit.admin.test_http_security import BOB, Files
+from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
+from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
-from tests.unit.admin.test_write_routes import shard_of, updated
+from tests.unit.admin.test_write_routes import make_updates, shard_of
 from tests.unit.cli.command_line import CommandLine, Outcome
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -23,15 +23,15 @@ DRY = "share-coordinator: dry run: nothing was changed. Repeat with --execute.\n
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    made = Files(tmp_path_factory.mktemp("certificates"))
+def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+    made = CertificateFiles(tmp_path_factory.mktemp("certificates"))
     (made.tokens.parent / "reading").write_text(f"{READING}\n")
     (made.tokens.parent / "writing").write_text(f"# the operator's\noperator write {WRITING}\n")
     return made
 
 
 @pytest.fixture
-def secured(files: Files) -> Iterator[Served]:
+def secured(files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator over TLS that accepts tokens and client certificates, and allows writes."""
     settings = files.settings(
         http_ssl_client_auth="requested",
@@ -39,14 +39,14 @@ def secured(files: Files) -> Iterator[Served]:
         http_token_file=str(files.tokens),
         http_writes="true",
     )
-    with served(updated(0, 5), **settings) as coordinator:
+    with serve_admin(make_updates(0, 5), **settings) as coordinator:
         yield coordinator
 
 
 class Operator:
     """Runs commands with a token file of the given scope, by default `write`."""
 
-    def __init__(self, command_line: CommandLine, url: str, files: Files) -> None:
+    def __init__(self, command_line: CommandLine, url: str, files: CertificateFiles) -> None:
         self._run = command_line
         folder = files.tokens.parent
         self._options = ("--url", url, "--ca", str(files.authority.certificate), "--token-file")
@@ -57,21 +57,21 @@ class Operator:
 
 
 @pytest.fixture
-def operator(share_coordinator: CommandLine, secured: Served, files: Files) -> Operator:
+def operator(share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles) -> Operator:
     return Operator(share_coordinator, secured.url, files)
 
 
-def rows(out: str) -> list[list[str]]:
+def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, secured: Served) -> None:
-    (key, *_) = [record.key for record in updated(0, 0)]
-    shard = str(shard_of(updated(0, 0)[0]))
+def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, secured: AdminServer) -> None:
+    (key, *_) = [record.key for record in make_updates(0, 0)]
+    shard = str(shard_of(make_updates(0, 0)[0]))
     head = ["SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES"]
     dry = operator("snapshot", "orders", TOPIC, "0")
     assert (dry.exit_code, dry.err) == (0, DRY)
-    assert [rows(dry.out)[0], rows(dry.out)[1][:2]] == [head, ["1", "5"]]
+    assert [split_rows(dry.out)[0], split_rows(dry.out)[1][:2]] == [head, ["1", "5"]]
     done = operator("snapshot", "orders", TOPIC, "0", "--execute")
     assert (done.exit_code, done.err) == (0, "")
     state = secured.coordinator.runtime.share_partition(key)
@@ -81,9 +81,9 @@ def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, sec
     head = ["SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"]
     dry = operator("prune", shard)
     assert (dry.exit_code, dry.err) == (0, DRY)
-    assert rows(dry.out) == [head, [shard, "0", "6", "6"]]
+    assert split_rows(dry.out) == [head, [shard, "0", "6", "6"]]
     assert operator("prune", shard, "--execute").err == ""
-    assert rows(operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
+    assert split_rows(operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
     everything = json.loads(operator("prune", "--execute", "-o", "json").out)
     assert everything["executed"] is True
     assert len(everything["shards"]) == SHARDS
@@ -122,7 +122,10 @@ def test_token_of_scope_read_allows_only_a_dry_run(operator: Operator) -> None:
 
 
 def test_connection_options_come_from_the_environment(
-    share_coordinator: CommandLine, secured: Served, files: Files, monkeypatch: pytest.MonkeyPatch
+    share_coordinator: CommandLine,
+    secured: AdminServer,
+    files: CertificateFiles,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SHARE_COORDINATOR_URL", secured.url)
     monkeypatch.setenv("SHARE_COORDINATOR_CA", str(files.authority.certificate))
@@ -138,7 +141,7 @@ def test_connection_options_come_from_the_environment(
 
 @pytest.mark.slow
 def test_refused_connection_error_names_the_remedy(
-    share_coordinator: CommandLine, secured: Served, files: Files, tmp_path: Path
+    share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles, tmp_path: Path
 ) -> None:
     ca = str(files.authority.certificate)
     plain = secured.url.replace("https:", "http:")
@@ -161,7 +164,7 @@ def test_refused_connection_error_names_the_remedy(
 
 
 def test_expired_client_certificate_is_an_error(
-    share_coordinator: CommandLine, secured: Served, files: Files
+    share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles
 ) -> None:
     done = share_coordinator(
         *("shards", "--url", secured.url, "--ca", str(files.authority.certificate)),
@@ -171,8 +174,8 @@ def test_expired_client_certificate_is_an_error(
     assert "no coordinator answers at" in done.err
 
 
-def test_tls_to_a_plaintext_port_is_an_error(share_coordinator: CommandLine, files: Files) -> None:
-    with served() as coordinator:
+def test_tls_to_a_plaintext_port_is_an_error(share_coordinator: CommandLine, files: CertificateFiles) -> None:
+    with serve_admin() as coordinator:
         url = coordinator.url.replace("http:", "https:")
         done = share_coordinator("shards", "--url", url, "--ca", str(files.authority.certificate))
     assert done.exit_code == 1
@@ -234,8 +237,10 @@ def test_certificate_option_without_effect_is_refused(
     assert said in done.err
 
 
-def test_token_is_not_sent_to_a_redirect_target(share_coordinator: CommandLine, files: Files) -> None:
-    with redirecting() as (url, seen):
+def test_token_is_not_sent_to_a_redirect_target(
+    share_coordinator: CommandLine, files: CertificateFiles
+) -> None:
+    with serve_redirects() as (url, seen):
         done = share_coordinator("shards", "--url", url, "--token-file", str(files.tokens.parent / "reading"))
     assert done.exit_code == 1
     assert "HTTP status 302" in done.err
@@ -243,7 +248,7 @@ def test_token_is_not_sent_to_a_redirect_target(share_coordinator: CommandLine, 
 
 
 @contextmanager
-def redirecting() -> Iterator[tuple[str, list[bytes]]]:
+def serve_redirects() -> Iterator[tuple[str, list[bytes]]]:
     """Redirect each request back to the same server; yield the URL and the requests received."""
     seen: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:

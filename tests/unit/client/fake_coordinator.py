@@ -68,7 +68,7 @@ class FakeCoordinator:
         self.requests: list[Request] = []
         self.arrived = asyncio.Condition()
         # The coordinator of a key: (node id, host, port, error code, message).
-        self.coordinator_of: Callable[[str], tuple[int, str, int, int, str]] = self.named_itself
+        self.coordinator_of: Callable[[str], tuple[int, str, int, int, str]] = self.own_address
         self._planned: dict[int, list[Answer]] = {}
         self._model = OffsetModel()
         self._server: asyncio.Server | None = None
@@ -104,7 +104,7 @@ class FakeCoordinator:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def named_itself(self, text: str) -> tuple[int, str, int, int, str]:
+    def own_address(self, text: str) -> tuple[int, str, int, int, str]:
         """Return this node as the coordinator."""
         return (1_000_000, "127.0.0.1", self.port, 0, "")
 
@@ -223,7 +223,7 @@ async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
     return encode(request, fake.normal_response(request))
 
 
-def refusing(error_code: int, message: str | None = None) -> Answer:
+def error_answer(error_code: int, message: str | None = None) -> Answer:
     """Return an answer with an error for each share-partition; no state changes."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
@@ -242,7 +242,7 @@ async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
     raise AssertionError("unreachable")
 
 
-def held(released: asyncio.Event) -> Answer:
+def delayed_answer(released: asyncio.Event) -> Answer:
     """Return an answer that is correct, but delayed until `released` is set."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
@@ -263,22 +263,22 @@ async def close_after_execution(fake: FakeCoordinator, request: Request) -> byte
     raise ConnectionClosed(len(frame).to_bytes(4, "big") + frame[: len(frame) // 2])
 
 
-async def cut_short(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_truncated(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a complete frame whose body lacks its last two bytes."""
     return (await answer_normally(fake, request))[:-2]
 
 
-async def wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
     """Return the correct response with a wrong correlation id."""
     return await answer_normally(fake, request._replace(correlation_id=request.correlation_id + 1))
 
 
-async def oversized(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_oversized_header(fake: FakeCoordinator, request: Request) -> bytes:
     """Send the header of a frame of 2 GiB."""
     raise ConnectionClosed(b"\x7f\xff\xff\xff" + b"x" * 1_000)
 
 
-async def negative_size(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_negative_size(fake: FakeCoordinator, request: Request) -> bytes:
     """Send the header of a frame of -1 bytes."""
     raise ConnectionClosed(b"\xff\xff\xff\xff")
 
@@ -301,6 +301,6 @@ async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> byt
     return encode(request, find_coordinator.FindCoordinatorResponse())
 
 
-async def no_results(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_no_results(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a response without results, for one of the five RPCs."""
     return encode(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))

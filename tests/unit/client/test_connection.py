@@ -31,17 +31,17 @@ from tests.unit.client.fake_coordinator import (
     WRITE,
     FakeCoordinator,
     close_connection,
-    cut_short,
-    held,
+    delayed_answer,
+    error_answer,
     never_answer,
-    refusing,
+    send_truncated,
 )
 from tests.unit.clock_skipping import skip
 
 LIMITS = ConnectionLimits(request_s=30)
 
 
-def client_of(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
+def make_client(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None) -> ShareCoordinatorClient:
     return ShareCoordinatorClient(
         fake.address, client_id="me", direct=True, retry=ONCE, limits=limits, sleep=FakeSleep()
     )
@@ -64,7 +64,7 @@ async def test_newest_common_version_of_each_api_is_used() -> None:
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
 @async_test
 async def test_older_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
-    async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, client_of(fake) as client:
+    async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, make_client(fake) as client:
         await client.summary(KEY)
         asked = [request.version for request in fake.requests if request.api_key == VERSIONS]
         assert asked == [4, newest]
@@ -73,7 +73,7 @@ async def test_older_api_versions_is_requested_after_unsupported_version(newest:
 @async_test
 async def test_old_server_gets_requests_in_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
-    async with FakeCoordinator(served=served) as fake, client_of(fake) as client:
+    async with FakeCoordinator(served=served) as fake, make_client(fake) as client:
         await client.initialize(KEY, 0, 0)
         await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0, delivery_complete_count=1)
         assert fake.requests[-1].version == 0
@@ -116,8 +116,8 @@ async def test_server_without_share_coordinators_is_refused() -> None:
 @async_test
 async def test_requests_are_pipelined_on_one_connection() -> None:
     released = asyncio.Event()
-    async with FakeCoordinator() as fake, client_of(fake) as client:
-        fake.plan(READ, held(released))
+    async with FakeCoordinator() as fake, make_client(fake) as client:
+        fake.plan(READ, delayed_answer(released))
         await client.initialize(KEY, 0, 9)
         reading = asyncio.ensure_future(client.read(KEY, 1))
         summaries = [asyncio.ensure_future(client.summary(KEY)) for _ in range(20)]
@@ -132,14 +132,14 @@ async def test_requests_are_pipelined_on_one_connection() -> None:
 @async_test
 async def test_requests_in_flight_are_bounded() -> None:
     limits = ConnectionLimits(requests_in_flight_max=2)
-    async with FakeCoordinator() as fake, client_of(fake, limits=limits) as client:
+    async with FakeCoordinator() as fake, make_client(fake, limits=limits) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(20)))
         assert fake.unanswered_max == 2
 
 
 @async_test
 async def test_concurrent_calls_share_one_connection() -> None:
-    async with FakeCoordinator() as fake, client_of(fake) as client:
+    async with FakeCoordinator() as fake, make_client(fake) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
         assert fake.connections == 1
 
@@ -147,9 +147,9 @@ async def test_concurrent_calls_share_one_connection() -> None:
 @async_test
 async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
-    async with FakeCoordinator() as fake, client_of(fake) as client:
+    async with FakeCoordinator() as fake, make_client(fake) as client:
         await client.initialize(KEY, 3, 0)
-        fake.plan(READ, held(released))
+        fake.plan(READ, delayed_answer(released))
         given_up = asyncio.ensure_future(client.read(KEY, 1))
         await fake.wait_for(READ, 1)
         given_up.cancel()
@@ -164,8 +164,8 @@ async def test_cancelled_call_does_not_shift_responses() -> None:
 @async_test
 async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
     released = asyncio.Event()
-    async with FakeCoordinator() as fake, client_of(fake) as client:
-        fake.plan(VERSIONS, held(released))
+    async with FakeCoordinator() as fake, make_client(fake) as client:
+        fake.plan(VERSIONS, delayed_answer(released))
         given_up, other = (asyncio.ensure_future(client.summary(KEY)) for _ in range(2))
         await fake.wait_for(VERSIONS, 1)
         given_up.cancel()
@@ -177,8 +177,8 @@ async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
 
 @async_test
 async def test_broken_connection_fails_all_its_calls() -> None:
-    async with FakeCoordinator() as fake, client_of(fake) as client:
-        fake.plan(READ, cut_short)
+    async with FakeCoordinator() as fake, make_client(fake) as client:
+        fake.plan(READ, send_truncated)
         await client.initialize(KEY, 0, 0)
         calls = [client.read(KEY, 0), client.summary(KEY), client.delete(KEY)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -204,7 +204,7 @@ async def test_each_failed_call_gets_its_own_exception() -> None:
 
 @async_test
 async def test_request_timeout_closes_the_connection() -> None:
-    async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
+    async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
         fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
         await fake.wait_for(READ, 1)
@@ -231,7 +231,7 @@ async def test_timed_out_request_is_retried() -> None:
 
 @async_test
 async def test_silent_server_times_out() -> None:
-    async with FakeCoordinator() as fake, client_of(fake, limits=LIMITS) as client:
+    async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
         fake.plan(VERSIONS, never_answer)
         asking = asyncio.ensure_future(client.summary(KEY))
         await fake.wait_for(VERSIONS, 1)
@@ -247,7 +247,7 @@ async def test_silent_server_times_out() -> None:
 @async_test
 async def test_close_fails_calls_in_flight() -> None:
     async with FakeCoordinator() as fake:
-        client = client_of(fake)
+        client = make_client(fake)
         fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
         await fake.wait_for(READ, 1)
@@ -260,7 +260,7 @@ async def test_close_fails_calls_in_flight() -> None:
 @async_test
 async def test_close_fails_a_pending_connect() -> None:
     async with FakeCoordinator() as fake:
-        client = client_of(fake)
+        client = make_client(fake)
         fake.plan(VERSIONS, never_answer)
         summary = asyncio.ensure_future(client.summary(KEY))
         await fake.wait_for(VERSIONS, 1)
@@ -279,7 +279,7 @@ async def test_close_ends_a_retry_backoff() -> None:
 
     async with FakeCoordinator() as fake:
         client = ShareCoordinatorClient(fake.address, sleep=wait_for_ever)
-        fake.plan(DELETE, refusing(15))
+        fake.plan(DELETE, error_answer(15))
         deleting = asyncio.ensure_future(client.delete(KEY))
         await waiting.wait()
         await client.close()
@@ -290,7 +290,7 @@ async def test_close_ends_a_retry_backoff() -> None:
 @async_test
 async def test_call_on_a_closed_client_raises_client_closed() -> None:
     async with FakeCoordinator() as fake:
-        async with client_of(fake) as client:
+        async with make_client(fake) as client:
             await client.summary(KEY)
         with pytest.raises(ClientClosed):
             await client.summary(KEY)
@@ -305,7 +305,7 @@ async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
     )
     async with FakeCoordinator() as fake:
         fake.reads_max = 1
-        client = client_of(fake)
+        client = make_client(fake)
         writing = asyncio.ensure_future(client.send(request))
         await fake.stalled.wait()
         async with asyncio.timeout(60):
@@ -316,7 +316,7 @@ async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
 
 @async_test
 async def test_lost_connection_is_not_reused() -> None:
-    async with FakeCoordinator() as fake, client_of(fake) as client:
+    async with FakeCoordinator() as fake, make_client(fake) as client:
         fake.plan(READ, close_connection)
         with pytest.raises(Disconnected):
             await client.read(KEY, 0)
@@ -329,7 +329,7 @@ async def test_lost_connection_is_not_reused() -> None:
 
 @async_test
 async def test_invalid_arguments_are_refused_before_sending() -> None:
-    async with FakeCoordinator() as fake, client_of(fake) as client:
+    async with FakeCoordinator() as fake, make_client(fake) as client:
         for wrong in (KEY._replace(group_id=""), KEY._replace(topic_id=b"short"), KEY._replace(partition=-1)):
             with pytest.raises(ValueError, match=r"share-partition|partition is -1"):
                 await client.delete(wrong)

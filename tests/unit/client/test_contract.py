@@ -26,7 +26,7 @@ from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
 from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.fake_coordinator import FakeCoordinator
-from tests.unit.client.our_coordinator import our_coordinator
+from tests.unit.client.our_coordinator import real_coordinator
 
 Serving = Callable[[], AbstractAsyncContextManager[str]]
 
@@ -37,14 +37,14 @@ async def fake_coordinator() -> AsyncIterator[str]:
         yield fake.address
 
 
-@pytest.fixture(params=[fake_coordinator, our_coordinator], ids=["fake", "ours"])
+@pytest.fixture(params=[fake_coordinator, real_coordinator], ids=["fake", "ours"])
 def serving(request: pytest.FixtureRequest) -> Serving:
     serving: Serving = request.param
     return serving
 
 
 @asynccontextmanager
-async def a_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[ShareCoordinatorClient]:
+async def open_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[ShareCoordinatorClient]:
     async with serving() as address, ShareCoordinatorClient(address, retry=ONCE, direct=direct) as client:
         yield client
 
@@ -52,7 +52,7 @@ async def a_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[S
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
 @async_test
 async def test_state_is_initialized_written_read_and_deleted(serving: Serving, direct: bool) -> None:
-    async with a_client(serving, direct=direct) as client:
+    async with open_client(serving, direct=direct) as client:
         await client.initialize(KEY, state_epoch=3, start_offset=10)
         assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
         await client.write(
@@ -78,7 +78,7 @@ async def test_state_is_initialized_written_read_and_deleted(serving: Serving, d
 
 @async_test
 async def test_read_and_write_without_state_raise_uninitialised(serving: Serving) -> None:
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         with pytest.raises(Uninitialised) as caught:
             await client.read(KEY, leader_epoch=0)
         assert caught.value.key == KEY
@@ -91,7 +91,7 @@ async def test_read_and_write_without_state_raise_uninitialised(serving: Serving
 
 @async_test
 async def test_old_leader_epoch_is_fenced(serving: Serving) -> None:
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
         await client.read(KEY, leader_epoch=2)
         with pytest.raises(FencedLeaderEpoch) as caught:
@@ -103,7 +103,7 @@ async def test_old_leader_epoch_is_fenced(serving: Serving) -> None:
 
 @async_test
 async def test_old_state_epoch_is_fenced(serving: Serving) -> None:
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
         with pytest.raises(FencedStateEpoch):
             await client.initialize(KEY, state_epoch=1, start_offset=0)
@@ -114,7 +114,7 @@ async def test_old_state_epoch_is_fenced(serving: Serving) -> None:
 @async_test
 async def test_concurrent_calls_get_their_own_responses(serving: Serving) -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
         states = await asyncio.gather(*(client.read(key, 1) for key in keys))
     assert [state.start_offset for state in states] == [key.partition for key in keys]
@@ -123,7 +123,7 @@ async def test_concurrent_calls_get_their_own_responses(serving: Serving) -> Non
 @async_test
 async def test_group_id_may_contain_colons_and_non_ascii_letters(serving: Serving) -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         await client.initialize(key, 1, 7)
         assert (await client.summary(key)).start_offset == 7
 
@@ -144,7 +144,7 @@ async def test_response_has_one_result_per_share_partition_in_request_order(serv
         ],
     )
     key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
-    async with a_client(serving) as client:
+    async with open_client(serving) as client:
         await client.initialize(key, 1, 0)
         response = await client.send(request)
         outcomes = [

@@ -9,19 +9,19 @@ import pytest
 
 import coordinator.client
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.client.our_coordinator import our_coordinator
+from tests.unit.client.our_coordinator import real_coordinator
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"
 
 
-def of_the_docstring() -> str:
+def docstring_example() -> str:
     """Return the example in the docstring of `coordinator.client`."""
     lines = (coordinator.client.__doc__ or "").splitlines()
     return textwrap.dedent("\n".join(line for line in lines if not line or line.startswith("    ")))
 
 
-def of_the_guide() -> str:
+def guide_example() -> str:
     """Return the first example of docs/client.md."""
     found = re.search(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
     assert found is not None
@@ -31,8 +31,8 @@ def of_the_guide() -> str:
 @pytest.mark.parametrize(
     ("example", "printed"),
     [
-        (of_the_docstring(), r"StateSummary\(.*start_offset=0.*\)\nmy-share-group:.* \(INVALID_REQUEST\)\n"),
-        (of_the_guide(), r"StateSummary\(.*start_offset=0.*\)\n"),
+        (docstring_example(), r"StateSummary\(.*start_offset=0.*\)\nmy-share-group:.* \(INVALID_REQUEST\)\n"),
+        (guide_example(), r"StateSummary\(.*start_offset=0.*\)\n"),
     ],
     ids=["docstring", "guide"],
 )
@@ -41,6 +41,6 @@ async def test_documented_example_runs(
     capsys: pytest.CaptureFixture[str], example: str, printed: str
 ) -> None:
     assert ADDRESS in example
-    async with our_coordinator() as address:
+    async with real_coordinator() as address:
         await asyncio.to_thread(exec, example.replace(ADDRESS, address), {})
     assert re.fullmatch(printed, capsys.readouterr().out)

@@ -24,18 +24,18 @@ from tests.unit.client.fake_coordinator import (
     FakeCoordinator,
     close_after_execution,
     close_connection,
-    cut_short,
+    error_answer,
     find_coordinator_empty,
     find_coordinator_error,
-    negative_size,
-    no_results,
-    oversized,
-    refusing,
-    wrong_correlation_id,
+    send_negative_size,
+    send_no_results,
+    send_oversized_header,
+    send_truncated,
+    send_wrong_correlation_id,
 )
 
 
-def client_of(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
+def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
     """Return a client that records its backoff in `waits`; the jitter is zero, because chance() is 0.5."""
     return ShareCoordinatorClient(address, direct=direct, sleep=waits, chance=lambda: 0.5)
 
@@ -44,8 +44,8 @@ def client_of(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareC
 @async_test
 async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
-        fake.plan(DELETE, refusing(error_code), refusing(error_code))
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
+        fake.plan(DELETE, error_answer(error_code), error_answer(error_code))
         await client.delete(KEY)
         assert waits == [2.0, 4.0]
         assert fake.count(DELETE) == 3
@@ -56,8 +56,8 @@ async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> 
 @async_test
 async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
-        fake.plan(DELETE, refusing(error_code, "said so"))
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
+        fake.plan(DELETE, error_answer(error_code, "said so"))
         with pytest.raises(ShareCoordinatorError, match="said so"):
             await client.delete(KEY)
         assert waits == []
@@ -66,8 +66,8 @@ async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
 
 @async_test
 async def test_unknown_error_code_is_shown_by_number() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, refusing(9_999, "new"))
+    async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
+        fake.plan(DELETE, error_answer(9_999, "new"))
         with pytest.raises(ShareCoordinatorError, match="9999: new") as caught:
             await client.delete(KEY)
         assert caught.value.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -77,8 +77,8 @@ async def test_unknown_error_code_is_shown_by_number() -> None:
 @async_test
 async def test_last_error_is_raised_after_five_attempts() -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
-        fake.plan(DELETE, *[refusing(15)] * 4, refusing(16, "not me"), refusing(-1))
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
+        fake.plan(DELETE, *[error_answer(15)] * 4, error_answer(16, "not me"), error_answer(-1))
         with pytest.raises(CoordinatorUnavailable, match="not me") as caught:
             await client.delete(KEY)
         assert caught.value.error_code is ErrorCode.NOT_COORDINATOR
@@ -89,16 +89,16 @@ async def test_last_error_is_raised_after_five_attempts() -> None:
 
 @async_test
 async def test_response_without_a_result_is_an_error() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, no_results)
+    async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
+        fake.plan(DELETE, send_no_results)
         with pytest.raises(ShareCoordinatorError, match="no result for this share-partition"):
             await client.delete(KEY)
 
 
 @async_test
 async def test_unknown_topic_is_raised_after_all_attempts() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, *[refusing(3)] * 5)
+    async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
+        fake.plan(DELETE, *[error_answer(3)] * 5)
         with pytest.raises(UnknownTopicOrPartition):
             await client.delete(KEY)
 
@@ -111,7 +111,7 @@ def test_backoff_grows_to_a_bound_with_jitter() -> None:
 
 @async_test
 async def test_coordinator_is_looked_up_once() -> None:
-    async with FakeCoordinator() as fake, client_of(fake.address, FakeSleep()) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         for _ in range(3):
             await client.summary(KEY)
         assert fake.count(FIND) == 1
@@ -121,9 +121,9 @@ async def test_coordinator_is_looked_up_once() -> None:
 @async_test
 async def test_not_coordinator_leads_to_a_new_lookup() -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as old, FakeCoordinator() as new, client_of(old.address, waits) as client:
+    async with FakeCoordinator() as old, FakeCoordinator() as new, make_client(old.address, waits) as client:
         await client.summary(KEY)
-        old.plan(SUMMARY, refusing(16))
+        old.plan(SUMMARY, error_answer(16))
         old.names(new)
         await client.summary(KEY)
         assert waits == [2.0]
@@ -135,12 +135,12 @@ async def test_node_id_at_a_new_address_is_a_new_node() -> None:
     async with (
         FakeCoordinator() as old,
         FakeCoordinator() as new,
-        client_of(old.address, FakeSleep()) as client,
+        make_client(old.address, FakeSleep()) as client,
     ):
         old.names(old, node_id=7)
         await client.summary(KEY)
         old.names(new, node_id=7)
-        old.plan(SUMMARY, refusing(16))
+        old.plan(SUMMARY, error_answer(16))
         await client.summary(KEY)
         assert new.count(SUMMARY) == 1
 
@@ -148,10 +148,10 @@ async def test_node_id_at_a_new_address_is_a_new_node() -> None:
 BROKEN: list[Answer] = [
     close_connection,
     close_after_execution,
-    cut_short,
-    wrong_correlation_id,
-    oversized,
-    negative_size,
+    send_truncated,
+    send_wrong_correlation_id,
+    send_oversized_header,
+    send_negative_size,
 ]
 
 
@@ -159,7 +159,7 @@ BROKEN: list[Answer] = [
 @async_test
 async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: Answer) -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         await client.initialize(KEY, 1, 5)
         fake.plan(SUMMARY, answer)
         assert (await client.summary(KEY)).start_offset == 5
@@ -172,7 +172,7 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
 @async_test
 async def test_failed_lookup_is_retried() -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         fake.plan(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
         await client.summary(KEY)
         assert waits == [2.0, 4.0, 8.0]
@@ -182,7 +182,7 @@ async def test_failed_lookup_is_retried() -> None:
 @async_test
 async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (-1, "", -1, 42, "")
         with pytest.raises(InvalidRequest) as caught:
             await client.summary(KEY)
@@ -196,7 +196,7 @@ async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
 @async_test
 async def test_invalid_coordinator_address_is_refused(nonsense: tuple[int, str, int]) -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         fake.coordinator_of = lambda text: (*nonsense, 0, "")
         with pytest.raises(CoordinatorUnavailable, match="FindCoordinator answered node"):
             await client.summary(KEY)
@@ -207,7 +207,7 @@ async def test_invalid_coordinator_address_is_refused(nonsense: tuple[int, str, 
 async def test_lookup_response_without_the_key_is_retried() -> None:
     waits = FakeSleep()
 
-    async with FakeCoordinator() as fake, client_of(fake.address, waits) as client:
+    async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         fake.plan(FIND, find_coordinator_empty)
         await client.summary(KEY)
         assert waits == [2.0]
@@ -218,7 +218,7 @@ async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
     async with FakeCoordinator() as fake:
-        async with client_of(f"127.0.0.1:{dead_port}, {fake.address}", waits) as client:
+        async with make_client(f"127.0.0.1:{dead_port}, {fake.address}", waits) as client:
             await client.summary(KEY)
         assert waits == []
 
@@ -227,7 +227,7 @@ async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
 async def test_last_working_bootstrap_address_is_used_first() -> None:
     async with FakeCoordinator() as failing, FakeCoordinator() as fake:
         failing.plan(FIND, close_connection)
-        async with client_of(f"{failing.address},{fake.address}", FakeSleep()) as client:
+        async with make_client(f"{failing.address},{fake.address}", FakeSleep()) as client:
             await client.summary(KEY)
             await client.summary(KEY._replace(partition=1))
         assert (failing.count(FIND), fake.count(FIND)) == (1, 2)
@@ -244,8 +244,8 @@ async def test_unreachable_address_raises_disconnected() -> None:
 @async_test
 async def test_direct_client_makes_no_lookup() -> None:
     waits = FakeSleep()
-    async with FakeCoordinator() as fake, client_of(fake.address, waits, direct=True) as client:
-        fake.plan(SUMMARY, close_connection, refusing(14))
+    async with FakeCoordinator() as fake, make_client(fake.address, waits, direct=True) as client:
+        fake.plan(SUMMARY, close_connection, error_answer(14))
         await client.summary(KEY)
         assert fake.count(FIND) == 0
         assert waits == [2.0, 4.0]

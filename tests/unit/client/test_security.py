@@ -28,23 +28,25 @@ from tests.unit.client.coroutine_tests import async_test
 from tests.unit.clock_skipping import skip
 from tests.unit.security.token_issuer import NOW_S, Issuer, StandingClock
 from tests.unit.server.sasl_clients import password_security
-from tests.unit.server.wire import Served, served
+from tests.unit.server.wire import ServedCoordinator, serve_coordinator
 
 PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
 
 
 @asynccontextmanager
-async def connected(security: ClientSecurity, to: ListenerSecurityConfig | None) -> AsyncIterator[Connection]:
+async def open_connection(
+    security: ClientSecurity, to: ListenerSecurityConfig | None
+) -> AsyncIterator[Connection]:
     """Open a connection to a listener with the given security configuration."""
-    async with served(security=to) as one:
-        connection = await opened(one, security)
+    async with serve_coordinator(security=to) as one:
+        connection = await connect_to(one, security)
         try:
             yield connection
         finally:
             await connection.close()
 
 
-async def opened(one: Served, security: ClientSecurity) -> Connection:
+async def connect_to(one: ServedCoordinator, security: ClientSecurity) -> Connection:
     return await Connection.open("localhost", one.port, client_id="test", security=security)
 
 
@@ -58,7 +60,7 @@ def token_security(folder: Path, issuer: Issuer) -> ListenerSecurityConfig:
 def test_client_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
     @async_test
     async def scenario() -> None:
-        async with served(security=password_security(tmp_path)) as one:
+        async with serve_coordinator(security=password_security(tmp_path)) as one:
             security = PLAIN._replace(mechanism=mechanism)
             async with ShareCoordinatorClient(
                 ("localhost", one.port), direct=True, security=security
@@ -76,14 +78,14 @@ def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
 
     @async_test
     async def scenario() -> None:
-        async with served(security=token_security(tmp_path, issuer)) as one:
+        async with serve_coordinator(security=token_security(tmp_path, issuer)) as one:
             with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
-                await opened(one, security)
+                await connect_to(one, security)
             file.write_text(issuer.token(exp=NOW_S - 60) + "\n")
             with pytest.raises(AuthenticationFailed, match="invalid_token"):
-                await opened(one, security)
+                await connect_to(one, security)
             file.write_text(issuer.token() + "\n")
-            await (await opened(one, security)).close()
+            await (await connect_to(one, security)).close()
 
     scenario()
 
@@ -113,7 +115,7 @@ def test_refused_login_is_not_retried(
 ) -> None:
     @async_test
     async def scenario() -> None:
-        async with served(security=password_security(tmp_path)) as one:
+        async with serve_coordinator(security=password_security(tmp_path)) as one:
             async with ShareCoordinatorClient(
                 ("localhost", one.port), direct=True, security=security
             ) as client:
@@ -132,7 +134,7 @@ def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) ->
     @async_test
     async def scenario() -> None:
         async with (
-            served(security=password_security(tmp_path)) as one,
+            serve_coordinator(security=password_security(tmp_path)) as one,
             ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
         ):
             with pytest.raises(ShareCoordinatorError) as raised:
@@ -146,7 +148,7 @@ def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> N
     @async_test
     async def scenario() -> None:
         with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
-            async with connected(PLAIN, None):
+            async with open_connection(PLAIN, None):
                 pass
 
     scenario()
@@ -155,7 +157,7 @@ def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> N
 def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> None:
     @async_test
     async def scenario() -> None:
-        async with served(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
+        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
             logins = one.metrics._requests
             async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=PLAIN) as client:
                 await client.initialize(KEY, state_epoch=1, start_offset=5)
@@ -201,7 +203,7 @@ def test_client_sends_its_certificate(authority: Authority) -> None:
 
     @async_test
     async def scenario() -> None:
-        async with connected(security, tls_security(authority)) as connection:
+        async with open_connection(security, tls_security(authority)) as connection:
             assert connection.usable
 
     scenario()
@@ -216,18 +218,18 @@ def test_client_verifies_authority_and_host_name(authority: Authority) -> None:
 
     @async_test
     async def scenario() -> None:
-        async with served(security=tls_security(authority)) as one:
+        async with serve_coordinator(security=tls_security(authority)) as one:
             with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
-                await opened(one, security._replace(ca_file=str(stranger.certificate)))
+                await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
             with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
-                await opened(one, security._replace(ca_file="/nowhere"))
+                await connect_to(one, security._replace(ca_file="/nowhere"))
 
         elsewhere = authority.issue("elsewhere", hosts=("elsewhere",))
         files = TlsFiles(str(elsewhere.combined_file))
-        async with served(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
+        async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
             with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
-                await opened(one, security)
-            await (await opened(one, security._replace(check_hostname=False))).close()
+                await connect_to(one, security)
+            await (await connect_to(one, security._replace(check_hostname=False))).close()
 
     scenario()
 

@@ -17,8 +17,8 @@ from tests.unit.client.fake_coordinator import (
     INITIALIZE,
     FakeCoordinator,
     close_connection,
+    error_answer,
     never_answer,
-    refusing,
 )
 from tests.unit.clock_skipping import skip
 
@@ -42,7 +42,7 @@ def outcomes(response: delete_api.DeleteShareGroupStateResponse) -> list[tuple[b
     ]
 
 
-def split_between(asked: FakeCoordinator, other_port: int) -> None:
+def split_by_parity(asked: FakeCoordinator, other_port: int) -> None:
     """Make `asked` the coordinator of even partitions, and the node at `other_port` that of odd ones."""
 
     def coordinator_of(text: str) -> tuple[int, str, int, int, str]:
@@ -59,8 +59,8 @@ async def test_request_is_split_by_coordinator() -> None:
         FakeCoordinator() as odd,
         ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
-        split_between(even, odd.port)
-        odd.plan(DELETE, refusing(int(ErrorCode.FENCED_STATE_EPOCH)))
+        split_by_parity(even, odd.port)
+        odd.plan(DELETE, error_answer(int(ErrorCode.FENCED_STATE_EPOCH)))
         response = await client.send(delete_request(1, 2, 3, 4))
         assert outcomes(response) == [
             (TOPIC_ID, 1, 124),
@@ -78,7 +78,7 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
-        split_between(even, dead_port)
+        split_by_parity(even, dead_port)
         response = await client.send(delete_request(2, 3))
         assert outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
         assert "Cannot connect" in (response.results[0].partitions[1].error_message or "")
@@ -93,8 +93,8 @@ async def test_only_retriable_parts_are_retried() -> None:
         FakeCoordinator() as odd,
         ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
-        split_between(even, odd.port)
-        odd.plan(DELETE, refusing(15), close_connection)
+        split_by_parity(even, odd.port)
+        odd.plan(DELETE, error_answer(15), close_connection)
         response = await client.send(delete_request(1, 2))
         assert [code for _, _, code in outcomes(response)] == [0, 0, 0]
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)

@@ -9,7 +9,7 @@ from coordinator.config import SETTINGS, HostPort, load_config
 from coordinator.errors import ConfigError
 
 
-def refusal(**sources: object) -> ConfigError:
+def config_error(**sources: object) -> ConfigError:
     """Return the error of load_config; assert that it is one line."""
     with pytest.raises(ConfigError) as caught:
         load_config(**sources)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_environment_can_name_the_file(tmp_path: Path) -> None:
 def test_invalid_value_error_names_setting_value_and_allowed_values(
     flag: str, text: str, allowed: str
 ) -> None:
-    error = refusal(flags={flag: text})
+    error = config_error(flags={flag: text})
     assert (error.setting, error.value) == (flag, text)
     assert allowed in str(error)
     assert f"(flag --set {flag})" in str(error)
@@ -130,7 +130,7 @@ def test_invalid_value_error_names_setting_value_and_allowed_values(
     ],
 )
 def test_unknown_setting_error_suggests_the_nearest_setting(given: str, nearest: str) -> None:
-    error = refusal(flags={given: "1"})
+    error = config_error(flags={given: "1"})
     assert error.setting == given
     assert f"did you mean {nearest}?" in str(error)
 
@@ -143,10 +143,10 @@ def test_value_of_an_unknown_setting_is_not_shown(tmp_path: Path, name: str) -> 
     file = tmp_path / "x.properties"
     file.write_text(f'{name}=org.apache password="hush"')
     for error in (
-        refusal(file=file),
-        refusal(flags={name: "hush"}),
-        refusal(flags={"--" + name.replace(".", "-"): "hush"}),
-        refusal(environ={"SHARE_COORDINATOR_" + name.replace(".", "_").upper(): "hush"}),
+        config_error(file=file),
+        config_error(flags={name: "hush"}),
+        config_error(flags={"--" + name.replace(".", "-"): "hush"}),
+        config_error(environ={"SHARE_COORDINATOR_" + name.replace(".", "_").upper(): "hush"}),
     ):
         assert str(error).startswith(f"{error.setting} cannot be used: it must be a known setting; ")
         assert "hush" not in str(error)
@@ -155,21 +155,21 @@ def test_value_of_an_unknown_setting_is_not_shown(tmp_path: Path, name: str) -> 
 def test_invalid_secret_is_not_shown(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hush\0")
     for error in (
-        refusal(flags={"sasl.password": "hush\0"}),
-        refusal(flags={"--sasl-password-file": str(tmp_path / "secret")}),
-        refusal(environ={"SHARE_COORDINATOR_SASL_PASSWORD": "hush\0"}),
-        refusal(flags={"--sasl-password": "a", "sasl.password": "hush"}),
+        config_error(flags={"sasl.password": "hush\0"}),
+        config_error(flags={"--sasl-password-file": str(tmp_path / "secret")}),
+        config_error(environ={"SHARE_COORDINATOR_SASL_PASSWORD": "hush\0"}),
+        config_error(flags={"--sasl-password": "a", "sasl.password": "hush"}),
     ):
         assert str(error).startswith("sasl.password=******** cannot be used: ")
         assert "hush" not in str(error)
 
 
 def test_unknown_setting_without_a_near_one_refers_to_config_show() -> None:
-    assert "config show" in str(refusal(flags={"zookeeper.connect": "h:1"}))
+    assert "config show" in str(config_error(flags={"zookeeper.connect": "h:1"}))
 
 
 def test_unknown_environment_variable_with_our_prefix_is_refused() -> None:
-    error = refusal(environ={"PATH": "/bin", "SHARE_COORDINATOR_MAX_CONNECTION": "5"})
+    error = config_error(environ={"PATH": "/bin", "SHARE_COORDINATOR_MAX_CONNECTION": "5"})
     assert error.setting == "SHARE_COORDINATOR_MAX_CONNECTION"
     assert "did you mean SHARE_COORDINATOR_MAX_CONNECTIONS?" in str(error)
 
@@ -196,29 +196,29 @@ def test_empty_variable_counts_as_unset() -> None:
 
 
 def test_setting_given_by_two_flags_is_refused() -> None:
-    error = refusal(flags={"--node-ids": "1", "node.ids": "2"})
+    error = config_error(flags={"--node-ids": "1", "node.ids": "2"})
     assert "flag --node-ids and flag --set node.ids" in str(error)
 
 
 def test_invalid_line_of_the_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=4\nmax.connections=0\n")
-    assert f"({file}:2)" in str(refusal(file=file))
+    assert f"({file}:2)" in str(config_error(file=file))
     file.write_text("node.ids=4\nnode.ids=5\n")
-    assert "line 2: node.ids was already given on line 1" in str(refusal(file=file))
+    assert "line 2: node.ids was already given on line 1" in str(config_error(file=file))
 
 
 def test_error_is_one_escaped_line() -> None:
-    assert str(refusal(flags={"log": "disk\nor\x1b[2Jmemory\u2028ä"})).startswith(
+    assert str(config_error(flags={"log": "disk\nor\x1b[2Jmemory\u2028ä"})).startswith(
         "log=disk\\nor\\x1b[2Jmemory\\u2028ä cannot be used: it must be memory, journal or kafka"
     )
-    assert "\n" not in str(refusal(flags={"a\nb": "1"}))
+    assert "\n" not in str(config_error(flags={"a\nb": "1"}))
 
 
 def test_unreadable_file_is_one_error_line(tmp_path: Path) -> None:
-    assert "No such file" in str(refusal(file=tmp_path / "missing"))
+    assert "No such file" in str(config_error(file=tmp_path / "missing"))
     (tmp_path / "latin").write_bytes(b"data.dir=\xe9")
-    assert "UTF-8" in str(refusal(file=tmp_path / "latin"))
+    assert "UTF-8" in str(config_error(file=tmp_path / "latin"))
 
 
 def test_kafka_settings_without_effect_are_accepted_and_noted() -> None:

@@ -26,37 +26,37 @@ from tests.unit.client.fake_coordinator import (
     answer_normally,
     close_connection,
     encode,
-    refusing,
+    error_answer,
 )
-from tests.unit.client.our_coordinator import our_coordinator
+from tests.unit.client.our_coordinator import real_coordinator
 
 
-class Ascii(io.StringIO):
+class AsciiStream(io.StringIO):
     """A text stream of a terminal that supports only ASCII."""
 
     encoding = "ascii"
 
 
-class Terminal(io.StringIO):
+class TerminalStream(io.StringIO):
     encoding = "utf-8"
 
     def isatty(self) -> bool:
         return True
 
 
-async def played(bootstrap: str, out: io.StringIO, *, json_lines: bool = False) -> tuple[int, str]:
+async def run_demo(bootstrap: str, out: io.StringIO, *, json_lines: bool = False) -> tuple[int, str]:
     """Run the demo in a thread against a coordinator; return exit code and stderr."""
     err = io.StringIO()
     code = await asyncio.to_thread(run, bootstrap, json_lines=json_lines, out=out, err=err, retry=ONCE)
     return code, err.getvalue()
 
 
-async def played_on_ours(out: io.StringIO, *, json_lines: bool = False) -> None:
-    async with our_coordinator() as address:
-        assert await played(address, out, json_lines=json_lines) == (0, "")
+async def run_successful_demo(out: io.StringIO, *, json_lines: bool = False) -> None:
+    async with real_coordinator() as address:
+        assert await run_demo(address, out, json_lines=json_lines) == (0, "")
 
 
-def rows(told: str, label: str) -> list[str]:
+def labelled_rows(told: str, label: str) -> list[str]:
     """Return the rows with the given label, cells joined."""
     return ["".join(line.split()[1:]) for line in told.splitlines() if line.split()[:1] == [label]]
 
@@ -64,8 +64,8 @@ def rows(told: str, label: str) -> list[str]:
 @async_test
 async def test_rows_show_the_states_of_the_records() -> None:
     out = io.StringIO()
-    await played_on_ours(out)
-    assert rows(out.getvalue(), "state") == [
+    await run_successful_demo(out)
+    assert labelled_rows(out.getvalue(), "state") == [
         "··········",
         "··········",
         "··········",
@@ -78,7 +78,7 @@ async def test_rows_show_the_states_of_the_records() -> None:
         "──────────",
         "──────────",
     ]
-    assert rows(out.getvalue(), "deliveries")[4:7] == ["11112", "111121", "21"]
+    assert labelled_rows(out.getvalue(), "deliveries")[4:7] == ["11112", "111121", "21"]
     assert "refused, FENCED_LEADER_EPOCH" in out.getvalue()
     assert "\x1b" not in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
@@ -86,26 +86,26 @@ async def test_rows_show_the_states_of_the_records() -> None:
 
 @async_test
 async def test_marks_are_letters_without_unicode() -> None:
-    out = Ascii()
-    await played_on_ours(out)
+    out = AsciiStream()
+    await run_successful_demo(out)
     assert out.getvalue().isascii()
-    assert rows(out.getvalue(), "state")[6] == "------rx.."
+    assert labelled_rows(out.getvalue(), "state")[6] == "------rx.."
 
 
 @async_test
 async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    out = Terminal()
-    await played_on_ours(out)
+    out = TerminalStream()
+    await run_successful_demo(out)
     assert re.search("\x1b\\[1;32m *✓", out.getvalue())
 
 
 @async_test
 async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
     out = io.StringIO()
-    async with our_coordinator() as address:
-        assert await played(address, out, json_lines=True) == (0, "")
+    async with real_coordinator() as address:
+        assert await run_demo(address, out, json_lines=True) == (0, "")
         first, *steps = [json.loads(line) for line in out.getvalue().splitlines()]
         assert first["bootstrap"] == address
         # The demo deletes its state at the end.
@@ -137,7 +137,7 @@ async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
 
 @async_test
 async def test_shown_state_comes_from_the_responses() -> None:
-    async def another_state(fake: FakeCoordinator, request: Request) -> bytes:
+    async def answer_with_another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         batches = pack([StateBatch(5, 6, 0, 7)])
         result = read_api.PartitionResult(topic.partitions[0].partition, 0, None, 1, 3, batches)
@@ -148,15 +148,15 @@ async def test_shown_state_comes_from_the_responses() -> None:
 
     out = io.StringIO()
     async with FakeCoordinator() as fake:
-        fake.plan(READ, another_state)
-        assert await played(fake.address, out) == (0, "")
-    assert rows(out.getvalue(), "state")[0] == "───··↺↺···"
-    assert rows(out.getvalue(), "deliveries")[0] == "77"
+        fake.plan(READ, answer_with_another_state)
+        assert await run_demo(fake.address, out) == (0, "")
+    assert labelled_rows(out.getvalue(), "state")[0] == "───··↺↺···"
+    assert labelled_rows(out.getvalue(), "deliveries")[0] == "77"
 
 
-async def last_words(fake: FakeCoordinator, **options: Any) -> str:
+async def error_line(fake: FakeCoordinator, **options: Any) -> str:
     """Run the demo, assert that it fails, and return its error line."""
-    code, said = await played(fake.address, options.get("out") or io.StringIO())
+    code, said = await run_demo(fake.address, options.get("out") or io.StringIO())
     assert code == 1
     assert said.startswith("share-coordinator demo: ")
     assert len(said.splitlines()) == 1
@@ -178,14 +178,14 @@ def test_unreachable_coordinator_is_reported() -> None:
 @async_test
 async def test_other_server_is_reported() -> None:
     async with FakeCoordinator(served={VERSIONS: (0, 4)}) as fake:
-        assert "is not a share coordinator" in await last_words(fake)
+        assert "is not a share coordinator" in await error_line(fake)
 
 
 @async_test
 async def test_refused_initialize_is_reported() -> None:
     async with FakeCoordinator() as fake:
-        fake.plan(INITIALIZE, refusing(31, "Not you."))
-        assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await last_words(fake)
+        fake.plan(INITIALIZE, error_answer(31, "Not you."))
+        assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await error_line(fake)
 
 
 @async_test
@@ -193,13 +193,13 @@ async def test_failure_during_the_demo_is_reported() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
         fake.plan(WRITE, answer_normally, close_connection)
-        assert "failed during the demo" in await last_words(fake, out=out)
-    assert len(rows(out.getvalue(), "state")) == 4
+        assert "failed during the demo" in await error_line(fake, out=out)
+    assert len(labelled_rows(out.getvalue(), "state")) == 4
 
 
 @async_test
 async def test_coordinator_that_does_not_fence_is_reported() -> None:
-    async def accepted(fake: FakeCoordinator, request: Request) -> bytes:
+    async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         result = write_api.PartitionResult(topic.partitions[0].partition)
         return encode(
@@ -209,8 +209,8 @@ async def test_coordinator_that_does_not_fence_is_reported() -> None:
 
     async with FakeCoordinator() as fake:
         # The sixth write comes from the old leader.
-        fake.plan(WRITE, *[answer_normally] * 5, accepted)
-        assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await last_words(fake)
+        fake.plan(WRITE, *[answer_normally] * 5, accept_write)
+        assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await error_line(fake)
 
 
 def test_invalid_bootstrap_address_is_refused() -> None:

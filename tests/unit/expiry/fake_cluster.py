@@ -20,8 +20,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, logged
-from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, make_memory_log
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 MINUTE_MS = 60_000
 RULES = Rules(retention_minutes=100, grace_minutes=60)
@@ -208,13 +208,13 @@ class Replica:
         return self.metrics.registry.get_sample_value(f"share_coordinator_{name}", labels) or 0
 
 
-def state(group: str, topic: str, partition: int = 0, *, initialized_ms: int = 1) -> StateRecord:
+def make_state(group: str, topic: str, partition: int = 0, *, initialized_ms: int = 1) -> StateRecord:
     value = ShareSnapshotValue(0, 1, 0, 0, initialized_ms, initialized_ms, b"", 0)
     return StateRecord(SharePartitionKey(group, topic_id(topic), partition), value)
 
 
 @asynccontextmanager
-async def replica(
+async def run_replica(
     cluster: FakeCluster,
     clock: StandingClock,
     records: Sequence[StateRecord],
@@ -224,7 +224,7 @@ async def replica(
     **options: Any,
 ) -> AsyncIterator[Replica]:
     """Start a coordinator that has loaded the records of its shards."""
-    runtime = quiet_runtime(await logged(records), SHARDS)
+    runtime = make_runtime(await make_memory_log(records), SHARDS)
     await runtime.start(elect_all=False)
     for shard in shards:
         runtime.elect(shard)
@@ -241,10 +241,10 @@ async def replica(
 
 
 # State of another topic. If the cluster knew none of the topics, expiry would assume a different cluster.
-KNOWN = state("other", "known")
+KNOWN = make_state("other", "known")
 
 
-def a_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
+def make_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
     """Return a cluster with these topics and groups, and with another group that has a member."""
     cluster = FakeCluster()
     cluster.topics = {"known", *topics}

@@ -21,7 +21,7 @@ def topic_id(topic: str) -> bytes:
     return topic.encode() * 16
 
 
-class World:
+class GroupModel:
     """A share group with time in minutes. A topic that was subscribed to has state until the group is
     deleted.
     """
@@ -134,16 +134,16 @@ class World:
 
     # The expected result.
 
-    def unwanted_minutes(self, topic: str) -> int:
+    def unsubscribed_minutes(self, topic: str) -> int:
         """Return the minutes since the last subscription to a topic that the observer could detect."""
         ends = [
             self.minute if end is None else end
             for spelled, start, end in self.spells
-            if spelled == topic and not (end is not None and self._is_between_looks(start, end))
+            if spelled == topic and not (end is not None and self._is_between_observations(start, end))
         ]
         return self.minute - max(ends, default=0)
 
-    def _is_between_looks(self, start: int, end: int) -> bool:
+    def _is_between_observations(self, start: int, end: int) -> bool:
         """Return whether the observer may miss a subscription because it lies between two observations.
 
         If the group was empty at both observations, its group epoch reveals the subscription: return False.

@@ -41,7 +41,7 @@ class Brokers:
     async def refresh(self) -> None:
         pass
 
-    def learn(self, node: int, host: str, port: int) -> None:
+    def add_address(self, node: int, host: str, port: int) -> None:
         pass
 
     async def send(self, node: int, channel: str, request: Any) -> Any:
@@ -59,13 +59,13 @@ class Brokers:
         pass
 
 
-def asking(brokers: Brokers) -> ShareGroups:
+def make_share_groups(brokers: Brokers) -> ShareGroups:
     groups = ShareGroups("kafka:9092")
     groups._connections = brokers  # type: ignore[assignment]
     return groups
 
 
-def describing(code: int = 0) -> Callable[[Any], Any]:
+def describe_answer(code: int = 0) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
         groups = [
             DescribedGroup(code, None, group, "Empty", 4, 4, "", [], 0) for group in request.message.group_ids
@@ -75,23 +75,23 @@ def describing(code: int = 0) -> Callable[[Any], Any]:
     return answer
 
 
-def silent(request: Any) -> Any:
+def raise_no_response(request: Any) -> Any:
     raise NoResponse("broker 1 did not answer: TimeoutError", sent=True)
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_retry_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_groups, "_FIRST_PAUSE_S", 0.0)
 
 
 @async_test
 async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
-    brokers = Brokers(_1=describing(ErrorCode.NOT_COORDINATOR), _2=describing())
-    groups = asking(brokers)
+    brokers = Brokers(_1=describe_answer(ErrorCode.NOT_COORDINATOR), _2=describe_answer())
+    groups = make_share_groups(brokers)
 
     def move(request: Any) -> Any:
         brokers.where = 2
-        return describing(ErrorCode.NOT_COORDINATOR)(request)
+        return describe_answer(ErrorCode.NOT_COORDINATOR)(request)
 
     brokers.brokers[1] = move
     described = await groups.describe_groups(["g", "h"])
@@ -105,8 +105,8 @@ async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (describing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        (silent, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (describe_answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        (raise_no_response, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
 def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
@@ -115,7 +115,7 @@ def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
     @async_test
     async def scenario() -> None:
         brokers = Brokers(_1=answer)
-        described = await asking(brokers).describe_groups(["g"])
+        described = await make_share_groups(brokers).describe_groups(["g"])
         assert (described["g"].error_code, described["g"].is_empty) == (code, False)
         assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
 
@@ -127,16 +127,16 @@ async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)
-    brokers = Brokers(_1=silent)
-    described = await asking(brokers).describe_groups([f"g{number}" for number in range(10)])
+    brokers = Brokers(_1=raise_no_response)
+    described = await make_share_groups(brokers).describe_groups([f"g{number}" for number in range(10)])
     assert {each.error_code for each in described.values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
 
 
 @async_test
 async def test_delete_request_of_unknown_outcome_is_not_sent_again() -> None:
-    brokers = Brokers(_1=silent)
-    outcome = (await asking(brokers).delete_offsets("g", ["t"]))["t"]
+    brokers = Brokers(_1=raise_no_response)
+    outcome = (await make_share_groups(brokers).delete_offsets("g", ["t"]))["t"]
     assert outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "did not answer" in outcome.error_message
     assert brokers.asked == [1]
@@ -147,9 +147,9 @@ async def test_groups_above_the_limit_are_described_in_several_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 3)
-    brokers = Brokers(_1=describing())
+    brokers = Brokers(_1=describe_answer())
     names = {f"g{number}" for number in range(10)}
-    described = await asking(brokers).describe_groups(names)
+    described = await make_share_groups(brokers).describe_groups(names)
     assert described.keys() == names
     assert all(each.is_empty for each in described.values())
     assert len(brokers.asked) == 4
@@ -158,7 +158,7 @@ async def test_groups_above_the_limit_are_described_in_several_requests(
 @async_test
 async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
     answer = DeleteShareGroupOffsetsResponse(0, 0, None, [])
-    outcomes = await asking(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
+    outcomes = await make_share_groups(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
     assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
         "t": ErrorCode.GROUP_ID_NOT_FOUND,
         "u": ErrorCode.GROUP_ID_NOT_FOUND,
@@ -168,14 +168,14 @@ async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
 @async_test
 async def test_error_of_a_whole_request_applies_to_each_topic_and_partition() -> None:
     refusal = DeleteShareGroupOffsetsResponse(0, ErrorCode.NON_EMPTY_GROUP, "The group is not empty.", [])
-    groups = asking(Brokers(_1=lambda _: refusal))
+    groups = make_share_groups(Brokers(_1=lambda _: refusal))
     outcome = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
     assert await groups.delete_offsets("g", ["t", "u"]) == {"t": outcome, "u": outcome}
     altered = await groups.alter_offsets("g", {"t": {0: 1, 5: 7}})
     assert altered == {"t": {0: outcome, 5: outcome}}
 
 
-def metadata(
+def metadata_answer(
     *known: str, unknown: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
 ) -> Callable[[Any], Any]:
     """Return a broker with known topics, unknown topics, and topics without the Describe permission."""
@@ -191,7 +191,7 @@ def metadata(
     return lambda _: MetadataResponse(0, [], "cluster", -1, topics)
 
 
-def presence_by(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
+def make_resolver(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
     presence = TopicIdResolver("kafka:9092")
     presence._connections = Brokers(**brokers)  # type: ignore[assignment]
     return presence
@@ -200,13 +200,15 @@ def presence_by(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
 @async_test
 async def test_topic_is_missing_if_every_broker_reports_it_as_unknown() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b", "c")]
-    stale = metadata("a", unknown=("b", "c"))
-    seen = await presence_by(_1=stale, _2=metadata("a", "b", unknown=("c",))).resolve(wanted)
+    stale = metadata_answer("a", unknown=("b", "c"))
+    seen = await make_resolver(_1=stale, _2=metadata_answer("a", "b", unknown=("c",))).resolve(wanted)
     assert seen.names == {topic_id("a"): "a", topic_id("b"): "b"}
     assert seen.missing == {topic_id("c")}
-    seen = await presence_by(_1=stale, _2=metadata("a", unknown=("b",), hidden=("c",))).resolve(wanted)
+    seen = await make_resolver(_1=stale, _2=metadata_answer("a", unknown=("b",), hidden=("c",))).resolve(
+        wanted
+    )
     assert seen.missing == {topic_id("b")}
-    seen = await presence_by(_1=stale, _2=silent).resolve(wanted)
+    seen = await make_resolver(_1=stale, _2=raise_no_response).resolve(wanted)
     assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
 
 
@@ -215,20 +217,23 @@ async def test_other_brokers_receive_only_topics_that_were_not_found() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b")]
     asked: list[tuple[int, list[bytes]]] = []
 
-    def noting(node: int, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def noted(request: Any) -> Any:
+    def recording_broker(node: int, answer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def record_request(request: Any) -> Any:
             asked.append((node, [topic.topic_id for topic in request.message.topics]))
             return answer(request)
 
-        return noted
+        return record_request
 
-    first, second = noting(1, metadata("a", unknown=("b",))), noting(2, metadata("b"))
-    seen = await presence_by(_1=first, _2=second, _3=noting(3, silent)).resolve(wanted)
+    first, second = (
+        recording_broker(1, metadata_answer("a", unknown=("b",))),
+        recording_broker(2, metadata_answer("b")),
+    )
+    seen = await make_resolver(_1=first, _2=second, _3=recording_broker(3, raise_no_response)).resolve(wanted)
     assert (set(seen.names.values()), seen.missing) == ({"a", "b"}, frozenset())
     assert asked == [(1, sorted(wanted)), (2, [topic_id("b")])]
 
 
-def listing(code: int = 0, *topics: TopicOffsets) -> Callable[[Any], Any]:
+def offsets_answer(code: int = 0, *topics: TopicOffsets) -> Callable[[Any], Any]:
     def answer(request: Any) -> Any:
         groups = [
             DescribedOffsets(group.group_id, list(topics), code, None) for group in request.message.groups
@@ -246,27 +251,27 @@ FAILED_PARTITION = TopicOffsets(
 @pytest.mark.parametrize(
     ("broker", "bare"),
     [
-        (listing(), {"g"}),
-        (listing(ErrorCode.NOT_COORDINATOR), set()),
-        (listing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), set()),
-        (listing(30), set()),
-        (listing(0, FAILED_PARTITION), set()),
-        (silent, set()),
+        (offsets_answer(), {"g"}),
+        (offsets_answer(ErrorCode.NOT_COORDINATOR), set()),
+        (offsets_answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), set()),
+        (offsets_answer(30), set()),
+        (offsets_answer(0, FAILED_PARTITION), set()),
+        (raise_no_response, set()),
     ],
     ids=["has nothing", "moved", "loads", "not authorized", "a partition failed", "silent"],
 )
 @async_test
 async def test_group_has_no_offsets_only_if_its_coordinator_confirms_it(broker: Any, bare: set[str]) -> None:
-    assert await asking(Brokers(b1=broker)).groups_without_offsets(["g"]) == bare
+    assert await make_share_groups(Brokers(b1=broker)).groups_without_offsets(["g"]) == bare
 
 
 @async_test
 async def test_brokers_removed_from_the_cluster_receive_no_more_requests() -> None:
-    brokers = Brokers(b1=listing(), b2=silent)
+    brokers = Brokers(b1=offsets_answer(), b2=raise_no_response)
 
     async def refresh() -> None:
         brokers.brokers.pop(2, None)
 
     brokers.refresh = refresh  # type: ignore[method-assign]
-    assert await asking(brokers).offsets(["g"]) == []
+    assert await make_share_groups(brokers).offsets(["g"]) == []
     assert brokers.asked == [1]

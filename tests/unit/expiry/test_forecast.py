@@ -8,18 +8,18 @@ from tests.unit.expiry.fake_cluster import (
     RETENTION,
     FakeGroup,
     StandingClock,
-    a_cluster,
-    replica,
-    state,
+    make_cluster,
+    make_state,
+    run_replica,
     topic_id,
 )
 
 
 @async_test
 async def test_forecast_is_available_while_expiry_is_disabled() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    records = [KNOWN, state("g", "t"), state("g", "gone")]
-    async with replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    records = [KNOWN, make_state("g", "t"), make_state("g", "gone")]
+    async with run_replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:
         one.expiry.start()
         await one.expiry.forecast()
         clock.move(10 * RETENTION)

@@ -22,9 +22,9 @@ from tests.unit.expiry.fake_cluster import (
     RETENTION,
     FakeGroup,
     StandingClock,
-    a_cluster,
-    replica,
-    state,
+    make_cluster,
+    make_state,
+    run_replica,
     topic_id,
 )
 
@@ -33,9 +33,9 @@ GAP = 3 * LOOK_MINUTES
 
 @async_test
 async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
-    cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
-    records = [KNOWN, *(state("g", topic, number) for topic in "tu" for number in range(3))]
-    async with replica(cluster, clock, records) as one:
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    records = [KNOWN, *(make_state("g", topic, number) for topic in "tu" for number in range(3))]
+    async with run_replica(cluster, clock, records) as one:
         await one.expiry.round()
         await one.rounds(RETENTION - LOOK_MINUTES)
         assert cluster.deletions == []
@@ -51,10 +51,10 @@ async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
 
 @async_test
 async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
-    cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     cluster.topics.discard("u")
     cluster.hidden_topics.add("u")
-    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("g", "u")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("g", "u")]) as one:
         await one.expiry.round()
         await one.rounds(RETENTION + GAP)
         assert cluster.deletions == [("g", ("t",))]
@@ -64,10 +64,10 @@ async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
 
 @async_test
 async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    records = [KNOWN, state("g", "t")]
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    records = [KNOWN, make_state("g", "t")]
     shards = {state_partition(record.key, SHARDS) for record in records}
-    async with replica(cluster, clock, records, shards=shards) as one:
+    async with run_replica(cluster, clock, records, shards=shards) as one:
         await one.expiry.round()
         await one.rounds(RETENTION + GAP)
         assert cluster.deletions == [("g", ("t",))]
@@ -76,9 +76,9 @@ async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
 
 @async_test
 async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     set_ms = clock.ms + 50 * MINUTE_MS
-    async with replica(cluster, clock, [KNOWN, state("g", "t", initialized_ms=set_ms)]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t", initialized_ms=set_ms)]) as one:
         await one.expiry.round()
         await one.rounds(RETENTION + 50)
         assert ("g", "t") in await one.topics()
@@ -89,21 +89,21 @@ async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
 
 @async_test
 async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
-    cluster, clock = a_cluster("t"), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("h", "t")]) as one:
+    cluster, clock = make_cluster("t"), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("h", "t")]) as one:
         await one.expiry.round()
         await one.rounds(GRACE - LOOK_MINUTES)
         assert {("g", "t"), ("h", "t")} <= await one.topics()
 
-        async def come_back() -> None:
-            async def right_after_the_look() -> None:
+        async def recreate_after_next_request() -> None:
+            async def recreate_group() -> None:
                 cluster.groups["h"] = FakeGroup("t")
                 cluster.groups["h"].join("t")
 
             # The first description belongs to the observation.
-            cluster.before["describe"] = right_after_the_look
+            cluster.before["describe"] = recreate_group
 
-        cluster.before["describe"] = come_back
+        cluster.before["describe"] = recreate_after_next_request
         await one.rounds(LOOK_MINUTES)
         assert await one.topics() == {("other", "known"), ("h", "t")}
         assert one.counted("expired_share_partitions_total", reason="group_deleted") == 1
@@ -111,9 +111,9 @@ async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
 
 @async_test
 async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
-    cluster, clock = a_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), StandingClock()
     set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
-    async with replica(cluster, clock, [KNOWN, state("g", "t", initialized_ms=set_ms)]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t", initialized_ms=set_ms)]) as one:
         await one.expiry.round()
         await one.rounds(GRACE + 4 * LOOK_MINUTES)
         assert ("g", "t") in await one.topics()
@@ -123,8 +123,8 @@ async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
 
 @async_test
 async def test_state_initialized_during_a_round_is_not_deleted() -> None:
-    cluster, clock = a_cluster("t"), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t"), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         clock.move(GRACE)
 
@@ -132,7 +132,9 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
             async def initialise() -> None:
                 key = SharePartitionKey("g", topic_id("t"), 0)
                 shard = state_partition(key, SHARDS)
-                one.runtime._runners[shard].shard.apply(state("g", "t", initialized_ms=clock.ms), clock.ms)
+                one.runtime._runners[shard].shard.apply(
+                    make_state("g", "t", initialized_ms=clock.ms), clock.ms
+                )
 
             cluster.before["describe"] = initialise
 
@@ -144,22 +146,22 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
 @async_test
 @pytest.mark.parametrize("happens", ["visit", "reset"])
 async def test_state_used_again_after_the_observation_is_not_deleted(happens: str) -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
 
         async def visit() -> None:
-            async def right_after_the_look() -> None:
+            async def join_and_leave() -> None:
                 cluster.groups["g"].join("t")
                 cluster.groups["g"].leave()
 
-            cluster.before["describe"] = right_after_the_look
+            cluster.before["describe"] = join_and_leave
 
         async def reset() -> None:
             # When the round describes the groups, it has already listed the states.
             shard = state_partition(SharePartitionKey("g", topic_id("t"), 0), SHARDS)
-            one.runtime._runners[shard].shard.apply(state("g", "t", initialized_ms=clock.ms), clock.ms)
+            one.runtime._runners[shard].shard.apply(make_state("g", "t", initialized_ms=clock.ms), clock.ms)
 
         cluster.before["describe"] = {"visit": visit, "reset": reset}[happens]
         done = await one.expiry.round()
@@ -173,8 +175,10 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
 async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, clock = a_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), StandingClock()
-    async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
+    cluster, clock = make_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), StandingClock()
+    async with run_replica(
+        cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
+    ) as one:
         submit = one.runtime.submit
 
         def submit_or_refuse(operation: Operation) -> None:
@@ -200,8 +204,10 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
 
 @async_test
 async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> None:
-    cluster, clock = a_cluster(g=FakeGroup()), StandingClock()
-    async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(3))]) as one:
+    cluster, clock = make_cluster(g=FakeGroup()), StandingClock()
+    async with run_replica(
+        cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
+    ) as one:
         await one.expiry.round()
         clock.move(GRACE)
         runner = one.runtime._runners[state_partition(SharePartitionKey("g", topic_id("t"), 1), SHARDS)]
@@ -219,8 +225,10 @@ async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> N
 
 @async_test
 async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup()), StandingClock()
-    async with replica(cluster, clock, [KNOWN, *(state("g", "t", number) for number in range(4))]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup()), StandingClock()
+    async with run_replica(
+        cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(4))]
+    ) as one:
         await one.expiry.round()
         await one.rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
@@ -232,11 +240,11 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     first = state_partition(key, SHARDS)
     others = [shard for shard in range(SHARDS) if shard != first]
-    records = [KNOWN, *(state("g", "t", number) for number in range(20))]
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     async with (
-        replica(cluster, clock, records, shards=[first], watch_all=True) as owner,
-        replica(cluster, clock, records, shards=others, watch_all=True) as other,
+        run_replica(cluster, clock, records, shards=[first], watch_all=True) as owner,
+        run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
     ):
         await owner.expiry.round()
         await other.expiry.round()
@@ -251,14 +259,14 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
 
 @async_test
 async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
-    async def silent() -> None:
+    async def raise_unavailable() -> None:
         raise LogUnavailable("broker 3 did not answer")
 
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], watch_all=True) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], watch_all=True) as one:
         await one.expiry.round()
         clock.move(RETENTION)
-        cluster.before["names"] = silent
+        cluster.before["names"] = raise_unavailable
         await one.expiry.round()
         assert len(cluster.deletions) == 1
 
@@ -267,10 +275,10 @@ async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
-    cluster, clock = a_cluster("t", g=FakeGroup()), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup()), StandingClock()
     # This state remains after a deletion that stopped after partition 0.
-    records = [KNOWN, *(state("g", "t", number) for number in range(1, 20))]
-    async with replica(cluster, clock, records, shards=others) as other:
+    records = [KNOWN, *(make_state("g", "t", number) for number in range(1, 20))]
+    async with run_replica(cluster, clock, records, shards=others) as other:
         await other.expiry.round()
         await other.rounds(RETENTION + 5 * LOOK_MINUTES)
         assert ("g", "t") in await other.topics()
@@ -280,9 +288,9 @@ async def test_other_owner_deletes_state_that_remains_without_partition_0() -> N
 
 @async_test
 async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     lease = [False]
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], may_act=lambda: lease[0]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], may_act=lambda: lease[0]) as one:
         await one.expiry.round()
         await one.rounds(RETENTION)
         assert cluster.deletions == []
@@ -293,25 +301,25 @@ async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
 
 @async_test
 async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
-    cluster, clock = a_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
     lease = [True]
-    records = [KNOWN, state("g1", "t"), state("g2", "t")]
-    async with replica(cluster, clock, records, may_act=lambda: lease[0]) as one:
+    records = [KNOWN, make_state("g1", "t"), make_state("g2", "t")]
+    async with run_replica(cluster, clock, records, may_act=lambda: lease[0]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
 
-        async def end() -> None:
+        async def end_lease() -> None:
             lease[0] = False
 
-        cluster.before["delete"] = end
+        cluster.before["delete"] = end_lease
         await one.expiry.round()
         assert len(cluster.deletions) == 1
 
 
 @async_test
 async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
-    cluster, clock = a_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
         await one.expiry.round()
@@ -321,8 +329,8 @@ async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
 
 @async_test
 async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
 
@@ -341,9 +349,9 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
     names = [f"g{number}" for number in range(5)]
-    cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
-    records = [KNOWN, *(state(name, topic) for name in names for topic in ("t", "gone"))]
-    async with replica(cluster, clock, records) as one:
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    records = [KNOWN, *(make_state(name, topic) for name in names for topic in ("t", "gone"))]
+    async with run_replica(cluster, clock, records) as one:
         await one.expiry.round()
         clock.move(RETENTION)
         done = await one.expiry.round()
@@ -357,8 +365,8 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
 @async_test
 async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
-    async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
         first = (await one.expiry.forecast()).items[0].group_id
@@ -372,8 +380,8 @@ async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
 @async_test
 async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = a_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
-    async with replica(cluster, clock, [KNOWN, *(state(name, "t") for name in names)]) as one:
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
         await one.expiry.round()
         clock.move(RETENTION)
         cluster.refusals = dict.fromkeys(names, ChangeResult(ErrorCode.NOT_COORDINATOR, "it moved"))

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.expiry.rules import Reason, Rules, Status
-from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, World
+from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, GroupModel
 
 RETENTION = 100
 RULES = Rules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES * MINUTE_MS)
 
-Step = Callable[[World], object]
+Step = Callable[[GroupModel], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
 # LOOK is an observation of the group. Most changes lie between two observations, so that they are detected.
@@ -51,7 +51,7 @@ happenings_of = st.lists(
 def test_state_does_not_expire_before_the_retention_time(
     happenings: list[Step | None], deaf: set[int]
 ) -> None:
-    world = World(RULES)
+    world = GroupModel(RULES)
     for number, happens in enumerate(happenings):
         if happens is not None:
             happens(world)
@@ -64,7 +64,7 @@ def test_state_does_not_expire_before_the_retention_time(
                 assert not world.exists
             else:
                 assert not world.members
-                assert world.unwanted_minutes(each.topic) >= RETENTION
+                assert world.unsubscribed_minutes(each.topic) >= RETENTION
 
 
 @given(happenings_of, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
@@ -72,7 +72,7 @@ def test_state_does_not_expire_before_the_retention_time(
 def test_state_unused_for_the_retention_time_is_due(
     happenings: list[Step | None], minutes: list[int]
 ) -> None:
-    world = World(RULES)
+    world = GroupModel(RULES)
     for happens in happenings:
         happens(world) if happens is not None else world.look()
     world.leave_all()
@@ -89,7 +89,7 @@ def test_state_unused_for_the_retention_time_is_due(
 @given(happenings_of)
 @settings(deadline=None)
 def test_subscribed_topic_is_not_listed_as_abandoned(happenings: list[Step | None]) -> None:
-    world = World(RULES)
+    world = GroupModel(RULES)
     for happens in happenings:
         if happens is not None:
             happens(world)

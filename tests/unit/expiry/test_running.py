@@ -14,16 +14,23 @@ from coordinator.expiry import Expiry, make_expiry
 from coordinator.expiry.cluster_thread import ClusterThread
 from coordinator.metrics import Metrics
 from tests.unit.admin.admin_server import async_test
-from tests.unit.expiry.fake_cluster import RULES, FakeCluster, FakeGroup, StandingClock, replica, state
+from tests.unit.expiry.fake_cluster import (
+    RULES,
+    FakeCluster,
+    FakeGroup,
+    StandingClock,
+    make_state,
+    run_replica,
+)
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
-def a_cluster() -> FakeCluster:
+def make_cluster() -> FakeCluster:
     cluster = FakeCluster()
     cluster.topics, cluster.groups = {"t"}, {"g": FakeGroup("t")}
     return cluster
@@ -32,8 +39,8 @@ def a_cluster() -> FakeCluster:
 @async_test
 async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    cluster, clock, metrics = a_cluster(), StandingClock(), Metrics()
-    async with replica(cluster, clock, [state("g", "t")]) as one:
+    cluster, clock, metrics = make_cluster(), StandingClock(), Metrics()
+    async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
         expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
         def sample(name: str) -> float:
@@ -41,12 +48,12 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
 
         cluster.is_down = True
         expiry.start()
-        await until(lambda: sample("expiry_failures_total") >= 3)
+        await wait_until(lambda: sample("expiry_failures_total") >= 3)
         assert sample("expiry_last_round_timestamp_seconds") == 0
         cluster.is_down = False
-        await until(lambda: sample("expiry_last_round_timestamp_seconds"))
+        await wait_until(lambda: sample("expiry_last_round_timestamp_seconds"))
         clock.move(RULES.retention_minutes or 0)
-        await until(lambda: cluster.deleted_groups == ["g"])
+        await wait_until(lambda: cluster.deleted_groups == ["g"])
         await expiry.stop()
         assert await one.topics() == set()
     told = [record.getMessage() for record in caplog.records if record.name == "coordinator.expiry.expiry"]
@@ -59,16 +66,16 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
 
 @async_test
 async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
-    cluster = a_cluster()
+    cluster = make_cluster()
     threads = set()
 
-    async def note() -> None:
+    async def record_thread() -> None:
         threads.add(threading.current_thread())
 
     cluster_thread = ClusterThread(lambda: (cluster, cluster))
-    cluster.before["describe"] = note
+    cluster.before["describe"] = record_thread
     assert (await cluster_thread.describe_groups(["g"]))["g"].is_empty
-    cluster.before["resolve"] = note
+    cluster.before["resolve"] = record_thread
     assert (await cluster_thread.resolve([])).cluster_id == "cluster"
     assert await cluster_thread.names() == {"g"}
     assert len(await cluster_thread.offsets(["g"])) == 3
@@ -86,21 +93,21 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
 
 @async_test
 async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
-    cluster, clock = a_cluster(), StandingClock()
+    cluster, clock = make_cluster(), StandingClock()
     begun = threading.Event()
 
     async def hang() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async with replica(cluster, clock, [state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
         cluster_thread = ClusterThread(lambda: (cluster, cluster))
         expiry = Expiry(
             one.runtime, cluster_thread, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics()
         )
         cluster.before["describe"] = hang
         expiry.start()
-        await until(begun.is_set)
+        await wait_until(begun.is_set)
         async with asyncio.timeout(60):
             await expiry.stop()
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
@@ -108,7 +115,7 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
 
 @async_test
 async def test_pending_request_fails_when_the_thread_is_closed() -> None:
-    cluster, begun = a_cluster(), threading.Event()
+    cluster, begun = make_cluster(), threading.Event()
 
     async def hang() -> None:
         begun.set()
@@ -117,7 +124,7 @@ async def test_pending_request_fails_when_the_thread_is_closed() -> None:
     cluster_thread = ClusterThread(lambda: (cluster, cluster))
     cluster.before["describe"] = hang
     asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
-    await until(begun.is_set)
+    await wait_until(begun.is_set)
     async with asyncio.timeout(60):
         await cluster_thread.close()
         with pytest.raises(LogUnavailable, match="The coordinator is stopping"):
@@ -136,22 +143,22 @@ def test_retention_time_of_zero_is_refused() -> None:
 async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    async with replica(a_cluster(), StandingClock(), []) as one:
+    async with run_replica(make_cluster(), StandingClock(), []) as one:
 
-        def made(**settings: object) -> Expiry | None:
+        def make(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
             metrics, clock = Metrics(), StandingClock()
             return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
 
-        assert made() is None
+        assert make() is None
         assert caplog.messages == []
-        assert made(state_retention_minutes=10) is None
+        assert make(state_retention_minutes=10) is None
         assert "without bootstrap.servers" in caplog.text
-        kept = made(bootstrap_servers="kafka:9092")
+        kept = make(bootstrap_servers="kafka:9092")
         assert kept is not None
         assert not kept.enabled
         kept.start()
         await kept.stop()
-        going = made(bootstrap_servers="kafka:9092", state_retention_minutes=10)
+        going = make(bootstrap_servers="kafka:9092", state_retention_minutes=10)
         assert going is not None
         assert (going.enabled, going.rules.retention_minutes, going.rules.grace_minutes) == (True, 10, 60)

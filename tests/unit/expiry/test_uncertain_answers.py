@@ -21,17 +21,17 @@ from tests.unit.expiry.fake_cluster import (
     RETENTION,
     FakeGroup,
     StandingClock,
-    a_cluster,
-    replica,
-    state,
+    make_cluster,
+    make_state,
+    run_replica,
     topic_id,
 )
 
 
 @async_test
 async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         cluster.deaf_groups.add("g")
         await one.rounds(3 * RETENTION)
@@ -45,9 +45,9 @@ async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None
 
 @async_test
 async def test_group_that_was_never_described_is_not_listed() -> None:
-    cluster, clock = a_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), StandingClock()
     cluster.deaf_groups.add("g")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         await one.rounds(3 * RETENTION)
         assert await one.statuses() == {}
@@ -55,9 +55,9 @@ async def test_group_that_was_never_described_is_not_listed() -> None:
 
 @async_test
 async def test_topic_that_may_be_deleted_does_not_expire() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         cluster.topics.discard("t")
         cluster.hidden_topics.add("t")
@@ -79,8 +79,8 @@ async def test_topic_that_may_be_deleted_does_not_expire() -> None:
 
 @async_test
 async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         cluster.topics.discard("t")
         cluster.hidden_topics.add("t")
@@ -94,9 +94,9 @@ async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> 
 
 @async_test
 async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
-    cluster, clock = a_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), StandingClock()
     rules = Rules(retention_minutes=RETENTION, grace_minutes=0)
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], rules=rules) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], rules=rules) as one:
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
         await one.rounds(LOOK_MINUTES)
@@ -105,9 +105,9 @@ async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
 
 @async_test
 async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         cluster.topics.discard("t")
         await one.expiry.round()
         await one.rounds(GRACE - LOOK_MINUTES)
@@ -120,9 +120,9 @@ async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
 
 @async_test
 async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> None:
-    cluster, clock = a_cluster(), StandingClock()
+    cluster, clock = make_cluster(), StandingClock()
     cluster.topics = {"unlike"}
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         await one.rounds(3 * RETENTION)
         assert await one.topics() == {("other", "known"), ("g", "t")}
@@ -131,13 +131,13 @@ async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> N
 
 @async_test
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     file = ObservationStore(tmp_path / "expiry.json")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
         await one.expiry.round()
     cluster.cluster_id = "another"
     clock.move(RETENTION)
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=file) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
         await one.rounds(RETENTION)
@@ -146,8 +146,8 @@ async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> No
 
 @async_test
 async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    async with replica(cluster, clock, [KNOWN, state("g", "t")]) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         cluster.is_down = True
         clock.move(RETENTION)
@@ -163,15 +163,17 @@ async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds()
 
 @async_test
 async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     path = tmp_path / "expiry.json"
     path.write_text("{]")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=ObservationStore(path)) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=ObservationStore(path)) as one:
         await one.expiry.round()
         assert b"cluster" in path.read_bytes()
     unwritable = tmp_path / "file" / "expiry.json"
     (tmp_path / "file").write_text("not a folder")
-    async with replica(cluster, clock, [KNOWN, state("g", "t")], file=ObservationStore(unwritable)) as one:
+    async with run_replica(
+        cluster, clock, [KNOWN, make_state("g", "t")], file=ObservationStore(unwritable)
+    ) as one:
         await one.expiry.round()
         await one.rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
@@ -181,17 +183,17 @@ async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) 
 async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
     tmp_path: Path,
 ) -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
-    async with replica(cluster, clock, records, file=file) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
+    async with run_replica(cluster, clock, records, file=file) as one:
         cluster.groups["g"].join("t")
         await one.expiry.round()
     clock.move(-RETENTION)
-    async with replica(cluster, clock, records, file=file) as one:
+    async with run_replica(cluster, clock, records, file=file) as one:
         cluster.groups["g"].leave()
         await one.expiry.round()
     clock.move(RETENTION)
-    async with replica(cluster, clock, records, file=file) as one:
+    async with run_replica(cluster, clock, records, file=file) as one:
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
         await one.rounds(RETENTION)
@@ -204,13 +206,13 @@ async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
 async def test_observation_is_kept_while_a_shard_is_not_loaded(
     tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
 ) -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
-    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, state("g", "t")]
-    async with replica(cluster, clock, records, file=file) as one:
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
+    async with run_replica(cluster, clock, records, file=file) as one:
         await one.rounds(2 * LOOK_MINUTES)
     before = await file.load()
     assert before is not None
-    async with replica(cluster, clock, records, file=file) as one:
+    async with run_replica(cluster, clock, records, file=file) as one:
         key = SharePartitionKey("g", topic_id("t"), 0)
         runner = one.runtime._runners[state_partition(key, SHARDS)]
         loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
@@ -236,7 +238,7 @@ async def test_observation_is_kept_while_a_shard_is_not_loaded(
 def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
     initialized_minute: int | None, since_minute: int
 ) -> None:
-    def looked(before: GroupObservation | None, minute: int) -> GroupObservation:
+    def observe(before: GroupObservation | None, minute: int) -> GroupObservation:
         initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
         seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
         watch = observe_group(
@@ -247,11 +249,11 @@ def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
 
     # The group may have been deleted and created again if its state was initialised after the last
     # observation. The clock of the coordinator that initialised the state may be a minute behind.
-    assert looked(looked(None, 10), 1000).since_ms == since_minute * MINUTE_MS
+    assert observe(observe(None, 10), 1000).since_ms == since_minute * MINUTE_MS
 
 
 def test_member_between_two_observations_may_have_used_every_topic() -> None:
-    def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+    def observe(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
         watch = observe_group(
             before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
@@ -259,11 +261,11 @@ def test_member_between_two_observations_may_have_used_every_topic() -> None:
         assert watch is not None
         return watch
 
-    assert looked(looked(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
+    assert observe(observe(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
 
 
 def test_subscriptions_during_a_long_gap_are_unknown() -> None:
-    def looked(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+    def observe(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
         watch = observe_group(
             before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
@@ -271,18 +273,18 @@ def test_subscriptions_during_a_long_gap_are_unknown() -> None:
         assert watch is not None
         return watch
 
-    before = looked(None, 10, 3)
-    assert looked(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
-    assert looked(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
+    before = observe(None, 10, 3)
+    assert observe(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
+    assert observe(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
 
 
 @async_test
 async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:
-    cluster, clock = a_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
     shards = [state_partition(key, SHARDS) for key in keys]
     assert shards[0] != shards[1]
-    async with replica(cluster, clock, [KNOWN, state("g", "t"), state("g", "u")]) as one:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("g", "u")]) as one:
         await one.expiry.round()
         runner = one.runtime._runners[shards[1]]
         loaded, runner.shard = runner.shard, Shard(shards[1], SnapshotPolicy())

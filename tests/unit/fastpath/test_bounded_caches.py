@@ -16,19 +16,21 @@ compiled = pytest.importorskip(
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
+def cached_keys(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
     """The share-partitions that the fast path added to its cache, in order."""
     keys: list[SharePartitionKey] = []
 
-    def noted(key: SharePartitionKey, state_partitions: int) -> int:
+    def record_key(key: SharePartitionKey, state_partitions: int) -> int:
         keys.append(key)
         return state_partition(key, state_partitions)
 
-    monkeypatch.setattr(compiled, "state_partition", noted)
+    monkeypatch.setattr(compiled, "state_partition", record_key)
     return keys
 
 
-def name(writes: Any, topics: int, partitions: list[int], first: int = 0, group: str = "group") -> None:
+def parse_request(
+    writes: Any, topics: int, partitions: list[int], first: int = 0, group: str = "group"
+) -> None:
     """Parse a write request; a byte too many at its end makes the fast path reject it after parsing."""
     parts = [write_api.PartitionData(partition, 0, 0, -1, -1, b"") for partition in partitions]
     named = [
@@ -44,32 +46,32 @@ def fast_path_writes() -> Any:
     return writes
 
 
-def test_only_requested_share_partitions_are_cached(made: list[SharePartitionKey]) -> None:
+def test_only_requested_share_partitions_are_cached(cached_keys: list[SharePartitionKey]) -> None:
     writes = fast_path_writes()
-    name(writes, 20, [7, 8191, 2**31 - 1])
-    assert [(key.topic_id[-1], key.partition) for key in made] == [
+    parse_request(writes, 20, [7, 8191, 2**31 - 1])
+    assert [(key.topic_id[-1], key.partition) for key in cached_keys] == [
         (topic, partition) for topic in range(20) for partition in (7, 8191, 2**31 - 1)
     ]
-    name(writes, 20, [7, 8191, 2**31 - 1])
-    assert len(made) == 60
+    parse_request(writes, 20, [7, 8191, 2**31 - 1])
+    assert len(cached_keys) == 60
 
 
 @pytest.mark.slow
 def test_request_over_the_cache_limit_takes_the_general_path(
-    made: list[SharePartitionKey],
+    cached_keys: list[SharePartitionKey],
 ) -> None:
     writes = fast_path_writes()
-    name(writes, 1, list(range(300_000)))
-    assert 200_000 < len(made) < 300_000
+    parse_request(writes, 1, list(range(300_000)))
+    assert 200_000 < len(cached_keys) < 300_000
     # The full cache was cleared, so the next request adds its share-partition again.
-    made.clear()
-    name(writes, 1, [0])
-    assert len(made) == 1
+    cached_keys.clear()
+    parse_request(writes, 1, [0])
+    assert len(cached_keys) == 1
 
 
-def test_long_group_id_takes_the_general_path(made: list[SharePartitionKey]) -> None:
+def test_long_group_id_takes_the_general_path(cached_keys: list[SharePartitionKey]) -> None:
     writes = fast_path_writes()
-    name(writes, 1, [0], group="g" * 255)
-    assert len(made) == 1
-    name(writes, 1, [0], group="g" * 256)
-    assert len(made) == 1
+    parse_request(writes, 1, [0], group="g" * 255)
+    assert len(cached_keys) == 1
+    parse_request(writes, 1, [0], group="g" * 256)
+    assert len(cached_keys) == 1

@@ -14,7 +14,7 @@ compiled = pytest.importorskip(
 )
 
 
-def definition(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def load_python_fields(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Load `coordinator.fastpath.fields` as Python does if there is no compiled module."""
     spec = spec_from_file_location("definition_of_fields", fields.__file__)
     assert spec is not None
@@ -30,6 +30,6 @@ def definition(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_compiled_and_python_modules_declare_the_same_fields(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defined: Any = getattr(definition(monkeypatch), name)
+    defined: Any = getattr(load_python_fields(monkeypatch), name)
     declared = {field for field in vars(getattr(compiled, name)) if not field.startswith("__")}
     assert declared == set(defined.__slots__)

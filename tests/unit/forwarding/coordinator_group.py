@@ -186,7 +186,7 @@ class ForwardingGroup:
 
 
 @asynccontextmanager
-async def world(
+async def run_group(
     limits: ForwardingLimits, faults: NetFaults | None, seed: int
 ) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ async def world(
     assert loop.failures == []
 
 
-def play(
+def run_scene(
     scene: Callable[[ForwardingGroup], Awaitable[object]],
     limits: ForwardingLimits | None = None,
     *,
@@ -214,8 +214,8 @@ def play(
 ) -> None:
     """Run a test on virtual time with a new group of coordinators."""
 
-    async def whole() -> None:
-        async with world(limits or ForwardingLimits(), faults, seed) as it:
+    async def run_in_group() -> None:
+        async with run_group(limits or ForwardingLimits(), faults, seed) as it:
             await scene(it)
 
-    run(whole())
+    run(run_in_group())

@@ -17,7 +17,7 @@ _FRAME_BYTES_MAX = 1 << 24
 _NO_RESULTS = b"\0\1\0"
 
 
-class SeenRequest(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request that the proxy received."""
 
     api_key: int
@@ -31,7 +31,7 @@ class FaultyProxy:
     def __init__(self, network: Network, address: tuple[str, int], target: tuple[str, int]) -> None:
         self.network = network
         self.target = target
-        self.seen: list[SeenRequest] = []
+        self.seen: list[ReceivedRequest] = []
         # Drop this many of the next requests, or of the next responses, and abort their connections.
         self.requests_lost = 0
         self.answers_lost = 0
@@ -52,7 +52,7 @@ class FaultyProxy:
         """Accept connections."""
         self._server = self.network.listen(self._accept, *self._address)
 
-    def shut(self) -> None:
+    def abort_all(self) -> None:
         """Refuse new connections and abort the open ones, as if the coordinator had stopped."""
         self._server.close()
         for tunnel in self.open_tunnels:
@@ -98,7 +98,7 @@ class _ProxiedConnection(asyncio.Protocol):
     async def _connect(self) -> None:
         try:
             self._there = await self._relay.network.open(
-                _UpstreamProtocol(self._answered, self.cut), *self._relay.target
+                _UpstreamProtocol(self._forward_response, self.cut), *self._relay.target
             )
         except ConnectionRefusedError:
             self.cut()
@@ -118,7 +118,7 @@ class _ProxiedConnection(asyncio.Protocol):
                 request_header_version(int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")),
             )
             relay.seen.append(
-                SeenRequest(header.request_api_key, header.request_api_version, header.client_id)
+                ReceivedRequest(header.request_api_key, header.request_api_version, header.client_id)
             )
             is_rpc = header.request_api_key != api_versions.API_KEY
             if is_rpc and relay.requests_lost:
@@ -131,13 +131,13 @@ class _ProxiedConnection(asyncio.Protocol):
             else:
                 self._there.write(whole)
 
-    def _answered(self, frame: bytes) -> None:
+    def _forward_response(self, frame: bytes) -> None:
         relay = self._relay
         if relay.silent or self.closed:
             return
         # A response with correlation id 0 belongs to ApiVersions, the first request of each connection.
         if frame[:4] == bytes(4):
-            frame = self._limited(frame)
+            frame = self._limit_versions(frame)
             self._here.write(len(frame).to_bytes(4, "big") + frame)
             return
         if relay.answers_lost:
@@ -150,7 +150,7 @@ class _ProxiedConnection(asyncio.Protocol):
         if not relay.holding:
             self.release()
 
-    def _limited(self, frame: bytes) -> bytes:
+    def _limit_versions(self, frame: bytes) -> bytes:
         version = next(seen.version for seen in self._relay.seen if seen.api_key == api_versions.API_KEY)
         response = api_versions.decode_response(frame, 4, version)
         for api in response.api_keys:

@@ -14,7 +14,7 @@ from coordinator.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.pipes import NetFaults
-from tests.unit.forwarding.coordinator_group import STATE_PARTITIONS, ForwardingGroup, partition_of, play
+from tests.unit.forwarding.coordinator_group import STATE_PARTITIONS, ForwardingGroup, partition_of, run_scene
 from tests.unit.forwarding.test_limits import LIMITS
 
 SECONDS = 60.0
@@ -53,7 +53,7 @@ class Leader:
         self.answered += 1
         return results
 
-    async def until_done(self, rpc: Any, parts: list[Any]) -> list[Any]:
+    async def retry_until_done(self, rpc: Any, parts: list[Any]) -> list[Any]:
         """Retry the parts with retriable errors until each part has succeeded; return the results in
         order."""
         done: dict[int, Any] = {}
@@ -64,14 +64,14 @@ class Leader:
             await asyncio.sleep(self.rng.random())
         return [done[part.partition] for part in parts]
 
-    async def lead(self) -> None:
+    async def write_offsets(self) -> None:
         """Initialize and read the share-partitions, then write until the time is over."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SECONDS
-        await self.until_done(
+        await self.retry_until_done(
             INITIALIZE, [initialize(1, partition=partition) for partition in self.partitions]
         )
-        await self.until_done(READ, [read(1, partition=partition) for partition in self.partitions])
+        await self.retry_until_done(READ, [read(1, partition=partition) for partition in self.partitions])
         offset = 0
         while loop.time() < until_s:
             chosen = self.rng.sample(self.partitions, self.rng.randint(1, STATE_PARTITIONS))
@@ -88,7 +88,7 @@ class Leader:
 
     async def check(self) -> None:
         """Read all share-partitions; assert that each acknowledged offset is present."""
-        for state in await self.until_done(READ, [read(1, partition=p) for p in self.partitions]):
+        for state in await self.retry_until_done(READ, [read(1, partition=p) for p in self.partitions]):
             found = {first for first, _, _, _ in unpacked(state.state_batches)}
             assert set(self.stored[state.partition]) <= found
 
@@ -106,7 +106,7 @@ async def move_shards(it: ForwardingGroup, rng: Random) -> None:
             lost.forwarder.set_assignment(None)
         relay = rng.choice(it.nodes).relay
         if rng.random() < 0.3:
-            relay.shut()
+            relay.abort_all()
             await asyncio.sleep(2 * rng.random())
             relay.open()
 
@@ -118,7 +118,7 @@ def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> Non
         rng = Random(seed)
         leaders = [Leader(it, number, Random(rng.random())) for number in range(BROKERS)]
         moving = asyncio.ensure_future(move_shards(it, rng))
-        await asyncio.gather(*(leader.lead() for leader in leaders))
+        await asyncio.gather(*(leader.write_offsets() for leader in leaders))
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
         it.publish_assignment(2, 2, 0, 0, 1, 1)
@@ -133,4 +133,4 @@ def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> Non
             assert sum(one.forwarded("WriteShareGroupState", code) for one in it.nodes) > 0
         assert [one.forwarder.held for one in it.nodes] == [0, 0, 0]
 
-    play(scene, faults=BAD_NETWORK, seed=seed)
+    run_scene(scene, faults=BAD_NETWORK, seed=seed)

@@ -18,7 +18,7 @@ from tests.unit.forwarding.coordinator_group import (
     CoordinatorNode,
     ForwardingGroup,
     partition_of,
-    play,
+    run_scene,
 )
 
 NONE = int(ErrorCode.NONE)
@@ -28,7 +28,7 @@ SHARD = 1
 THEIRS = partition_of(SHARD)
 
 
-async def timed(asked: Any) -> tuple[int, float]:
+async def measure_answer(asked: Any) -> tuple[int, float]:
     """Return the error code of the only result and the seconds until the response."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -36,7 +36,7 @@ async def timed(asked: Any) -> tuple[int, float]:
     return result.error_code, loop.time() - began_s
 
 
-async def initialised(it: ForwardingGroup) -> CoordinatorNode:
+async def initialize_theirs(it: ForwardingGroup) -> CoordinatorNode:
     """Initialize the share-partition THEIRS through the first coordinator; return this coordinator."""
     asked = it.nodes[0]
     assert await asked.codes(INITIALIZE, initialize(partition=THEIRS)) == [NONE]
@@ -46,9 +46,9 @@ async def initialised(it: ForwardingGroup) -> CoordinatorNode:
 
 def test_request_waits_for_the_first_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         asked.apply_assignment(None)
-        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(3.03)
         assert (answer.done(), asked.forwarder.held) == (False, 1)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
@@ -57,38 +57,38 @@ def test_request_waits_for_the_first_assignment() -> None:
         # The new assignment triggers a retry, so that the request does not wait for the next poll.
         assert seconds < 3.03 + LIMITS.pause_s / 2
 
-    play(scene)
+    run_scene(scene)
 
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
 def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
-        code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_own_shard_is_served_without_an_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], partition_of(0)
         asked.forwarder.set_assignment(None)
-        assert await timed(asked.ask(INITIALIZE, initialize(partition=own))) < (NONE + 1, 1.0)
+        assert await measure_answer(asked.ask(INITIALIZE, initialize(partition=own))) < (NONE + 1, 1.0)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_owner_with_an_old_assignment_is_retried() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
-        await initialised(it)
+        await initialize_theirs(it)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
         answer = asyncio.ensure_future(
-            timed(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+            measure_answer(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
         )
         await asyncio.sleep(1.0)
         assert asked.forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
@@ -98,18 +98,18 @@ def test_owner_with_an_old_assignment_is_retried() -> None:
         assert code == NONE
         assert seconds < 1.5
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_owner_that_never_learns_the_assignment_times_out() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
-        code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
@@ -130,13 +130,13 @@ def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> Non
         assert [result.error_code for result in await answer] == [NONE]
         assert asked.forwarded("WriteShareGroupState") == 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
-        await initialised(it)
+        await initialize_theirs(it)
         # The second coordinator claims a shard of the first, so that the log fences the first.
         own = partition_of(3)
         second.runtime.elect(3)
@@ -147,32 +147,32 @@ def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
         await it.until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_restarting_owner_is_retried() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
-        relay.shut()
-        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        relay.abort_all()
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(5.0)
         assert asked.forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
         relay.open()
         code, seconds = await answer
         assert (code, seconds < 5.5) == (NONE, True)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_proxy_without_its_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
 
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
-        relay.shut()
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(3 * LIMITS.connect_s)
         for tunnel in relay.open_tunnels:
             tunnel.cut()
@@ -180,7 +180,7 @@ def test_proxy_without_its_coordinator_is_retried() -> None:
         code, seconds = await answer
         assert (code, seconds < 4 * LIMITS.connect_s) == (NONE, True)
 
-    play(scene)
+    run_scene(scene)
 
 
 REPEATED: list[tuple[Rpc, Any]] = [
@@ -218,7 +218,7 @@ def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, pa
         assert await outcome(it, partition_of(4), 2) == at_once
         assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_repeated_initialize_writes_no_second_record() -> None:
@@ -231,17 +231,17 @@ def test_repeated_initialize_writes_no_second_record() -> None:
         assert second.relay.requests(83) == 4
         assert log.end == end + 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_lost_request_is_resent() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
-        await initialised(it)
+        await initialize_theirs(it)
         second.relay.requests_lost = 3
         part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
-        code, seconds = await timed(asked.ask(WRITE, part))
+        code, seconds = await measure_answer(asked.ask(WRITE, part))
         assert (code, seconds < 1.0) == (NONE, True)
         assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3
 
-    play(scene)
+    run_scene(scene)

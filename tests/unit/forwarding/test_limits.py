@@ -16,15 +16,15 @@ from tests.unit.forwarding.coordinator_group import (
     ForwardingGroup,
     Origin,
     partition_of,
-    play,
+    run_scene,
 )
-from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialised, timed
+from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialize_theirs, measure_answer
 
 LIMITS = ForwardingLimits()
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def code(asked: Any) -> int:
+async def error_code(asked: Any) -> int:
     """Return the error code of the only result."""
     (result,) = await asked
     return int(result.error_code)
@@ -41,9 +41,9 @@ def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
 
 def test_request_is_not_sent_after_its_hold_time() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
-        relay.shut()
-        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        relay.abort_all()
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
         # The last attempt has just failed, and no time is left for another one.
         relay.open()
@@ -51,16 +51,16 @@ def test_request_is_not_sent_after_its_hold_time() -> None:
         await asyncio.sleep(5.0)
         assert relay.requests(84) == 0
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
-        relay.shut()
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(timed(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s + 0.1)
         # An attempt from before the limit is still connecting; its connection now fails.
         relay.silent = False
@@ -69,14 +69,14 @@ def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
         assert (await answer)[0] == UNAVAILABLE
         assert relay.requests(84) == 0
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
-        answer = timed(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+        answer = measure_answer(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
         answered_code, seconds = await answer
         assert answered_code == UNAVAILABLE
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
@@ -84,16 +84,16 @@ def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
         # The connection is closed, so that the owner cannot execute the request later.
         await it.until(lambda: not relay.open_tunnels, 1.0)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
-        await initialised(it)
+        await initialize_theirs(it)
         second.relay.silent = True
         part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
-        answer = asyncio.ensure_future(timed(asked.ask(WRITE, part)))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(WRITE, part)))
         await asyncio.sleep(3.0)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
@@ -105,27 +105,27 @@ def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         (state,) = await third.ask(READ, read(partition=THEIRS))
         assert unpacked(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_request_stays_with_its_owner_when_other_shards_move() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         answer = asked.ask(READ, read(partition=THEIRS))
         await it.until(lambda: relay.requests(84))
         it.publish_assignment(0, 1, 0, 0, 1, 2)
         await asyncio.sleep(3.0)
         relay.resume()
-        assert await code(answer) == NONE
+        assert await error_code(answer) == NONE
         assert relay.requests(84) == 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_held_request_is_dropped_when_its_client_disconnects() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, origin = await initialised(it), Origin()
+        asked, origin = await initialize_theirs(it), Origin()
         asked.apply_assignment(None)
         waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
         await asyncio.sleep(0.5)
@@ -134,14 +134,14 @@ def test_held_request_is_dropped_when_its_client_disconnects() -> None:
         await it.until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         for disconnected in (True, False):
-            relay.shut()
+            relay.abort_all()
             relay.open()
             # The previous connection is closed, and the next one takes some time to open.
             await asyncio.sleep(0.1)
@@ -154,73 +154,73 @@ def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None
             await it.until(lambda: not asked.forwarder.in_flight)
             assert (waiting.done(), relay.requests(84)) == (not disconnected, 0 if disconnected else 1)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_held_requests_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         asked.apply_assignment(None)
         held = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
-        answered_code, seconds = await timed(held.pop())
+        answered_code, seconds = await measure_answer(held.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
-        assert [await code(one) for one in held] == [NONE, NONE]
+        assert [await error_code(one) for one in held] == [NONE, NONE]
 
-    play(scene, LIMITS._replace(held_max=2))
+    run_scene(scene, LIMITS._replace(held_max=2))
 
 
 def test_requests_in_flight_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(4)]
-        answered_code, seconds = await timed(sent.pop())
+        answered_code, seconds = await measure_answer(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         # The limit is per owner: another owner still accepts requests.
         assert await asked.codes(READ, read(partition=partition_of(2))) == [ErrorCode.INVALID_REQUEST]
         await asyncio.sleep(1.0)
         relay.resume()
-        assert [await code(one) for one in sent] == [NONE] * 3
+        assert [await error_code(one) for one in sent] == [NONE] * 3
         assert asked.forwarder.in_flight == 0
 
-    play(scene, LIMITS._replace(requests_in_flight_max=3))
+    run_scene(scene, LIMITS._replace(requests_in_flight_max=3))
 
 
 def test_bytes_in_flight_over_the_limit_are_refused() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         many = write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
         relay.holding = True
         # A request larger than the limit is sent if no other one is in flight.
         first = asked.ask(WRITE, many)
-        assert await code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
+        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
         await it.until(lambda: relay.requests(85))
         relay.resume()
-        assert await code(first) == NONE
+        assert await error_code(first) == NONE
         # After its response, several small requests fit again.
         more = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
-        assert [await code(one) for one in more] == [NONE] * 3
+        assert [await error_code(one) for one in more] == [NONE] * 3
 
-    play(scene, LIMITS._replace(bytes_in_flight_max=1_000))
+    run_scene(scene, LIMITS._replace(bytes_in_flight_max=1_000))
 
 
 def test_connections_to_an_owner_are_few_and_reused() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
         await it.until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == LIMITS.connections_max
         relay.resume()
-        assert {await code(one) for one in sent} == {NONE}
+        assert {await error_code(one) for one in sent} == {NONE}
         # Sequential requests reuse the existing connections.
         for _ in range(10):
-            assert await code(asked.ask(READ, read(partition=THEIRS))) == NONE
+            assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
@@ -234,21 +234,21 @@ def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
     ]
 
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
         await it.until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == 2
         relay.resume()
-        assert {await code(one) for one in sent} == {NONE}
+        assert {await error_code(one) for one in sent} == {NONE}
 
-    play(scene, LIMITS._replace(connections_total_max=6))
+    run_scene(scene, LIMITS._replace(connections_total_max=6))
 
 
 def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
     async def scene(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
-        await initialised(it)
+        await initialize_theirs(it)
         # Shard 4 of the second coordinator: its log partition has no reachable leader.
         slow = it.fake.leaders[4] = 3
         second.runtime.resign(4)
@@ -257,17 +257,17 @@ def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
         second.runtime.elect(4)
         waiting = asked.ask(READ, read(partition=partition_of(4)))
         await asyncio.sleep(0.5)
-        answered_code, seconds = await timed(asked.ask(READ, read(partition=THEIRS)))
+        answered_code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
         it.fake.down = set()
         await it.until(waiting.done)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_connections_to_a_removed_member_are_closed() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.open_tunnels) == 1
         assignment = it.assignment(0, 1, 1, 0, 1, 1)
         asked.apply_assignment(
@@ -275,44 +275,44 @@ def test_connections_to_a_removed_member_are_closed() -> None:
         )
         await it.until(lambda: not relay.open_tunnels, 1.0)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_response_without_results_is_an_unknown_server_error() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         it.nodes[1].relay.emptying = True
-        assert await code(asked.ask(READ, read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
 
-    play(scene)
+    run_scene(scene)
 
 
-def stopping(asked: CoordinatorNode) -> "asyncio.Task[None]":
+def start_close(asked: CoordinatorNode) -> "asyncio.Task[None]":
     return asyncio.ensure_future(asked.forwarder.close())
 
 
 def test_frozen_assignment_still_routes_requests() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked = await initialised(it)
+        asked = await initialize_theirs(it)
         asked.forwarder.freeze_assignment()
         it.publish_assignment(1, 1, 2, 1, 1, 2)
         asked.apply_assignment(None)
-        assert await code(asked.ask(READ, read(partition=THEIRS))) == NONE
-        assert await code(asked.ask(INITIALIZE, initialize(partition=partition_of(0)))) == NONE
+        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
+        assert await error_code(asked.ask(INITIALIZE, initialize(partition=partition_of(0)))) == NONE
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
     async def scene(it: ForwardingGroup) -> None:
-        asked, relay = await initialised(it), it.nodes[1].relay
+        asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
         sent = asked.ask(READ, read(partition=THEIRS))
         await asyncio.sleep(0.1)
         asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
         held = asked.ask(READ, read(partition=partition_of(2)))
-        await asyncio.wait_for(stopping(asked), 1.0)
+        await asyncio.wait_for(start_close(asked), 1.0)
         late = asked.ask(READ, read(partition=THEIRS))
-        assert [await code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
+        assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
 
-    play(scene)
+    run_scene(scene)

@@ -12,10 +12,10 @@ from coordinator.forwarding import Forwarder, ForwardingMode
 from coordinator.forwarding.mode import CHECK_INTERVAL_S, FIRST_CHECKS_INTERVAL_S
 from coordinator.metrics import Metrics
 from tests.simulation.loop import run
-from tests.unit.runtime.test_runtime import driven
+from tests.unit.runtime.test_runtime import run_driver
 
 
-class FakeTopicExistence:
+class FakeTopicCheck:
     """A topic check that returns or raises the given results in order, and repeats the last result."""
 
     def __init__(self, *said: bool | LogUnavailable | None) -> None:
@@ -33,23 +33,23 @@ class FakeTopicExistence:
 Scene = Callable[[Forwarder, ForwardingMode], Awaitable[object]]
 
 
-def play(setting: Literal["auto", "always", "never"], looks: FakeTopicExistence, scene: Scene) -> None:
-    async def whole() -> None:
-        async with driven(initialised=False) as one:
+def run_scene(setting: Literal["auto", "always", "never"], looks: FakeTopicCheck, scene: Scene) -> None:
+    async def run_with_forwarder() -> None:
+        async with run_driver(initialised=False) as one:
             forwarder = Forwarder(one.runtime, instance="one", metrics=Metrics())
             mode = ForwardingMode(forwarder, setting, looks)
             mode.start()
             await scene(forwarder, mode)
             await mode.stop()
 
-    run(whole())
+    run(run_with_forwarder())
 
 
 def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "coordinator.forwarding")
-    looks = FakeTopicExistence(False, False, True, True, True, False)
+    looks = FakeTopicCheck(False, False, True, True, True, False)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
         assert forwarder.active
@@ -59,7 +59,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
             seen.append(forwarder.active)
         assert seen == [False, True, True, True, False, False]
 
-    play("auto", looks, scene)
+    run_scene("auto", looks, scene)
     said = [
         record.getMessage() for record in caplog.records if record.name.startswith("coordinator.forwarding")
     ]
@@ -72,7 +72,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
 
 def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None:
     nobody = LogUnavailable("no broker")
-    looks = FakeTopicExistence(nobody, nobody, False, nobody, nobody, True, nobody)
+    looks = FakeTopicCheck(nobody, nobody, False, nobody, nobody, True, nobody)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(1.5 * FIRST_CHECKS_INTERVAL_S)
@@ -84,7 +84,7 @@ def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (7, True)
 
-    play("auto", looks, scene)
+    run_scene("auto", looks, scene)
 
 
 def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.LogCaptureFixture) -> None:
@@ -92,7 +92,7 @@ def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.Lo
         await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
 
-    play("auto", FakeTopicExistence(None), scene)
+    run_scene("auto", FakeTopicCheck(None), scene)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Set forwarding=always or forwarding=never" in warnings[0]
@@ -100,10 +100,10 @@ def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.Lo
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])
 def test_always_and_never_make_no_checks(setting: Literal["always", "never"], active: bool) -> None:
-    looks = FakeTopicExistence(not active)
+    looks = FakeTopicCheck(not active)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (forwarder.active, looks.asked) == (active, 0)
 
-    play(setting, looks, scene)
+    run_scene(setting, looks, scene)

@@ -9,7 +9,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, ARCHIVED, TOPIC_ID, initialize, read, unpacked, write
-from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, partition_of, play
+from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, partition_of, run_scene
 
 NONE = int(ErrorCode.NONE)
 
@@ -43,7 +43,7 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
             ]
         assert [one.forwarded("WriteShareGroupState") for one in it.nodes] == [2, 0, 0]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_request_for_own_shards_is_not_forwarded() -> None:
@@ -53,7 +53,7 @@ def test_request_for_own_shards_is_not_forwarded() -> None:
         assert await it.nodes[0].codes(READ, read(partition=own)) == [NONE]
         assert [one.relay.seen for one in it.nodes] == [[], [], []]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
@@ -70,7 +70,7 @@ def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
         assert asked.forwarded("WriteShareGroupState") == 1
         assert asked.forwarded("WriteShareGroupState", "INVALID_REQUEST") == 1
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_all_five_apis_are_forwarded() -> None:
@@ -88,7 +88,7 @@ def test_all_five_apis_are_forwarded() -> None:
         # An error of the owner is returned unchanged.
         assert await asked.codes(READ, read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_newest_version_served_by_the_owner_is_used() -> None:
@@ -105,7 +105,7 @@ def test_newest_version_served_by_the_owner_is_used() -> None:
         versions = {seen.api_key: seen.version for seen in it.nodes[1].relay.seen}
         assert (versions[write_api.API_KEY], versions[summary_api.API_KEY]) == (0, 0)
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
@@ -118,7 +118,7 @@ def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
         assert codes == [NONE, ErrorCode.NOT_COORDINATOR]
         assert it.nodes[1].relay.seen == []
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_forwarded_request_is_not_forwarded_again() -> None:
@@ -136,7 +136,7 @@ def test_forwarded_request_is_not_forwarded_again() -> None:
         assert first.relay.seen == []
         assert second.forwarder.held == 0
 
-    play(scene)
+    run_scene(scene)
 
 
 def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
@@ -157,4 +157,4 @@ def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> Non
             await connection.close()
         assert it.nodes[0].forwarded("ReadShareGroupState") == 2
 
-    play(scene)
+    run_scene(scene)

@@ -17,14 +17,14 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.client.coroutine_tests import async_test
 from tests.unit.server.sasl_clients import password_security
-from tests.unit.server.wire import served
+from tests.unit.server.wire import serve_coordinator
 
 KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
 async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> int:
     """Send FindCoordinator to a secured listener as a peer does; return the error code."""
-    async with served(security=security) as one:
+    async with serve_coordinator(security=security) as one:
         peer = PeerConnections(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
         try:
             async with peer.connection(1) as connection:
@@ -34,7 +34,7 @@ async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> 
             await peer.close()
 
 
-def config_of(own: IssuedCertificate, authority: Authority, **more: Any) -> Config:
+def make_config(own: IssuedCertificate, authority: Authority, **more: Any) -> Config:
     """Return the settings of a coordinator that listens with the given certificate."""
     return Config(
         listen_security_protocol="SSL",
@@ -48,7 +48,7 @@ def config_of(own: IssuedCertificate, authority: Authority, **more: Any) -> Conf
 def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("coordinator")
-    config = config_of(
+    config = make_config(
         own,
         authority,
         listen_ssl_client_auth="required",
@@ -72,7 +72,7 @@ def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_p
 def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: str, to_brokers: str) -> None:
     authority = Authority(tmp_path)
     own = authority.issue("coordinator", hosts=("another.example",))
-    config = config_of(
+    config = make_config(
         own,
         authority,
         listen_allowed_principals="User:ANONYMOUS",

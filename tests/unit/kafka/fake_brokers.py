@@ -93,7 +93,7 @@ class FakeBroker:
 
 
 @asynccontextmanager
-async def serving(*brokers: FakeBroker) -> AsyncIterator[str]:
+async def start_brokers(*brokers: FakeBroker) -> AsyncIterator[str]:
     """Start the brokers. Yield their addresses as bootstrap servers, in the given order."""
     async with AsyncExitStack() as stack:
         for broker in brokers:

@@ -24,7 +24,7 @@ def test_missing_token_file_means_not_sent_and_no_reachable_broker(
             protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_file=str(tmp_path / "token")
         )
         brokers = Brokers("broker:9092", "state", security=security)
-        brokers._connections.learn(1, "broker", 9092)
+        brokers._connections.add_address(1, "broker", 9092)
         with pytest.raises(NoResponse, match="no token in") as failed:
             await brokers.delete_records(1, {0: 5})
         assert not failed.value.sent

@@ -31,7 +31,7 @@ class LogEnvironment:
         """
         failures: list[BaseException] = []
 
-        def note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        def record_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             failures.append(context.get("exception") or RuntimeError(str(context)))
 
         # asyncio reports the exception of such a task when the task is garbage-collected.
@@ -39,7 +39,7 @@ class LogEnvironment:
         gc.freeze()
         try:
             with asyncio.Runner(loop_factory=self.new_loop) as runner:
-                runner.get_loop().set_exception_handler(note)
+                runner.get_loop().set_exception_handler(record_failure)
                 result = runner.run(main)
             gc.collect()
         finally:

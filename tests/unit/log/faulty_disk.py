@@ -18,7 +18,7 @@ import pytest
 
 from tests.simulation.disk import SimFile, SimStorage
 from tests.unit.log.environments import STATE_PARTITIONS
-from tests.unit.log.journals import value
+from tests.unit.log.journals import record_value
 
 ROOT = Path(__file__).parents[3]
 SOURCE = Path(__file__).with_name("faulty_disk.c")
@@ -35,7 +35,7 @@ class Event(NamedTuple):
     data: bytes
 
 
-def library(folder: Path) -> Path:
+def compile_library(folder: Path) -> Path:
     """Compile the library. Skip the test without Linux or a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or not sys.platform.startswith("linux"):
@@ -46,7 +46,7 @@ def library(folder: Path) -> Path:
     return built
 
 
-def run(
+def run_driver(
     built: Path, folder: Path, sync: str, commits: int, *, faults: str = "", pure: bool = False
 ) -> list[Event]:
     """Run the driver to its end. Return the recorded events."""
@@ -67,10 +67,10 @@ def run(
         env=environment,
         timeout=RUN_S,
     )
-    return list(events(trace.read_bytes()))
+    return list(decode_events(trace.read_bytes()))
 
 
-def events(trace: bytes) -> Iterator[Event]:
+def decode_events(trace: bytes) -> Iterator[Event]:
     """Yield the events of a trace."""
     at = 0
     while at < len(trace):
@@ -138,7 +138,7 @@ class DiskImage:
         return storage
 
 
-class Promises:
+class AcknowledgedAppends:
     """The acknowledged appends of a journal, which determine the records that the next process must find."""
 
     def __init__(self) -> None:
@@ -171,11 +171,14 @@ class Promises:
         """
         for partition in range(STATE_PARTITIONS):
             records = {offset: content for offset, _, content in found.get(partition, [])}
-            known = {value(number, 300 + number % 700) for number in self.asked[partition]}
+            known = {record_value(number, 300 + number % 700) for number in self.asked[partition]}
             first, end = min(records, default=0), max(records, default=-1) + 1
             assert sorted(records) == list(range(first, end)), f"offsets of {partition} have a gap"
             assert {content for content in records.values()} <= known
             starts = [start for end_then, start in self.prunes[partition] if end_then <= end or not may_lose]
             for offset, number in self.done[partition].items():
                 if offset >= max(starts) and not (may_lose and offset >= end):
-                    assert records.get(offset) == value(number, 300 + number % 700), (partition, offset)
+                    assert records.get(offset) == record_value(number, 300 + number % 700), (
+                        partition,
+                        offset,
+                    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal import Journal
 from tests.unit.log.environments import SEGMENT_BYTES, STATE_PARTITIONS, append
-from tests.unit.log.journals import value
+from tests.unit.log.journals import record_value
 
 # The distance of the new start offset from the newest record, and the number of appends per prune.
 KEPT = 1
@@ -21,7 +21,7 @@ IDLE_S = 0.1
 RETRY_S = 0.3
 
 
-def note(text: str) -> None:
+def write_trace_note(text: str) -> None:
     """Write a note to the trace."""
     ctypes.CDLL(None).faulty_disk_note(text.encode())
 
@@ -30,23 +30,23 @@ async def main(folder: Path, sync: str, commits: int) -> None:
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
     await journal.open()
-    note("opened")
+    write_trace_note("opened")
     for number in range(commits):
         partition = number % STATE_PARTITIONS
-        note(f"append {partition} {number}")
-        offset, error = await append(journal, partition, [(b"key", value(number, 300 + number % 700))])
+        write_trace_note(f"append {partition} {number}")
+        offset, error = await append(journal, partition, [(b"key", record_value(number, 300 + number % 700))])
         if error is None:
-            note(f"done {partition} {number} {offset}")
+            write_trace_note(f"done {partition} {number} {offset}")
         elif isinstance(error, LogUnavailable):
-            note(f"failed {partition} {number}")
+            write_trace_note(f"failed {partition} {number}")
             await asyncio.sleep(RETRY_S)
         if number % PRUNE_EACH == 0 and offset > KEPT:
-            note(f"prune {partition} {offset - KEPT} {offset + 1}")
+            write_trace_note(f"prune {partition} {offset - KEPT} {offset + 1}")
             journal.prune(partition, offset - KEPT)
         if number % IDLE_EACH == 0:
             await asyncio.sleep(IDLE_S)
     await journal.close()
-    note("closed")
+    write_trace_note("closed")
 
 
 if __name__ == "__main__":

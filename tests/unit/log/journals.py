@@ -21,36 +21,36 @@ from tests.unit.log.environments import (
 FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
 
 
-def value(number: int, size: int = 200) -> bytes:
+def record_value(number: int, size: int = 200) -> bytes:
     return b"%06d" % number + bytes([1 + number % 255]) * size
 
 
-async def fill(journal: Journal, count: int, first: int = 0) -> None:
+async def append_records(journal: Journal, count: int, first: int = 0) -> None:
     """Append `count` records to state partition 0, one commit each."""
     for number in range(first, first + count):
-        assert await append_durably(journal, 0, [(b"key", value(number))]) == number
+        assert await append_durably(journal, 0, [(b"key", record_value(number))]) == number
 
 
-async def values(journal: Journal) -> list[bytes | None]:
+async def read_values(journal: Journal) -> list[bytes | None]:
     return [found for _, _, found in (await read_all(journal)).get(0, [])]
 
 
-def filled_and_closed(world: LogEnvironment, count: int) -> None:
+def create_closed_journal(world: LogEnvironment, count: int) -> None:
     """Create a journal with `count` commits. Its process closes it."""
 
     async def main() -> None:
-        journal = await opened(world)
-        await fill(journal, count)
+        journal = await open_journal(world)
+        await append_records(journal, count)
         await journal.close()
 
     world.run(main())
 
 
-async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None]]:
+async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type[None]]:
     """Append to every state partition and close at once. Return the types of the errors that the appends
     received.
     """
-    records = [(b"key", value(0))]
+    records = [(b"key", record_value(0))]
     waiting = [
         asyncio.ensure_future(append(journal, partition, records)) for partition in range(STATE_PARTITIONS)
     ]
@@ -59,13 +59,13 @@ async def errors_of_closing(journal: Journal) -> set[type[Exception] | type[None
     return {type(error) for _, error in await asyncio.gather(*waiting)}
 
 
-def filled(world: SimulatedEnvironment, count: int, end: str) -> None:
+def create_journal(world: SimulatedEnvironment, count: int, end: str) -> None:
     """Create a journal with `count` commits. Its process is closed or killed."""
 
     async def main() -> None:
         journal = world.journal()
         await journal.open()
-        await fill(journal, count)
+        await append_records(journal, count)
         if end == "closed":
             await journal.close()
         else:
@@ -74,7 +74,7 @@ def filled(world: SimulatedEnvironment, count: int, end: str) -> None:
     world.run(main())
 
 
-async def opened(world: LogEnvironment, sync: str = "always") -> Journal:
+async def open_journal(world: LogEnvironment, sync: str = "always") -> Journal:
     """Open the journal of an environment."""
     journal = world.journal(sync)
     await journal.open()
@@ -86,7 +86,7 @@ def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -
     world.storage.kill()
 
     async def main() -> list[int]:
-        journal = await opened(world, sync)
+        journal = await open_journal(world, sync)
         found = [offset for offset, _, _ in (await read_all(journal)).get(0, [])]
         await journal.close()
         return found
@@ -95,15 +95,15 @@ def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -
     return found
 
 
-def reopened(world: LogEnvironment) -> list[bytes | None]:
+def reopen_and_append(world: LogEnvironment) -> list[bytes | None]:
     """Open, read, append one more record, and close. Return the values that were read."""
 
     async def main() -> list[bytes | None]:
         journal = world.journal()
         await journal.open()
-        found = await values(journal)
+        found = await read_values(journal)
         await append_durably(journal, 0, [(b"key", b"one more")])
-        assert await values(journal) == [*found, b"one more"]
+        assert await read_values(journal) == [*found, b"one more"]
         await journal.close()
         return found
 
@@ -111,7 +111,7 @@ def reopened(world: LogEnvironment) -> list[bytes | None]:
     return found
 
 
-def damage(world: SimulatedEnvironment) -> LogDamaged:
+def open_damaged(world: SimulatedEnvironment) -> LogDamaged:
     """Open a damaged journal. Return the error, and check that the files are unchanged."""
 
     async def main() -> None:
@@ -127,7 +127,7 @@ def damage(world: SimulatedEnvironment) -> LogDamaged:
     return caught.value
 
 
-def last_used(world: SimulatedEnvironment) -> tuple[str, bytes]:
+def last_used_segment(world: SimulatedEnvironment) -> tuple[str, bytes]:
     """Return the name of the last segment in use, and its bytes without trailing zeros."""
     name = used_segments(world)[-1]
     return name, bytes(world.storage.files[name].shown).rstrip(b"\0")
@@ -139,17 +139,17 @@ def used_segments(world: SimulatedEnvironment) -> list[str]:
     return [name for name in sorted(files) if segment_number(name) is not None and any(files[name].shown)]
 
 
-def expected(count: int) -> list[bytes]:
-    return [value(number) for number in range(count)]
+def expected_values(count: int) -> list[bytes]:
+    return [record_value(number) for number in range(count)]
 
 
-def entry(number: int, size: int = 200) -> bytes:
+def encode_entry(number: int, size: int = 200) -> bytes:
     """Return an entry of a frame in the journal's encoding."""
-    batch = encode_batch(number, 1, [(b"key", value(number, size))])
+    batch = encode_batch(number, 1, [(b"key", record_value(number, size))])
     return layout.encode_entry_head(0, len(batch)) + batch
 
 
-def copied(world: SimulatedEnvironment) -> dict[str, SimFile]:
+def copy_files(world: SimulatedEnvironment) -> dict[str, SimFile]:
     """Return copies of the files."""
     copies: dict[str, SimFile] = {}
     for name, file in world.storage.files.items():

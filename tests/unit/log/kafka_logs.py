@@ -44,7 +44,7 @@ class KafkaLogs:
         for state_partition in state_partitions:
             await log.own(state_partition)
         await read_all(log)
-        await served(log, *state_partitions)
+        await wait_for_leases(log, *state_partitions)
         return log
 
     def partition(self, number: int) -> Any:
@@ -61,15 +61,15 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def served(log: KafkaLog, *state_partitions: int) -> None:
+async def wait_for_leases(log: KafkaLog, *state_partitions: int) -> None:
     """Wait until the leases of earlier owners have ended, so that no earlier owner can answer reads."""
-    await asyncio.sleep(max((log.served_in_s(partition) for partition in state_partitions), default=0.0))
+    await asyncio.sleep(max((log.serving_delay_s(partition) for partition in state_partitions), default=0.0))
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run_simulated(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(main)
 
 
-async def values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:
+async def read_values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:
     found = await read_all(log, range(state_partition, state_partition + 1))
     return [value for _, _, value in found.get(state_partition, [])]

@@ -24,7 +24,7 @@ from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment, 
 RestartResult = dict[int, list[tuple[int, bytes | None, bytes | None]]]
 
 
-class Expected:
+class ExpectedRecords:
     """The records that the log of one state partition must hold."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class RestartTest:
         self.deaths = deaths
         self.life_s = life_s
         self.world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0002, sync_s=0.001))
-        self.expected = [Expected() for _ in range(STATE_PARTITIONS)]
+        self.expected = [ExpectedRecords() for _ in range(STATE_PARTITIONS)]
         self.appended = 0
         self.acknowledged = 0
         self.refused = 0
@@ -73,7 +73,7 @@ class RestartTest:
     def run(self, lives: int) -> None:
         """Run `lives` processes, and check the final contents."""
         for _ in range(lives):
-            self.world.run(self._one_process())
+            self.world.run(self._run_process())
         self.world.storage.faults = DiskFaults()
         self.world.run(self._look())
 
@@ -83,7 +83,7 @@ class RestartTest:
         self._check(journal, await read_all(journal))
         await journal.close()
 
-    async def _one_process(self) -> None:
+    async def _run_process(self) -> None:
         storage = self.world.storage
         journal = await self._open()
         self._check(journal, await read_all(journal))
@@ -134,7 +134,7 @@ class RestartTest:
     async def _write(self, journal: Journal, partition: int) -> None:
         rng, expected = self.rng, self.expected[partition]
         while True:
-            values = [self._value() for _ in range(rng.choice((1, 1, 1, 2, 5)))]
+            values = [self._random_value() for _ in range(rng.choice((1, 1, 1, 2, 5)))]
             told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
 
             def done(
@@ -163,14 +163,14 @@ class RestartTest:
                 journal.prune(partition, expected.start_offset)
             await asyncio.sleep(rng.expovariate(1 / 0.002) if rng.random() < 0.5 else 0)
 
-    def _value(self) -> bytes:
+    def _random_value(self) -> bytes:
         # Values have no zeros, so that each written sector differs from an unwritten one.
         self.appended += 1
         size = self.rng.choice((3, 30, 300, 2000)) if self.rng.random() < 0.98 else 20_000
         return b"%d:" % self.appended + bytes([self.rng.randrange(1, 256)]) * size
 
     def _take(
-        self, expected: Expected, values: list[bytes], base_offset: int, error: LogError | None
+        self, expected: ExpectedRecords, values: list[bytes], base_offset: int, error: LogError | None
     ) -> None:
         assert base_offset == expected.end_offset
         expected.maybe.remove(values)

@@ -16,10 +16,10 @@ from coordinator import fastpath
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal.committer import Committer, KernelCommitter, ThreadCommitter, new_committer
 from coordinator.log.journal.disk import RealDisk
-from tests.kafka.toolchain import all_required
+from tests.kafka.toolchain import are_all_required
 
 has_kernel = sys.platform == "linux" and fastpath.compiled is not None
-assert has_kernel or not all_required(), "the compiled module was not built"
+assert has_kernel or not are_all_required(), "the compiled module was not built"
 kernel_only = pytest.mark.skipif(not has_kernel, reason="no compiled module: make install with a C compiler")
 KINDS: list[Callable[[], Committer]] = [ThreadCommitter, *([KernelCommitter] if has_kernel else [])]
 

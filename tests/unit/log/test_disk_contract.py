@@ -24,7 +24,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogEnviron
 
 def test_prepared_file_contains_zeros(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("b", 5000)
         await disk.prepare("a", 1 << 21)
         assert disk.names() == ["a", "b"]
@@ -37,7 +37,7 @@ def test_prepared_file_contains_zeros(world: LogEnvironment) -> None:
 
 def test_second_prepare_overwrites_the_file_with_zeros(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         await write_durably(disk, "a", 10, b"old")
         await disk.prepare("a", 2048)
@@ -52,7 +52,7 @@ def test_second_prepare_overwrites_the_file_with_zeros(world: LogEnvironment) ->
 @pytest.mark.parametrize("sync", [True, False])
 def test_written_data_can_be_read(world: LogEnvironment, sync: bool) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
         disk.write("a", 1000, b"twelve bytes", sync, told.set_result)
@@ -67,7 +67,7 @@ def test_written_data_can_be_read(world: LogEnvironment, sync: bool) -> None:
 
 def test_put_is_visible_at_once_if_it_returns_true(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         expected = b"now" if disk.put("a", 1000, b"now") else bytes(3)
         assert await disk.read("a", 1000, 3) == expected
@@ -78,7 +78,7 @@ def test_put_is_visible_at_once_if_it_returns_true(world: LogEnvironment) -> Non
 
 def test_read_ends_at_the_end_of_the_file(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 100)
         assert await disk.read("a", 90, 50) == bytes(10)
         assert await disk.read("a", 100, 50) == b""
@@ -89,11 +89,11 @@ def test_read_ends_at_the_end_of_the_file(world: LogEnvironment) -> None:
 
 def test_another_process_reads_written_data(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         await write_durably(disk, "a", 0, b"kept")
         disk.unlock()
-        other = locked(world)
+        other = lock_disk(world)
         assert other.names() == ["a"]
         assert await other.read("a", 0, 4) == b"kept"
         other.unlock()
@@ -103,7 +103,7 @@ def test_another_process_reads_written_data(world: LogEnvironment) -> None:
 
 def test_second_process_cannot_lock_the_folder(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         other = world.disk()
         with pytest.raises(LogLocked) as caught:
             other.lock()
@@ -111,14 +111,14 @@ def test_second_process_cannot_lock_the_folder(world: LogEnvironment) -> None:
         other.unlock()
         disk.unlock()
         disk.unlock()
-        locked(world).unlock()
+        lock_disk(world).unlock()
 
     world.run(main())
 
 
 def test_removed_file_does_not_exist_and_remove_may_be_repeated(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         await write_durably(disk, "a", 0, b"x")
         await disk.remove("a")
@@ -133,7 +133,7 @@ def test_removed_file_does_not_exist_and_remove_may_be_repeated(world: LogEnviro
 
 def test_missing_file_is_reported_or_raised(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         for sync in (True, False):
             told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
             disk.write("missing", 0, b"x", sync, told.set_result)
@@ -151,7 +151,7 @@ def test_missing_file_is_reported_or_raised(world: LogEnvironment) -> None:
 
 def test_sync_of_an_existing_file_succeeds(world: LogEnvironment) -> None:
     async def main() -> None:
-        disk = locked(world)
+        disk = lock_disk(world)
         await disk.prepare("a", 4096)
         await disk.sync("a")
         disk.unlock()
@@ -159,7 +159,7 @@ def test_sync_of_an_existing_file_succeeds(world: LogEnvironment) -> None:
     world.run(main())
 
 
-def locked(world: LogEnvironment) -> Disk:
+def lock_disk(world: LogEnvironment) -> Disk:
     disk = world.disk()
     disk.lock()
     return disk

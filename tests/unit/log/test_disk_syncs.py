@@ -18,15 +18,15 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
     """Return a function that returns whether a path was synced since the last call for this path."""
     inodes: list[int] = []
 
-    def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
-        def noted(descriptor: int) -> None:
+    def recording_sync(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def record_inode(descriptor: int) -> None:
             sync(descriptor)
             inodes.append(os.fstat(descriptor).st_ino)
 
-        return noted
+        return record_inode
 
-    monkeypatch.setattr(os, "fsync", noting(os.fsync))
-    monkeypatch.setattr(os, "fdatasync", noting(os.fdatasync))
+    monkeypatch.setattr(os, "fsync", recording_sync(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", recording_sync(os.fdatasync))
 
     def was_synced(path: Path) -> bool:
         inode = path.stat().st_ino

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal import Journal, RealDisk
-from tests.kafka.toolchain import all_required
+from tests.kafka.toolchain import are_all_required
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
 
 SEGMENT_BYTES = 256 << 10
@@ -19,14 +19,14 @@ RECORD = [(b"key", bytes(10_000))]
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
+def small_file_system(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system of 1 MiB, and unmount it after the test."""
     mounted = sys.platform == "linux" and os.geteuid() == 0
     if mounted:
         command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     if not mounted:
-        assert not all_required(), "only root may mount a file system"
+        assert not are_all_required(), "only root may mount a file system"
         pytest.skip("only root may mount a file system")
     try:
         yield tmp_path
@@ -34,7 +34,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
 
 
-def journal(folder: Path, sync: str) -> Journal:
+def make_journal(folder: Path, sync: str) -> Journal:
     assert sync in ("always", "os")
     return Journal(
         folder,
@@ -60,7 +60,7 @@ def fill_to_the_last_byte(file: Path) -> None:
             ballast.write(bytes(4096))
 
 
-async def healthy(log: Journal) -> None:
+async def wait_until_healthy(log: Journal) -> None:
     async with asyncio.timeout(60):
         while log.health() is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -68,46 +68,48 @@ async def healthy(log: Journal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_full_disk_is_reported_and_writes_resume_when_space_is_free(small: Path, sync: str) -> None:
+def test_full_disk_is_reported_and_writes_resume_when_space_is_free(
+    small_file_system: Path, sync: str
+) -> None:
     async def main() -> None:
-        log = journal(small / "journal", sync)
+        log = make_journal(small_file_system / "journal", sync)
         await log.open()
-        ballast = small / "ballast"
+        ballast = small_file_system / "ballast"
         ballast.write_bytes(bytes(300 << 10))
         count = await write_until_full(log)
         assert "No space left on device" in str(log.health())
         assert len((await read_all(log))[0]) == count
         ballast.unlink()
-        await healthy(log)
+        await wait_until_healthy(log)
         assert await append_durably(log, 0, RECORD) == count
         # Fill the disk again. This time only pruning by the journal frees space.
         count = await write_until_full(log)
         log.prune(0, count - 1)
-        await healthy(log)
+        await wait_until_healthy(log)
         assert await append_durably(log, 0, RECORD) == count
         await log.close()
 
     asyncio.run(main())
 
 
-def test_journal_on_a_full_disk_can_be_opened_and_read(small: Path) -> None:
+def test_journal_on_a_full_disk_can_be_opened_and_read(small_file_system: Path) -> None:
     async def main() -> None:
-        folder = small / "journal"
-        log = journal(folder, "always")
+        folder = small_file_system / "journal"
+        log = make_journal(folder, "always")
         await log.open()
         count = await write_until_full(log)
         await log.close()
         # The disk has no space even for the process id in the lock file.
         with pytest.raises(OSError, match="No space"):
-            fill_to_the_last_byte(small / "ballast")
+            fill_to_the_last_byte(small_file_system / "ballast")
         (folder / "lock").unlink()
-        log = journal(folder, "always")
+        log = make_journal(folder, "always")
         await log.open()
         assert len((await read_all(log))[0]) == count
         count = await write_until_full(log)
-        (small / "ballast").unlink()
+        (small_file_system / "ballast").unlink()
         log.prune(0, count - 1)
-        await healthy(log)
+        await wait_until_healthy(log)
         assert await append_durably(log, 0, RECORD) == count
         await log.close()
 

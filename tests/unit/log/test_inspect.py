@@ -30,7 +30,7 @@ from tests.unit.log.environments import (
     SimulatedEnvironment,
     append_durably,
 )
-from tests.unit.log.journals import FIRST_POSITION, damage, filled, last_used
+from tests.unit.log.journals import FIRST_POSITION, create_journal, last_used_segment, open_damaged
 
 KEY = SharePartitionKey("grüppe", bytes(range(16)), 3)
 SNAPSHOT = ShareSnapshotValue(
@@ -48,11 +48,11 @@ UPDATE = ShareUpdateValue(snapshot_epoch=6, leader_epoch=2, start_offset=105, st
 KEY_JSON = '{"groupId":"grüppe","topicId":"AAECAwQFBgcICQoLDA0ODw","partition":3}'
 
 
-def records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Records:
+def encode_records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Records:
     return [encode_record(StateRecord(KEY, value)) for value in values]
 
 
-def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironment:
+def write_journal(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironment:
     """Create a journal with these appends, one commit each."""
     world = RealDiskEnvironment(folder)
 
@@ -67,14 +67,19 @@ def journal_on(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironme
     return world
 
 
-def seen(world: SimulatedEnvironment) -> JournalReport:
+def inspect_simulated(world: SimulatedEnvironment) -> JournalReport:
     """Return the report on a simulated journal."""
     report: JournalReport = world.run(inspect_journal(world.disk()))
     return report
 
 
 def test_verify_reports_segments_and_offsets_of_a_complete_journal(tmp_path: Path) -> None:
-    journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)), (0, [(b"key", bytes(9_000))]))
+    write_journal(
+        tmp_path,
+        (0, encode_records(SNAPSHOT, UPDATE)),
+        (4, encode_records(None)),
+        (0, [(b"key", bytes(9_000))]),
+    )
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     report = verify(tmp_path)
     assert (report.folder, report.state_partitions, report.damage, report.torn_tail, report.is_changing) == (
@@ -103,10 +108,10 @@ def test_verify_of_a_folder_without_a_journal_reports_nothing(tmp_path: Path) ->
 
 def test_torn_tail_is_not_reported_as_damage() -> None:
     world = SimulatedEnvironment()
-    filled(world, 5, "killed")
-    name, data = last_used(world)
+    create_journal(world, 5, "killed")
+    name, data = last_used_segment(world)
     world.storage.wipe(name, len(data) - 100, 100)
-    report = seen(world)
+    report = inspect_simulated(world)
     last_frame = data.rfind(b"\xf5shc")
     assert report.torn_tail == TornTail(name, last_frame, 0)
     assert (report.damage, report.end_offsets[0]) == (None, 4)
@@ -117,11 +122,11 @@ def test_torn_tail_is_not_reported_as_damage() -> None:
 def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
     """Damage a commit or the header of a segment. The report includes the data before the damage."""
     world = SimulatedEnvironment()
-    filled(world, 70, "closed")
+    create_journal(world, 70, "closed")
     assert len(world.storage.files) > 3
     world.storage.flip(segment_name(2), position)
-    found = damage(world)
-    report = seen(world)
+    found = open_damaged(world)
+    report = inspect_simulated(world)
     assert report.damage is not None
     assert str(report.damage) == str(found)
     assert report.damage.position <= position
@@ -131,7 +136,7 @@ def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
 
 
 def test_dump_yields_records_before_the_damage_and_then_raises(tmp_path: Path) -> None:
-    journal_on(tmp_path, *((0, records(SNAPSHOT)) for _ in range(10)))
+    write_journal(tmp_path, *((0, encode_records(SNAPSHOT)) for _ in range(10)))
     whole = list(dump(tmp_path))
     path = tmp_path / segment_name(1)
     data = bytearray(path.read_bytes())
@@ -151,10 +156,10 @@ def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
     async def main() -> JournalReport:
         journal = world.journal()
         await journal.open()
-        await append_durably(journal, 0, records(SNAPSHOT))
+        await append_durably(journal, 0, encode_records(SNAPSHOT))
         # The write succeeds and the sync fails. The bytes exist in this segment and again in the next one.
         world.storage.next_faults = ["sync"]
-        await append_durably(journal, 0, records(UPDATE))
+        await append_durably(journal, 0, encode_records(UPDATE))
         world.storage.kill()
         return await inspect_journal(world.disk())
 
@@ -163,7 +168,7 @@ def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
 
 
 def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
-    journal_on(tmp_path, *((turn % 3, records(UPDATE)) for turn in range(9)))
+    write_journal(tmp_path, *((turn % 3, encode_records(UPDATE)) for turn in range(9)))
     dumped = list(dump(tmp_path, state_partitions={1, 2}))
     assert [(each.commit, each.state_partition) for each in dumped] == [
         (2, 1),
@@ -204,7 +209,7 @@ def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
     world.run(main())
 
 
-class _LosingDisk(RealDisk):
+class _RemovingDisk(RealDisk):
     """A disk on which the first `removals` size requests fail, as if a segment had just been removed."""
 
     def __init__(self, folder: Path, removals: int) -> None:
@@ -219,15 +224,15 @@ class _LosingDisk(RealDisk):
 
 
 def test_verify_retries_if_segments_are_removed_meanwhile(tmp_path: Path) -> None:
-    journal_on(tmp_path, (0, records(SNAPSHOT, UPDATE)), (4, records(None)))
-    report = asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX - 1)))
+    write_journal(tmp_path, (0, encode_records(SNAPSHOT, UPDATE)), (4, encode_records(None)))
+    report = asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX - 1)))
     assert report == verify(tmp_path)
     with pytest.raises(FileNotFoundError):
-        asyncio.run(inspect_journal(_LosingDisk(tmp_path, REMOVALS_MAX)))
+        asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX)))
 
 
 def test_dump_has_the_line_format_of_kafka(tmp_path: Path) -> None:
-    journal_on(tmp_path, (1, records(SNAPSHOT, UPDATE)), (1, records(None)))
+    write_journal(tmp_path, (1, encode_records(SNAPSHOT, UPDATE)), (1, encode_records(None)))
     first, second = dump(tmp_path)
     crc = first.batch.crc
     assert list(kafka_lines(first)) == [
@@ -252,7 +257,7 @@ def test_dump_has_the_line_format_of_kafka(tmp_path: Path) -> None:
 
 
 def test_dump_as_objects_has_decoded_keys_and_values(tmp_path: Path) -> None:
-    journal_on(tmp_path, (1, records(UPDATE, None)))
+    write_journal(tmp_path, (1, encode_records(UPDATE, None)))
     (dumped,) = dump(tmp_path)
     update, tombstone = record_objects(dumped)
     assert update == {
@@ -288,7 +293,7 @@ def test_dump_as_objects_has_decoded_keys_and_values(tmp_path: Path) -> None:
 def test_dump_marks_records_that_cannot_be_decoded(
     tmp_path: Path, key: bytes, value: bytes, text: str, error: str
 ) -> None:
-    journal_on(tmp_path, (0, [(key, value)]))
+    write_journal(tmp_path, (0, [(key, value)]))
     assert verify(tmp_path).damage is None
     (dumped,) = dump(tmp_path)
     assert f"headerKeys: [] key: {text}" in list(kafka_lines(dumped))[1]

@@ -11,15 +11,15 @@ from coordinator.log.journal.scan import segment_name
 from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment
 from tests.unit.log.journals import (
     FIRST_POSITION,
-    copied,
-    damage,
-    entry,
-    expected,
-    filled,
-    filled_and_closed,
-    last_used,
-    reopened,
-    value,
+    copy_files,
+    create_closed_journal,
+    create_journal,
+    encode_entry,
+    expected_values,
+    last_used_segment,
+    open_damaged,
+    record_value,
+    reopen_and_append,
 )
 
 
@@ -28,17 +28,17 @@ from tests.unit.log.journals import (
 def test_flipped_bit_is_detected_or_harmless_at_any_position(end: str) -> None:
     noticed = 0
     pristine = SimulatedEnvironment()
-    filled(pristine, 60, end)
+    create_journal(pristine, 60, end)
     assert len(pristine.storage.files) >= 3
     for seed in range(250):
         rng = Random(seed)
         world = SimulatedEnvironment(seed)
-        world.storage.files = copied(pristine)
+        world.storage.files = copy_files(pristine)
         name = rng.choice(sorted(world.storage.files))
         data = bytes(world.storage.files[name].shown)
         world.storage.flip(name, rng.randrange(min(len(data.rstrip(b"\0")) + 600, len(data))))
         try:
-            assert reopened(world) == expected(60), f"seed {seed}"
+            assert reopen_and_append(world) == expected_values(60), f"seed {seed}"
         except LogDamaged:
             noticed += 1
     assert noticed > 125
@@ -47,53 +47,53 @@ def test_flipped_bit_is_detected_or_harmless_at_any_position(end: str) -> None:
 def test_flipped_bit_in_the_last_commit_is_detected() -> None:
     """No commit follows, but the last commit is complete, so it may have been acknowledged."""
     pristine = SimulatedEnvironment()
-    filled(pristine, 10, "killed")
-    name, data = last_used(pristine)
+    create_journal(pristine, 10, "killed")
+    name, data = last_used_segment(pristine)
     last_frame = data.rfind(b"\xf5shc")
     for position in range(last_frame, len(data)):
         world = SimulatedEnvironment()
-        world.storage.files = copied(pristine)
+        world.storage.files = copy_files(pristine)
         world.storage.flip(name, position)
-        assert "commit 10 is not valid, though it was written as a whole" in str(damage(world))
+        assert "commit 10 is not valid, though it was written as a whole" in str(open_damaged(world))
 
 
 def test_lost_sector_is_detected_if_later_data_was_written() -> None:
     for end, lost_frames in (("killed", 9), ("closed", 10)):
         pristine = SimulatedEnvironment()
-        filled(pristine, 10, end)
-        name, data = last_used(pristine)
+        create_journal(pristine, 10, end)
+        name, data = last_used_segment(pristine)
         frames = [position for position in range(0, len(data), 64) if data[position:].startswith(b"\xf5shc")]
         for position in frames[:lost_frames]:
             world = SimulatedEnvironment()
-            world.storage.files = copied(pristine)
+            world.storage.files = copy_files(pristine)
             world.storage.wipe(name, position, 64)
-            error = damage(world)
+            error = open_damaged(world)
             assert error.position == position
             assert "was durable before" in error.found
 
 
 def test_damage_error_has_file_position_and_advice(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path / "journal")
-    filled_and_closed(world, 10)
+    create_closed_journal(world, 10)
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
-    position = data.find(value(5))
+    position = data.find(record_value(5))
     data[position] ^= 1
     path.write_bytes(data)
     with pytest.raises(LogDamaged) as caught:
-        reopened(world)
+        reopen_and_append(world)
     error = caught.value
     assert error.file == str(path)
     assert FIRST_POSITION < error.position < position
     assert "backup" in error.advice
     # Apply the advice for an operator who accepts the loss.
-    give_up(path, error.position)
+    abandon_data(path, error.position)
     (world.folder / segment_name(2)).unlink(missing_ok=True)
-    assert reopened(world) == expected(5)
-    assert reopened(world) == [*expected(5), b"one more"]
+    assert reopen_and_append(world) == expected_values(5)
+    assert reopen_and_append(world) == [*expected_values(5), b"one more"]
 
 
-def give_up(path: Path, position: int) -> None:
+def abandon_data(path: Path, position: int) -> None:
     """Apply the advice: cut the file, extend it with zeros, and remove the later recovery point."""
     with path.open("r+b") as file:
         file.truncate(position)
@@ -106,19 +106,19 @@ def give_up(path: Path, position: int) -> None:
 def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare: bool) -> None:
     """An interrupted copy leaves such a file. The spare segment after this file may not be copied at all."""
     pristine = SimulatedEnvironment()
-    filled(pristine, 30, end)
-    name, data = last_used(pristine)
+    create_journal(pristine, 30, end)
+    name, data = last_used_segment(pristine)
     assert name == segment_name(2)
     ends = [
-        position for position in range(0, layout.aligned(len(data)), 64) if data[position:][:1] == b"\xf5"
+        position for position in range(0, layout.align_up(len(data)), 64) if data[position:][:1] == b"\xf5"
     ]
     for size in (1, 8, 40, FIRST_POSITION - 1, *(near for end in ends for near in (end, end + 1, end + 64))):
         world = SimulatedEnvironment()
-        world.storage.files = copied(pristine)
+        world.storage.files = copy_files(pristine)
         if not has_spare:
             world.storage.files.pop(segment_name(3), None)
-        cut_short(world, name, size)
-        error = damage(world)
+        truncate_file(world, name, size)
+        error = open_damaged(world)
         if error.file.endswith(name):
             assert f"the file ends at byte {size}, and it was longer once" in error.found
             assert "copy the journal's folder again" in error.advice
@@ -131,44 +131,44 @@ def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare:
 def test_truncated_last_file_with_a_torn_tail_is_detected() -> None:
     """The header of the torn frame contains the length of the frame."""
     pristine = SimulatedEnvironment()
-    filled(pristine, 10, "killed")
-    name, data = last_used(pristine)
-    begin = layout.aligned(len(data))
-    frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 1000)])
+    create_journal(pristine, 10, "killed")
+    name, data = last_used_segment(pristine)
+    begin = layout.align_up(len(data))
+    frame = layout.encode_frame(1, begin, 11, 10, 1, [encode_entry(10, 1000)])
     pristine.storage.files[name].shown[begin : begin + 512] = frame[:512]
     for size in (begin + 64, begin + 512, begin + len(frame), begin + len(frame) + layout.RESERVE_BYTES - 1):
         world = SimulatedEnvironment()
-        world.storage.files = copied(pristine)
-        cut_short(world, name, size)
-        assert "it was longer once" in damage(world).found
-    assert reopened(pristine) == expected(10)
+        world.storage.files = copy_files(pristine)
+        truncate_file(world, name, size)
+        assert "it was longer once" in open_damaged(world).found
+    assert reopen_and_append(pristine) == expected_values(10)
 
 
 def test_last_file_may_lack_unused_bytes_at_its_end() -> None:
     """No data is missing. The advised repair leaves such a file, too."""
     world = SimulatedEnvironment()
-    filled(world, 10, "killed")
-    name, data = last_used(world)
-    cut_short(world, name, layout.aligned(len(data)) + layout.RESERVE_BYTES)
-    assert reopened(world) == expected(10)
-    assert reopened(world) == [*expected(10), b"one more"]
+    create_journal(world, 10, "killed")
+    name, data = last_used_segment(world)
+    truncate_file(world, name, layout.align_up(len(data)) + layout.RESERVE_BYTES)
+    assert reopen_and_append(world) == expected_values(10)
+    assert reopen_and_append(world) == [*expected_values(10), b"one more"]
 
 
 def test_data_missing_from_a_copy_can_be_abandoned(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path / "journal")
-    filled_and_closed(world, 10)
+    create_closed_journal(world, 10)
     path = world.folder / segment_name(1)
     with path.open("r+b") as file:
-        file.truncate(path.read_bytes().index(value(5)))
+        file.truncate(path.read_bytes().index(record_value(5)))
     with pytest.raises(LogDamaged, match="it was longer once") as caught:
-        reopened(world)
-    give_up(path, caught.value.position)
+        reopen_and_append(world)
+    abandon_data(path, caught.value.position)
     (world.folder / segment_name(2)).unlink(missing_ok=True)
-    assert reopened(world) == expected(5)
-    assert reopened(world) == [*expected(5), b"one more"]
+    assert reopen_and_append(world) == expected_values(5)
+    assert reopen_and_append(world) == [*expected_values(5), b"one more"]
 
 
-def cut_short(world: SimulatedEnvironment, name: str, size: int) -> None:
+def truncate_file(world: SimulatedEnvironment, name: str, size: int) -> None:
     """Cut a file to `size` bytes."""
     file = world.storage.files[name]
     del file.shown[size:], file.durable[size:]

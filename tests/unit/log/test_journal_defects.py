@@ -20,7 +20,7 @@ from tests.unit.log.environments import (
     append,
     append_durably,
 )
-from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
+from tests.unit.log.journals import append_errors_at_close, offsets_after_reopening, open_journal
 
 ONE = [(b"key", b"value" * 40)]
 LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
@@ -35,29 +35,29 @@ class RaisingDisk(SimDisk):
         super().__init__(world.storage)
         self._due = world.due
 
-    def _may_raise(self, operation: str) -> None:
+    def _raise_if_due(self, operation: str) -> None:
         if operation in self._due:
             self._due.remove(operation)
             raise RuntimeError("can't start new thread")
 
     async def prepare(self, name: str, size: int) -> None:
-        self._may_raise("prepare")
+        self._raise_if_due("prepare")
         await super().prepare(name, size)
 
     async def remove(self, name: str) -> None:
-        self._may_raise("remove")
+        self._raise_if_due("remove")
         await super().remove(name)
 
     async def sync(self, name: str) -> None:
-        self._may_raise("sync")
+        self._raise_if_due("sync")
         await super().sync(name)
 
     async def replace(self, name: str, data: bytes) -> None:
-        self._may_raise("replace")
+        self._raise_if_due("replace")
         await super().replace(name, data)
 
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        self._may_raise("write")
+        self._raise_if_due("write")
         if "tell" in self._due:
             self._due.remove("tell")
             asyncio.get_running_loop().call_soon(done, MemoryError())
@@ -82,20 +82,20 @@ def sync(request: pytest.FixtureRequest) -> str:
     return mode
 
 
-async def in_use(world: SimulatedEnvironment, sync: str) -> Journal:
-    journal = await opened(world, sync)
+async def open_with_spare(world: SimulatedEnvironment, sync: str) -> Journal:
+    journal = await open_journal(world, sync)
     await append_durably(journal, 0, ONE)
     # Wait until the spare file exists.
     await asyncio.sleep(0.1)
     return journal
 
 
-def tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
+def traceback_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the log messages that have a traceback."""
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
 
-def raising_once(function: Callable[..., Any]) -> Callable[..., Any]:
+def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
     def raising(*args: Any) -> Any:
         nonlocal is_due
         if is_due:
@@ -114,9 +114,9 @@ def test_commit_that_raises_once_is_retried_in_another_segment(
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         if what == "encode":
-            encode_frame = raising_once(journal._codec.encode_frame)
+            encode_frame = raise_once(journal._codec.encode_frame)
             journal._codec = journal._codec._replace(encode_frame=encode_frame)
         else:
             world.due.append(what)
@@ -127,7 +127,7 @@ def test_commit_that_raises_once_is_retried_in_another_segment(
         await journal.close()
 
     world.run(main())
-    (said,) = tracebacks(caplog)
+    (said,) = traceback_messages(caplog)
     assert "a commit failed" in said
     assert offsets_after_reopening(world, sync) == [0, 1, 2]
 
@@ -137,7 +137,7 @@ def test_commit_that_raises_twice_has_an_unknown_outcome(due: list[str], sync: s
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         if "prepare" in due:
             journal._segments._spare = None
         world.due += due
@@ -160,7 +160,7 @@ def test_failed_creation_of_a_segment_is_retried(
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         files = len(world.storage.files)
         world.due.append(what)
         # The append does not fit into the current segment.
@@ -177,7 +177,7 @@ def test_failed_creation_of_a_segment_is_retried(
         await journal.close()
 
     world.run(main())
-    (said,) = tracebacks(caplog)
+    (said,) = traceback_messages(caplog)
     assert said.startswith("the journal takes no writes: no new segment can be made: ")
     assert offsets_after_reopening(world, sync) == [0, 1]
 
@@ -187,10 +187,10 @@ def test_close_completes_all_appends_although_the_disk_raises(what: str, sync: s
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         journal._segments._spare = None
         world.due += ["write", what]
-        assert await errors_of_closing(journal) == {LogOutcomeUnknown}
+        assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
     world.run(main())
     assert offsets_after_reopening(world, sync) == [0]
@@ -209,13 +209,13 @@ def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await opened(world, sync)
+        journal = await open_journal(world, sync)
         await append_durably(journal, 0, ONE)
         world.due.append(what)
         await journal.close()
 
     world.run(main())
-    (logged,) = tracebacks(caplog)
+    (logged,) = traceback_messages(caplog)
     assert message in logged
     assert offsets_after_reopening(world, sync) == [0]
 
@@ -227,7 +227,7 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         if what == "prepare":
             journal._segments._spare = None
         world.due.append(what)
@@ -242,7 +242,7 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
         await journal.close()
 
     world.run(main())
-    assert len(tracebacks(caplog)) == 1
+    assert len(traceback_messages(caplog)) == 1
     assert not world.due
     assert offsets_after_reopening(world, sync)[-1] == 201
 
@@ -251,7 +251,7 @@ def test_disk_error_is_logged_without_a_traceback(sync: str, caplog: pytest.LogC
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await in_use(world, sync)
+        journal = await open_with_spare(world, sync)
         world.storage.next_faults = ["write", "write"]
         _, error = await append(journal, 0, ONE)
         assert error is not None
@@ -260,14 +260,14 @@ def test_disk_error_is_logged_without_a_traceback(sync: str, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING):
         world.run(main())
     assert "Input/output error" in caplog.text
-    assert tracebacks(caplog) == []
+    assert traceback_messages(caplog) == []
 
 
 def test_committer_thread_survives_errors_other_than_oserror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "coordinator.log.journal.committer.write_fully", raising_once(lambda descriptor, position, data: None)
+        "coordinator.log.journal.committer.write_fully", raise_once(lambda descriptor, position, data: None)
     )
     committer = ThreadCommitter()
 

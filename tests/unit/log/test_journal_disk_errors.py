@@ -17,7 +17,7 @@ from tests.unit.log.environments import (
     append_durably,
     read_all,
 )
-from tests.unit.log.journals import errors_of_closing, offsets_after_reopening, opened
+from tests.unit.log.journals import append_errors_at_close, offsets_after_reopening, open_journal
 
 ONE = [(b"key", b"value" * 40)]
 
@@ -28,7 +28,7 @@ def test_commit_that_fails_once_is_retried_in_another_segment(fault: str) -> Non
         world = SimulatedEnvironment(seed)
 
         async def main(world: SimulatedEnvironment = world, fault: str = fault) -> None:
-            journal = await opened(world)
+            journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
             world.storage.next_faults = [fault]
             results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
@@ -47,7 +47,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(faults: list[str]) -> No
         world = SimulatedEnvironment(seed)
 
         async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await opened(world)
+            journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
             # Wait until the spare file exists, so that a test can remove it.
             await asyncio.sleep(0.1)
@@ -78,7 +78,7 @@ def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
     large = [(b"key", bytes(3 * SEGMENT_BYTES))]
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         await asyncio.sleep(0.1)
         with_spare = journal.size_bytes()
@@ -99,7 +99,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.001, sync_s=0.005))
 
         async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await opened(world)
+            journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
             await append_durably(journal, 0, large)
             await asyncio.sleep(0.1)
@@ -121,7 +121,7 @@ def test_append_of_unknown_outcome_appears_at_most_once_after_a_restart() -> Non
         world = SimulatedEnvironment(seed)
 
         async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await opened(world)
+            journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
             world.storage.next_faults = ["sync", "write"]
             _, error = await append(journal, 0, ONE)
@@ -140,7 +140,7 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(sync_s=0.01))
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         world.storage.next_faults = ["sync", "sync"]
         first = asyncio.ensure_future(append(journal, 0, ONE))
@@ -161,7 +161,7 @@ def test_full_disk_refuses_appends_and_accepts_them_when_space_is_free() -> None
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         count = 0
         while True:
             base_offset, error = await append(journal, 0, ONE)
@@ -190,7 +190,7 @@ def test_pruning_frees_space_on_a_full_disk() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         count = 0
         while (await append(journal, 0, ONE))[1] is None:
             count += 1
@@ -207,7 +207,7 @@ def test_journal_on_a_full_disk_opens_for_reading() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=2 * SEGMENT_BYTES))
 
     async def fill() -> int:
-        journal = await opened(world)
+        journal = await open_journal(world)
         count = 0
         while (await append(journal, 0, ONE))[1] is None:
             count += 1
@@ -216,8 +216,8 @@ def test_journal_on_a_full_disk_opens_for_reading() -> None:
 
     count = world.run(fill())
 
-    async def look() -> None:
-        journal = await opened(world)
+    async def reopen() -> None:
+        journal = await open_journal(world)
         assert len((await read_all(journal))[0]) == count
         _, error = await append(journal, 0, ONE)
         assert type(error) is LogUnavailable
@@ -226,14 +226,14 @@ def test_journal_on_a_full_disk_opens_for_reading() -> None:
         assert await append_durably(journal, 0, ONE) == count
         await journal.close()
 
-    world.run(look())
+    world.run(reopen())
 
 
 def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         # Files can be created, but every commit fails.
         failing = DiskFaults(sync_fails_rate=0.0)
@@ -260,7 +260,7 @@ def test_empty_folder_on_a_full_disk_cannot_be_opened() -> None:
         with pytest.raises(LogUnavailable, match="No space left"):
             await world.journal().open()
         world.storage.faults.capacity_bytes = None
-        journal = await opened(world)
+        journal = await open_journal(world)
         await journal.close()
 
     world.run(main())
@@ -283,7 +283,7 @@ def test_read_error_is_reported_and_a_later_read_succeeds(tmp_path: Path) -> Non
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         world.storage.next_faults = ["read"]
         with pytest.raises(LogUnavailable, match="cannot be read"):
@@ -298,9 +298,9 @@ def test_close_completes_all_appends_although_syncs_fail() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         world.storage.next_faults = ["sync", "sync"]
-        assert await errors_of_closing(journal) == {LogOutcomeUnknown}
+        assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
     world.run(main())
 

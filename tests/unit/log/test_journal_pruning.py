@@ -25,7 +25,7 @@ from tests.unit.log.environments import (
     append_durably,
     read_all,
 )
-from tests.unit.log.journals import opened, used_segments
+from tests.unit.log.journals import open_journal, used_segments
 
 
 def make_records(size: int = 900) -> Records:
@@ -46,7 +46,7 @@ async def fill_segments(
     return journal.end_offset(state_partition)
 
 
-async def settled(journal: Journal) -> None:
+async def wait_for_pruning(journal: Journal) -> None:
     """Make one commit, and wait for background work."""
     await append_durably(journal, STATE_PARTITIONS - 1, make_records(1))
     await asyncio.sleep(1)
@@ -57,20 +57,20 @@ def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world, sync)
+        journal = await open_journal(world, sync)
         await append_durably(journal, 1, make_records())
         await fill_segments(world, journal, 2)
         first_of_second = journal.end_offset(0) - 1
         await fill_segments(world, journal, 4)
-        await settled(journal)
+        await wait_for_pruning(journal)
         journal.prune(0, first_of_second)
-        await settled(journal)
+        await wait_for_pruning(journal)
         assert segments_of(world)[0] == segment_name(1)
         journal.prune(1, 1)
-        await settled(journal)
+        await wait_for_pruning(journal)
         assert segments_of(world)[0] == segment_name(2)
         journal.prune(0, first_of_second + 1)
-        await settled(journal)
+        await wait_for_pruning(journal)
         assert segments_of(world)[0] == segment_name(2)
         await journal.close()
 
@@ -82,22 +82,22 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> dict[int, int]:
-        journal = await opened(world)
+        journal = await open_journal(world)
         for state_partition in (0, 3):
             await append_durably(journal, state_partition, make_records())
             await fill_segments(world, journal, 3 + state_partition, state_partition)
         ends = {partition: journal.end_offset(partition) for partition in (0, 3)}
         for partition in (0, 3):
             journal.prune(partition, ends[partition])
-        await settled(journal)
+        await wait_for_pruning(journal)
         if end == "close":
             await journal.close()
         else:
             world.storage.kill()
         return ends
 
-    async def look(ends: dict[int, int]) -> None:
-        journal = await opened(world)
+    async def reopen(ends: dict[int, int]) -> None:
+        journal = await open_journal(world)
         assert len(segments_of(world)) == 1
         assert 0 not in await read_all(journal)
         assert {partition: journal.end_offset(partition) for partition in ends} == ends
@@ -105,7 +105,7 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
         assert await append_durably(journal, 0, make_records()) == ends[0]
         await journal.close()
 
-    world.run(look(world.run(main())))
+    world.run(reopen(world.run(main())))
 
 
 @pytest.mark.slow
@@ -113,12 +113,12 @@ def test_segment_may_end_at_any_position() -> None:
     """Use records of every size near the space that is left, and larger than a segment."""
 
     async def main(world: SimulatedEnvironment, size: int) -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         sizes = [1] * 3 + [size] * 5 + [1, SEGMENT_BYTES * 2, 1]
         for offset, value_bytes in enumerate(sizes):
             assert await append_durably(journal, 0, make_records(value_bytes)) == offset
         world.storage.kill()
-        journal = await opened(world)
+        journal = await open_journal(world)
         assert [len(value or b"") for _, _, value in (await read_all(journal))[0]] == sizes
         await journal.close()
 
@@ -134,7 +134,7 @@ def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> No
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
 
         async def main(world: SimulatedEnvironment = world) -> int:
-            journal = await opened(world, "os")
+            journal = await open_journal(world, "os")
             await append_durably(journal, 0, [(b"key", b"old")])
             await fill_segments(world, journal, 2, state_partition=1)
             await asyncio.sleep(1)
@@ -149,13 +149,13 @@ def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> No
 
         written_anew = world.run(main())
 
-        async def look(world: SimulatedEnvironment = world) -> list[bytes | None]:
-            journal = await opened(world, "os")
+        async def reopen(world: SimulatedEnvironment = world) -> list[bytes | None]:
+            journal = await open_journal(world, "os")
             found = [value for _, _, value in (await read_all(journal)).get(0, [])]
             await journal.close()
             return found
 
-        found = world.run(look())
+        found = world.run(reopen())
         assert found in ([b"old"], [b"old", b"new"], [b"new"]), f"seed {seed}, pruned to {written_anew}"
         lost_the_new_one += found == [b"old"]
     assert lost_the_new_one > 10
@@ -165,12 +165,12 @@ def test_reader_keeps_the_segments_of_its_start() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         end_offset = await fill_segments(world, journal, 4)
         reading = journal.read(range(STATE_PARTITIONS))
         offsets = [int.from_bytes(batch[:8]) for _, batch in await anext(reading)]
         journal.prune(0, end_offset)
-        await settled(journal)
+        await wait_for_pruning(journal)
         assert segments_of(world)[0] == segment_name(1)
         async for chunk in reading:
             offsets += [int.from_bytes(batch[:8]) for _, batch in chunk]
@@ -182,7 +182,7 @@ def test_reader_keeps_the_segments_of_its_start() -> None:
     world.run(main())
 
 
-class Driven:
+class JournalRuntime:
     """A runtime on a journal, with a few share-partitions that are written repeatedly."""
 
     GROUPS = 4
@@ -253,13 +253,13 @@ class Driven:
 
 @pytest.mark.slow
 def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
-    turns = 100_000 // ((Driven.GROUPS - 1) * Driven.PARTITIONS)
+    turns = 100_000 // ((JournalRuntime.GROUPS - 1) * JournalRuntime.PARTITIONS)
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     segment_bytes = 64 << 10
 
     async def main() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
         journal = world.journal(segment_bytes=segment_bytes)
-        driven = Driven(journal)
+        driven = JournalRuntime(journal)
         await driven.runtime.start()
         await driven.initialize()
         # This group is written only at the start. Its state must survive, and must not prevent the removal of
@@ -280,8 +280,8 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
         await driven.runtime.stop()
         return states
 
-    async def look() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
-        driven = Driven(world.journal(segment_bytes=segment_bytes))
+    async def reload_states() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
+        driven = JournalRuntime(world.journal(segment_bytes=segment_bytes))
         await driven.runtime.start()
         states = await driven.states()
         loaded = sum(view.loaded_records for view in driven.runtime.shard_views())
@@ -294,7 +294,7 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
         0,
         [(0, 0, 2, 1), (1, 2, 0, 1), (3, 3, 2, 1), (4, 5, 0, 1), (6, 6, 2, 1), (7, 8, 0, 1)],
     )
-    assert world.run(look()) == states
+    assert world.run(reload_states()) == states
 
 
 def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
@@ -303,7 +303,7 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
 
     async def main() -> None:
         journal = world.journal(segment_bytes=64 << 10)
-        driven = Driven(journal)
+        driven = JournalRuntime(journal)
         await driven.runtime.start()
         for group in range(groups):
             request = initialize_api.InitializeShareGroupStateRequest(

@@ -14,34 +14,34 @@ import pytest
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
 from tests.unit.log.environments import SimulatedEnvironment, read_all
-from tests.unit.log.faulty_disk import DiskImage, Event, Promises, library, run
-from tests.unit.log.journals import opened
+from tests.unit.log.faulty_disk import AcknowledgedAppends, DiskImage, Event, compile_library, run_driver
+from tests.unit.log.journals import open_journal
 
 COMMITS = 60
 EIO, ENOSPC = 5, 28
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return library(tmp_path_factory.mktemp("faulty-disk"))
+def fault_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compile_library(tmp_path_factory.mktemp("faulty-disk"))
 
 
-def survives(image: DiskImage, promises: Promises, crash: str, seed: int, sync: str) -> None:
+def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, seed: int, sync: str) -> None:
     """Open the storage after a crash, and compare it with the acknowledgements."""
     world = SimulatedEnvironment()
     world.storage = image.after(crash, Random(seed))
 
     async def main() -> None:
-        journal: Journal = await opened(world, sync)
+        journal: Journal = await open_journal(world, sync)
         promises.check(await read_all(journal), may_lose=sync == "os" and crash != "kill")
         world.storage.kill()
 
     world.run(main())
 
 
-def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
+def crash_after_each_event(events: list[Event], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
     """Crash after each event. Return the number of crashes after each kind of event."""
-    image, promises, rng = DiskImage(), Promises(), Random(1)
+    image, promises, rng = DiskImage(), AcknowledgedAppends(), Random(1)
     kinds: Counter[str] = Counter()
     for number, event in enumerate(events):
         if event.kind == "N":
@@ -54,7 +54,7 @@ def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -
             continue
         for crash in crashes:
             try:
-                survives(image, promises, crash, number, sync)
+                check_crash(image, promises, crash, number, sync)
             except BaseException as error:
                 error.add_note(f"{crash} after event {number}: {event.kind} {event.name} {event.position}")
                 raise
@@ -63,9 +63,11 @@ def crash_everywhere(events: list[Event], sync: str, crashes: tuple[str, ...]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pure", [False, True], ids=["kernel", "thread"])
-def test_acknowledged_records_survive_a_crash_at_any_point(built: Path, tmp_path: Path, pure: bool) -> None:
-    events = run(built, tmp_path / "run", "always", COMMITS, pure=pure)
-    kinds = crash_everywhere(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
+def test_acknowledged_records_survive_a_crash_at_any_point(
+    fault_library: Path, tmp_path: Path, pure: bool
+) -> None:
+    events = run_driver(fault_library, tmp_path / "run", "always", COMMITS, pure=pure)
+    kinds = crash_after_each_event(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
     # Segments were created and removed.
     assert kinds["C"] > 4
     assert kinds["U"] > 2
@@ -74,9 +76,11 @@ def test_acknowledged_records_survive_a_crash_at_any_point(built: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(built: Path, tmp_path: Path) -> None:
-    events = run(built, tmp_path / "run", "os", COMMITS)
-    kinds = crash_everywhere(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
+def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(
+    fault_library: Path, tmp_path: Path
+) -> None:
+    events = run_driver(fault_library, tmp_path / "run", "os", COMMITS)
+    kinds = crash_after_each_event(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
     assert kinds["U"] >= 2
     # Each segment is synced before an earlier one is removed.
     assert kinds["S"] > kinds["U"]
@@ -84,8 +88,8 @@ def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(built: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: str) -> None:
-    events = run(built, tmp_path / sync, sync, COMMITS)
+def test_segments_are_removed_oldest_first(fault_library: Path, tmp_path: Path, sync: str) -> None:
+    events = run_driver(fault_library, tmp_path / sync, sync, COMMITS)
     removed = [event.name for event in events if event.kind == "U"]
     assert len(removed) >= 2
     assert removed == sorted(removed)
@@ -103,22 +107,22 @@ def test_segments_are_removed_oldest_first(built: Path, tmp_path: Path, sync: st
     ],
 )
 def test_failed_disk_call_loses_no_acknowledged_record(
-    built: Path, tmp_path: Path, call: str, error: int, plans: tuple[str, ...]
+    fault_library: Path, tmp_path: Path, call: str, error: int, plans: tuple[str, ...]
 ) -> None:
     """One call of the given kind fails, or several calls in a row fail."""
     for place, plan in enumerate(plans):
         faults = " ".join(f"{call} {number} {error}" for number in plan.split())
-        events = run(built, tmp_path / str(place), "always", COMMITS, faults=faults)
+        events = run_driver(fault_library, tmp_path / str(place), "always", COMMITS, faults=faults)
         assert sum(event.kind == "X" for event in events) == len(plan.split())
         assert events[-1] == Event("N", "closed", 0, b"")
-        crash_everywhere(events, "always", ("kill", "draws"))
+        crash_after_each_event(events, "always", ("kill", "draws"))
 
 
 @pytest.mark.slow
-def test_start_with_a_zeroed_sector_is_refused_or_complete(built: Path, tmp_path: Path) -> None:
+def test_start_with_a_zeroed_sector_is_refused_or_complete(fault_library: Path, tmp_path: Path) -> None:
     """Zero a random sector of the used area: opening fails or returns all acknowledged records."""
-    events = run(built, tmp_path / "run", "always", COMMITS)
-    image, promises, refused = DiskImage(), Promises(), 0
+    events = run_driver(fault_library, tmp_path / "run", "always", COMMITS)
+    image, promises, refused = DiskImage(), AcknowledgedAppends(), 0
     for event in events:
         if event.kind == "N":
             promises.note(event.name)
@@ -135,7 +139,7 @@ def test_start_with_a_zeroed_sector_is_refused_or_complete(built: Path, tmp_path
         world.storage.wipe(name, rng.randrange(used) // 512 * 512, 512)
 
         async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await opened(world)
+            journal = await open_journal(world)
             promises.check(await read_all(journal), may_lose=False)
             world.storage.kill()
 

@@ -11,7 +11,17 @@ from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.scan import segment_name
 from tests.simulation.disk import DiskFaults
 from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append, append_durably
-from tests.unit.log.journals import damage, entry, expected, fill, filled, last_used, reopened, value, values
+from tests.unit.log.journals import (
+    append_records,
+    create_journal,
+    encode_entry,
+    expected_values,
+    last_used_segment,
+    open_damaged,
+    read_values,
+    record_value,
+    reopen_and_append,
+)
 
 # Torn tails.
 
@@ -19,25 +29,25 @@ from tests.unit.log.journals import damage, entry, expected, fill, filled, last_
 def test_partial_write_is_truncated_at_any_length() -> None:
     for cut_at in range(1, 400, 13):
         world = SimulatedEnvironment()
-        filled(world, 10, "killed")
-        name, data = last_used(world)
+        create_journal(world, 10, "killed")
+        name, data = last_used_segment(world)
         file = world.storage.files[name]
-        frame = layout.encode_frame(1, layout.aligned(len(data)), 11, 10, 1, [entry(10)])
-        begin = layout.aligned(len(data))
+        frame = layout.encode_frame(1, layout.align_up(len(data)), 11, 10, 1, [encode_entry(10)])
+        begin = layout.align_up(len(data))
         assert len(frame) > 300
         torn = frame[: min(cut_at, len(frame.rstrip(b"\0")) - 1)]
         file.shown[begin : begin + len(torn)] = torn
-        assert reopened(world) == expected(10)
-        assert reopened(world) == [*expected(10), b"one more"]
+        assert reopen_and_append(world) == expected_values(10)
+        assert reopen_and_append(world) == [*expected_values(10), b"one more"]
 
 
 def test_write_with_missing_sectors_is_truncated() -> None:
     for seed in range(20):
         world = SimulatedEnvironment(seed)
-        filled(world, 10, "killed")
-        name, data = last_used(world)
-        begin = layout.aligned(len(data))
-        frame = layout.encode_frame(1, begin, 11, 10, 1, [entry(10, 2500)])
+        create_journal(world, 10, "killed")
+        name, data = last_used_segment(world)
+        begin = layout.align_up(len(data))
+        frame = layout.encode_frame(1, begin, 11, 10, 1, [encode_entry(10, 2500)])
         file = world.storage.files[name]
         file.shown[begin : begin + len(frame)] = frame
         rng = Random(seed)
@@ -45,19 +55,19 @@ def test_write_with_missing_sectors_is_truncated() -> None:
         for sector in rng.sample(sectors, rng.randrange(1, len(sectors))):
             file.shown[sector * 512 : sector * 512 + 512] = bytes(512)
         file.durable[:] = file.shown
-        assert reopened(world) == expected(10)
-        assert reopened(world) == [*expected(10), b"one more"]
+        assert reopen_and_append(world) == expected_values(10)
+        assert reopen_and_append(world) == [*expected_values(10), b"one more"]
 
 
 def test_partial_header_is_not_a_segment() -> None:
     world = SimulatedEnvironment()
-    filled(world, 10, "killed")
+    create_journal(world, 10, "killed")
     header = layout.encode_header(layout.SegmentHeader(2, "always", 9999, 11, 10, 1, (10, 0, 0, 0, 0)))
     for cut_at in range(1, len(header)):
         world.storage.files[segment_name(2)].shown[: len(header)] = header[:cut_at].ljust(len(header), b"\0")
-        assert reopened(world)[:10] == expected(10)
+        assert reopen_and_append(world)[:10] == expected_values(10)
         world = SimulatedEnvironment()
-        filled(world, 10, "killed")
+        create_journal(world, 10, "killed")
 
 
 def test_recovered_commit_is_durable_before_it_is_served() -> None:
@@ -67,9 +77,9 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     async def leave_unsynced() -> None:
         journal = world.journal()
         await journal.open()
-        await fill(journal, 3)
+        await append_records(journal, 3)
         world.storage.faults.sync_s = 5.0
-        journal.append(0, [(b"key", value(3))], 1, lambda base_offset, error: None)
+        journal.append(0, [(b"key", record_value(3))], 1, lambda base_offset, error: None)
         await asyncio.sleep(0.01)
         world.storage.kill()
         world.storage.faults.sync_s = 0.0
@@ -77,12 +87,12 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     async def serve_then_lose_power() -> None:
         journal = world.journal()
         await journal.open()
-        assert await values(journal) == expected(4)
+        assert await read_values(journal) == expected_values(4)
         world.storage.cut_power()
 
     world.run(leave_unsynced())
     world.run(serve_then_lose_power())
-    assert reopened(world) == expected(4)
+    assert reopen_and_append(world) == expected_values(4)
 
 
 def test_data_of_a_failed_sync_is_written_again() -> None:
@@ -93,24 +103,24 @@ def test_data_of_a_failed_sync_is_written_again() -> None:
         async def fail_and_die(world: SimulatedEnvironment = world) -> None:
             journal = world.journal()
             await journal.open()
-            await fill(journal, 3)
+            await append_records(journal, 3)
             world.storage.next_faults = ["sync", "prepare"]
             world.storage.files.pop(segment_name(2), None)
-            _, error = await append(journal, 0, [(b"key", value(3))])
+            _, error = await append(journal, 0, [(b"key", record_value(3))])
             assert isinstance(error, LogOutcomeUnknown) or error is None
             world.storage.kill()
 
         async def serve_then_lose_power(world: SimulatedEnvironment = world) -> list[bytes | None]:
             journal = world.journal()
             await journal.open()
-            found = await values(journal)
+            found = await read_values(journal)
             world.storage.cut_power()
             return found
 
         world.run(fail_and_die())
         served = world.run(serve_then_lose_power())
-        assert served in (expected(3), expected(4))
-        assert reopened(world) == served
+        assert served in (expected_values(3), expected_values(4))
+        assert reopen_and_append(world) == served
 
 
 # Files.
@@ -119,41 +129,41 @@ def test_data_of_a_failed_sync_is_written_again() -> None:
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
 def test_missing_file_is_detected(place: int, missing: int) -> None:
     world = SimulatedEnvironment()
-    filled(world, 60, "closed")
+    create_journal(world, 60, "closed")
     del world.storage.files[sorted(world.storage.files)[place]]
-    error = damage(world)
+    error = open_damaged(world)
     assert error.file.endswith(segment_name(missing))
     assert error.found.startswith("the file is missing")
 
 
 def test_renamed_file_is_detected() -> None:
     world = SimulatedEnvironment()
-    filled(world, 60, "closed")
+    create_journal(world, 60, "closed")
     files = world.storage.files
     files[segment_name(2)], files[segment_name(3)] = files[segment_name(3)], files[segment_name(2)]
-    assert "its header has segment number" in damage(world).found
+    assert "its header has segment number" in open_damaged(world).found
 
 
 def test_segment_without_a_valid_header_is_detected() -> None:
     for number in (1, 2, 3):
         world = SimulatedEnvironment()
-        filled(world, 60, "killed")
+        create_journal(world, 60, "killed")
         world.storage.wipe(segment_name(number), 0, 512)
-        assert "its header is not valid, but commits follow it" in damage(world).found
+        assert "its header is not valid, but commits follow it" in open_damaged(world).found
 
 
 def test_newer_journal_format_is_refused_and_not_changed() -> None:
     world = SimulatedEnvironment()
-    filled(world, 3, "closed")
+    create_journal(world, 3, "closed")
     world.storage.files[segment_name(1)].shown[9] = 7
-    error = damage(world)
+    error = open_damaged(world)
     assert "journal format 7" in error.found
     assert "release" in error.advice
 
 
 def test_prepared_unused_file_is_ignored() -> None:
     world = SimulatedEnvironment()
-    filled(world, 3, "killed")
+    create_journal(world, 3, "killed")
 
     async def prepare() -> None:
         disk = world.disk()
@@ -162,14 +172,14 @@ def test_prepared_unused_file_is_ignored() -> None:
         disk.unlock()
 
     world.run(prepare())
-    assert reopened(world) == expected(3)
+    assert reopen_and_append(world) == expected_values(3)
 
 
 def test_unrelated_file_is_not_changed(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
-    assert reopened(world) == []
-    assert reopened(world) == [b"one more"]
+    assert reopen_and_append(world) == []
+    assert reopen_and_append(world) == [b"one more"]
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
@@ -179,7 +189,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     async def drop_with_faults() -> None:
         journal = world.journal()
         await journal.open()
-        await fill(journal, 60)
+        await append_records(journal, 60)
         world.storage.next_faults = ["remove"]
         journal.prune(0, 59)
         await asyncio.sleep(1)
@@ -188,15 +198,15 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     world.run(drop_with_faults())
     assert segment_name(1) in world.storage.files
 
-    async def look() -> None:
+    async def reopen() -> None:
         journal = world.journal()
         await journal.open()
         assert journal.end_offset(0) == 60
-        assert (await values(journal))[-1] == value(59)
-        assert len(await values(journal)) < 30
+        assert (await read_values(journal))[-1] == record_value(59)
+        assert len(await read_values(journal)) < 30
         await journal.close()
 
-    world.run(look())
+    world.run(reopen())
     assert segment_name(1) not in world.storage.files
 
 
@@ -205,7 +215,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
 
 def test_another_number_of_state_partitions_is_refused() -> None:
     world = SimulatedEnvironment()
-    filled(world, 3, "closed")
+    create_journal(world, 3, "closed")
 
     async def main() -> None:
         journal = Journal(
@@ -216,7 +226,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
         assert caught.value.setting == "share.coordinator.state.topic.num.partitions"
 
     world.run(main())
-    assert reopened(world) == expected(3)
+    assert reopen_and_append(world) == expected_values(3)
 
 
 def test_second_process_is_refused(tmp_path: Path) -> None:
@@ -236,8 +246,8 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
 
 def test_close_writes_nothing_if_nothing_was_appended() -> None:
     world = SimulatedEnvironment()
-    filled(world, 3, "closed")
-    before = last_used(world)
+    create_journal(world, 3, "closed")
+    before = last_used_segment(world)
 
     async def main() -> None:
         journal = world.journal()
@@ -246,7 +256,7 @@ def test_close_writes_nothing_if_nothing_was_appended() -> None:
 
     for _ in range(3):
         world.run(main())
-    assert last_used(world) == before
+    assert last_used_segment(world) == before
 
 
 def test_sync_mode_os_may_lose_the_last_commits_and_continues() -> None:
@@ -254,15 +264,15 @@ def test_sync_mode_os_may_lose_the_last_commits_and_continues() -> None:
     for seed in range(30):
         world = SimulatedEnvironment(seed, DiskFaults())
 
-        async def lose(world: SimulatedEnvironment = world) -> None:
+        async def write_and_cut_power(world: SimulatedEnvironment = world) -> None:
             journal = world.journal("os")
             await journal.open()
-            await fill(journal, 20)
+            await append_records(journal, 20)
             world.storage.cut_power()
 
-        world.run(lose())
-        found = reopened(world)
-        assert found == expected(20)[: len(found)]
-        assert reopened(world) == [*found, b"one more"]
+        world.run(write_and_cut_power())
+        found = reopen_and_append(world)
+        assert found == expected_values(20)[: len(found)]
+        assert reopen_and_append(world) == [*found, b"one more"]
         lost += len(found) < 20
     assert lost > 10

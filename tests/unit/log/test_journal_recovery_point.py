@@ -13,42 +13,42 @@ from tests.simulation.disk import SimDisk
 from tests.unit.log.environments import SimulatedEnvironment, append_durably
 from tests.unit.log.journals import (
     FIRST_POSITION,
-    copied,
-    damage,
-    expected,
-    fill,
-    filled,
-    last_used,
-    opened,
-    reopened,
+    append_records,
+    copy_files,
+    create_journal,
+    expected_values,
+    last_used_segment,
+    open_damaged,
+    open_journal,
+    record_value,
+    reopen_and_append,
     used_segments,
-    value,
 )
 
 
 @pytest.fixture
-def replaced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def written_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collect the commit numbers of the recovery points that are written."""
     commits: list[int] = []
     replace = SimDisk.replace
 
-    async def replacing(self: SimDisk, name: str, data: bytes) -> None:
+    async def record_and_replace(self: SimDisk, name: str, data: bytes) -> None:
         point = layout.decode_recovery_point(data)
         assert point is not None
         commits.append(point.commit)
         await replace(self, name, data)
 
-    monkeypatch.setattr(SimDisk, "replace", replacing)
+    monkeypatch.setattr(SimDisk, "replace", record_and_replace)
     return commits
 
 
-def filled_then_idle(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
+def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
     """Create a journal whose last append was acknowledged some time before the crash."""
 
     async def main() -> None:
         journal = world.journal()
         await journal.open()
-        await fill(journal, count)
+        await append_records(journal, count)
         await asyncio.sleep(3 * IDLE_S)
         if end == "killed":
             world.storage.kill()
@@ -61,12 +61,12 @@ def filled_then_idle(world: SimulatedEnvironment, count: int, end: str = "killed
 @pytest.mark.parametrize("end", ["killed", "power failed"])
 def test_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
     world = SimulatedEnvironment()
-    filled_then_idle(world, 3, end)
-    name, data = last_used(world)
+    create_idle_journal(world, 3, end)
+    name, data = last_used_segment(world)
     last_frame = data.rfind(b"\xf5shc")
     sector = (len(data) - 1) // layout.SECTOR_BYTES * layout.SECTOR_BYTES
     world.storage.wipe(name, sector, layout.SECTOR_BYTES)
-    error = damage(world)
+    error = open_damaged(world)
     assert error.file.endswith(name)
     assert error.position <= last_frame
     assert "it was durable before" in error.found
@@ -75,100 +75,100 @@ def test_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> No
 def test_zeroed_acknowledged_commits_are_always_detected() -> None:
     """Zero every range of consecutive sectors of the used area."""
     pristine = SimulatedEnvironment()
-    filled_then_idle(pristine, 8)
-    name, data = last_used(pristine)
+    create_idle_journal(pristine, 8)
+    name, data = last_used_segment(pristine)
     sectors = range(FIRST_POSITION // layout.SECTOR_BYTES, -(-len(data) // layout.SECTOR_BYTES))
     for first in sectors:
         for last in range(first, sectors.stop):
             world = SimulatedEnvironment()
-            world.storage.files = copied(pristine)
+            world.storage.files = copy_files(pristine)
             begin = first * layout.SECTOR_BYTES
             world.storage.wipe(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
-            assert "was durable" in damage(world).found
+            assert "was durable" in open_damaged(world).found
 
 
 def test_loss_of_the_last_segments_is_damage() -> None:
     pristine = SimulatedEnvironment()
-    filled_then_idle(pristine, 60)
+    create_idle_journal(pristine, 60)
     segments = used_segments(pristine)
     assert len(segments) >= 3
     for kept in range(len(segments)):
         world = SimulatedEnvironment()
-        world.storage.files = copied(pristine)
+        world.storage.files = copy_files(pristine)
         for name in sorted(world.storage.files):
             if segment_number(name) is not None and name not in segments[:kept]:
                 del world.storage.files[name]
-        error = damage(world)
+        error = open_damaged(world)
         assert error.file.endswith(segments[kept] if kept else segments[-1])
         assert "the file is missing" in error.found
 
 
-def test_recovery_point_is_written_only_when_the_journal_is_idle(replaced: list[int]) -> None:
+def test_recovery_point_is_written_only_when_the_journal_is_idle(written_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         for number in range(500):
-            await append_durably(journal, 0, [(b"key", value(number))])
+            await append_durably(journal, 0, [(b"key", record_value(number))])
             await asyncio.sleep(IDLE_S / 3)
-        assert replaced == []
+        assert written_points == []
         await asyncio.sleep(2 * IDLE_S)
-        assert replaced == [500]
+        assert written_points == [500]
         await asyncio.sleep(100 * IDLE_S)
         await journal.close()
 
     world.run(main())
-    assert replaced == [500]
+    assert written_points == [500]
 
 
-def test_close_records_the_last_commit(replaced: list[int]) -> None:
-    filled(SimulatedEnvironment(), 3, "closed")
-    assert replaced == [3]
+def test_close_records_the_last_commit(written_points: list[int]) -> None:
+    create_journal(SimulatedEnvironment(), 3, "closed")
+    assert written_points == [3]
 
 
-def test_open_records_commits_that_are_found_after_a_kill(replaced: list[int]) -> None:
+def test_open_records_commits_that_are_found_after_a_kill(written_points: list[int]) -> None:
     world = SimulatedEnvironment()
-    filled(world, 3, "killed")
-    assert replaced == []
+    create_journal(world, 3, "killed")
+    assert written_points == []
 
     async def main() -> None:
-        await opened(world)
-        assert replaced == [3]
+        await open_journal(world)
+        assert written_points == [3]
         world.storage.kill()
 
     world.run(main())
 
 
-def test_mode_os_records_only_synced_commits(replaced: list[int]) -> None:
+def test_mode_os_records_only_synced_commits(written_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world, "os")
-        await fill(journal, 10)
+        journal = await open_journal(world, "os")
+        await append_records(journal, 10)
         await asyncio.sleep(2 * IDLE_S)
-        assert replaced == []
-        await fill(journal, 30, first=10)
+        assert written_points == []
+        await append_records(journal, 30, first=10)
         await asyncio.sleep(2 * IDLE_S)
         # The recovery point covers only the commits in full segments.
-        assert len(replaced) == 1
-        assert 10 < replaced[0] < 40
+        assert len(written_points) == 1
+        assert 10 < written_points[0] < 40
         await journal.close()
 
     world.run(main())
-    assert replaced[-1] == 40
+    assert written_points[-1] == 40
 
 
 def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
-    replaced: list[int], caplog: pytest.LogCaptureFixture
+    written_points: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
-        journal = await opened(world)
+        journal = await open_journal(world)
         world.storage.faults.replace_fails_rate = 1.0
-        await fill(journal, 3)
+        await append_records(journal, 3)
         await asyncio.sleep(10)
-        assert replaced[:3] == [3, 3, 3]
+        assert written_points[:3] == [3, 3, 3]
         assert journal.health() is None
         world.storage.faults.replace_fails_rate = 0.0
         await asyncio.sleep(2)
@@ -178,21 +178,21 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
     assert [record.getMessage() for record in caplog.records] == [
         "the journal's recovery point cannot be written: [Errno 5] Input/output error"
     ]
-    name, data = last_used(world)
+    name, data = last_used_segment(world)
     world.storage.wipe(name, len(data) - 1, 1)
-    assert "it was durable before" in damage(world).found
+    assert "it was durable before" in open_damaged(world).found
 
 
 def test_damaged_recovery_point_is_reported_ignored_and_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = SimulatedEnvironment()
-    filled_then_idle(world, 3)
+    create_idle_journal(world, 3)
     world.storage.flip(layout.RECOVERY_POINT_NAME, 20)
-    assert reopened(world) == expected(3)
+    assert reopen_and_append(world) == expected_values(3)
     assert "recovery-point is not valid and is ignored" in caplog.text
     caplog.clear()
-    assert reopened(world) == [*expected(3), b"one more"]
+    assert reopen_and_append(world) == [*expected_values(3), b"one more"]
     assert not caplog.records
 
 
@@ -204,19 +204,19 @@ def test_damaged_journal_is_refused_or_read_completely() -> None:
         rng = Random(seed)
         world = SimulatedEnvironment(seed)
         count = rng.randrange(1, 70)
-        filled_then_idle(world, count, rng.choice(("killed", "power failed")))
+        create_idle_journal(world, count, rng.choice(("killed", "power failed")))
         for _ in range(rng.randrange(1, 4)):
             segments = used_segments(world)
             if segments:
-                lose(world, rng.choice(segments), rng)
+                damage_randomly(world, rng.choice(segments), rng)
         try:
-            assert reopened(world) == expected(count), f"seed {seed}"
+            assert reopen_and_append(world) == expected_values(count), f"seed {seed}"
         except LogDamaged:
             refused += 1
     assert refused > 250
 
 
-def lose(world: SimulatedEnvironment, name: str, rng: Random) -> None:
+def damage_randomly(world: SimulatedEnvironment, name: str, rng: Random) -> None:
     """Zero a sector of a segment, or remove its file."""
     if rng.random() < 0.1:
         del world.storage.files[name]

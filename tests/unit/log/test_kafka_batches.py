@@ -10,7 +10,7 @@ from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, en
 from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
-from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, values
+from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated
 
 BATCH_BYTES_MAX = 2_000
 # A batch can hold three of these records.
@@ -18,7 +18,7 @@ MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
 BATCHES = 7
 
 
-def narrow() -> KafkaLogs:
+def small_batch_logs() -> KafkaLogs:
     """Return logs in a topic that already exists and accepts small batches only."""
     all_of_them = KafkaLogs()
     all_of_them.kafka.topics[TOPIC] = [FakePartition() for _ in range(STATE_PARTITIONS)]
@@ -27,7 +27,9 @@ def narrow() -> KafkaLogs:
     return all_of_them
 
 
-async def under_way(all_of_them: KafkaLogs, log: KafkaLog) -> asyncio.Future[tuple[int, LogError | None]]:
+async def start_split_append(
+    all_of_them: KafkaLogs, log: KafkaLog
+) -> asyncio.Future[tuple[int, LogError | None]]:
     """Start an append of several batches. Return after the first of these batches is in the log."""
     appending = asyncio.ensure_future(append(log, 0, MANY))
     while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
@@ -37,7 +39,7 @@ async def under_way(all_of_them: KafkaLogs, log: KafkaLog) -> asyncio.Future[tup
 
 def test_append_larger_than_a_batch_is_split_into_several() -> None:
     async def main() -> None:
-        all_of_them = narrow()
+        all_of_them = small_batch_logs()
         log = await all_of_them.owner(0)
         at = await append_durably(log, 0, ONE)
         size_bytes = log.size_bytes()
@@ -46,64 +48,64 @@ def test_append_larger_than_a_batch_is_split_into_several() -> None:
         assert [len(batch) <= BATCH_BYTES_MAX for batch in written] == [True] * BATCHES
         assert log.size_bytes() - size_bytes == sum(map(len, written))
         assert await append_durably(log, 0, ONE) == at + 1 + len(MANY)
-        assert await values(log) == [b"value", *(value for _, value in MANY), b"value"]
+        assert await read_values(log) == [b"value", *(value for _, value in MANY), b"value"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_record_of_record_bytes_max_is_accepted() -> None:
     async def main() -> None:
-        log = await narrow().owner(0)
+        log = await small_batch_logs().owner(0)
         largest = bytes(log.record_bytes_max - len(b"key"))
         await append_durably(log, 0, [(b"key", largest)])
         _, error = await append(log, 0, [(b"key", largest + bytes(128))])
         assert isinstance(error, LogUnavailable)
-        assert await values(log) == [largest]
+        assert await read_values(log) == [largest]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
     async def main() -> None:
-        all_of_them = narrow()
+        all_of_them = small_batch_logs()
         log = await all_of_them.owner(0)
-        appending = await under_way(all_of_them, log)
+        appending = await start_split_append(all_of_them, log)
         all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         _, error = await appending
         assert isinstance(error, LogOutcomeUnknown)
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
         await log.own(0)
-        found = await values(log)
+        found = await read_values(log)
         assert found == [value for _, value in MANY][: len(found)]
         assert 0 < len(found) < len(MANY)
         await append_durably(log, 0, ONE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owner_deposed_between_two_batches_is_fenced() -> None:
     async def main() -> None:
-        all_of_them = narrow()
+        all_of_them = small_batch_logs()
         log = await all_of_them.owner(0)
         next_owner = all_of_them.log()
         await next_owner.open()
-        appending = await under_way(all_of_them, log)
+        appending = await start_split_append(all_of_them, log)
         await next_owner.own(0)
         _, error = await appending
         assert isinstance(error, LogFenced)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_record_larger_than_a_batch_is_not_written() -> None:
     async def main() -> None:
-        log = await narrow().owner(0)
+        log = await small_batch_logs().owner(0)
         _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
         assert isinstance(error, LogUnavailable)
         await append_durably(log, 0, ONE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_split_records_fills_batches_and_loses_nothing() -> None:
@@ -126,7 +128,7 @@ def test_split_records_does_not_divide_a_unit() -> None:
 
 def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
     async def main() -> None:
-        all_of_them = narrow()
+        all_of_them = small_batch_logs()
         log = await all_of_them.owner(0)
         landed = all_of_them.partition(0).batches
         before = len(landed)
@@ -138,9 +140,9 @@ def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
         all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert isinstance(await told, LogOutcomeUnknown)
         await log.own(0)
-        assert await values(log) == [value for _, value in MANY[:3]]
+        assert await read_values(log) == [value for _, value in MANY[:3]]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
@@ -152,11 +154,11 @@ def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
         found = asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1))
         assert found == (wanted_max, bytes_max)
     # If the configs are hidden, the topic may accept more than the default limit of brokers.
-    found = asyncio.run(ensure_topic(HiddenConfigs(fake, TOPIC), topic_config, timeout_s=1))
+    found = asyncio.run(ensure_topic(HiddenConfigsCluster(fake, TOPIC), topic_config, timeout_s=1))
     assert found == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 
 
-class HiddenConfigs(FakeCluster):
+class HiddenConfigsCluster(FakeCluster):
     """A cluster that does not return topic configs."""
 
     async def topic_configs(self) -> None:

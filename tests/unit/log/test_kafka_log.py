@@ -9,7 +9,7 @@ from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.log.claims import encode_claim
 from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
-from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
+from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 
 def test_deposed_owner_can_neither_append_nor_renew() -> None:
@@ -23,9 +23,9 @@ def test_deposed_owner_can_neither_append_nor_renew() -> None:
         _, error = await append(first, 0, [(b"k", b"zombie")])
         assert isinstance(error, LogFenced)
         await append_durably(second, 0, [(b"k", b"second")])
-        assert await values(second) == [b"first", b"second"]
+        assert await read_values(second) == [b"first", b"second"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
@@ -38,17 +38,17 @@ def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
         _, error = await append(first, 0, [(b"k", b"zombie")])
         assert isinstance(error, LogFenced)
         assert all_of_them.partition(0).end == 4
-        assert await values(second) == [b"first"]
+        assert await read_values(second) == [b"first"]
         # The zombie's record takes the offset that the new owner expects next. The new owner must claim and
         # read again.
         _, error = await append(second, 0, [(b"k", b"second")])
         assert isinstance(error, LogOutcomeUnknown)
         assert await second.own(0) == 3
-        assert await values(second) == [b"first", b"second"]
+        assert await read_values(second) == [b"first", b"second"]
         await append_durably(second, 0, [(b"k", b"third")])
-        assert await values(second) == [b"first", b"second", b"third"]
+        assert await read_values(second) == [b"first", b"second", b"third"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owner_that_detected_its_replacement_sends_nothing() -> None:
@@ -64,7 +64,7 @@ def test_owner_that_detected_its_replacement_sends_nothing() -> None:
             assert isinstance(error, LogFenced)
         assert all_of_them.partition(0).end == end
 
-    run(main())
+    run_simulated(main())
 
 
 def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
@@ -72,12 +72,12 @@ def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         assert await log.own(0) == 2
-        assert await values(log) == []
+        assert await read_values(log) == []
         all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogOutcomeUnknown), "the owner must claim again, but is not fenced"
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
@@ -90,7 +90,7 @@ def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
             await late.own(0, 0.0, lambda: False)
         await append_durably(owner, 0, ONE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_append_before_the_claim_was_read_is_refused() -> None:
@@ -103,7 +103,7 @@ def test_append_before_the_claim_was_read_is_refused() -> None:
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogOutcomeUnknown)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_last_of_concurrent_claims_determines_the_owner() -> None:
@@ -113,12 +113,12 @@ def test_last_of_concurrent_claims_determines_the_owner() -> None:
         await asyncio.gather(*(log.open() for log in logs))
         for _ in range(3):
             await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
-            await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
-            await asyncio.gather(*(served(log, 0) for log in logs))
+            await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
             errors = [error for _, error in [await append(log, 0, ONE) for log in logs]]
             assert errors.count(None) == 1
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
@@ -136,13 +136,13 @@ def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
         with pytest.raises(LogUnavailable, match="owner epoch 5"):
             await read_all(late)
         assert await late.own(0) == 6
-        assert await values(late) == []
+        assert await read_values(late) == []
         _, error = await append(late, 0, ONE)
         assert isinstance(error, LogUnavailable), "the previous owner may still answer reads"
-        await served(late, 0)
+        await wait_for_leases(late, 0)
         await append_durably(late, 0, ONE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owner_deposed_while_loading_cannot_append() -> None:
@@ -152,12 +152,12 @@ def test_owner_deposed_while_loading_cannot_append() -> None:
         await first.open()
         await first.own(0)
         await all_of_them.owner(0)
-        assert await values(first) == []
+        assert await read_values(first) == []
         _, error = await append(first, 0, ONE)
         assert isinstance(error, LogFenced)
         assert "owner epoch 2" in str(error)
 
-    run(main())
+    run_simulated(main())
 
 
 @pytest.mark.parametrize("lost", ["requests", "answers"])
@@ -168,9 +168,9 @@ def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
         setattr(all_of_them.kafka, f"{lost}_lost", 3)
         assert await append_durably(log, 0, ONE) == 1
         assert await append_durably(log, 0, ONE) == 2
-        assert await values(log) == [b"value", b"value"]
+        assert await read_values(log) == [b"value", b"value"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_append_succeeds_at_its_deadline_if_the_batch_is_in_the_log() -> None:
@@ -182,7 +182,7 @@ def test_append_succeeds_at_its_deadline_if_the_batch_is_in_the_log() -> None:
         all_of_them.kafka.answers_lost = 0
         assert await append_durably(log, 0, ONE) == 2
 
-    run(main())
+    run_simulated(main())
 
 
 def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
@@ -197,11 +197,11 @@ def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
         assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
         owner_epoch = await log.own(0)
         all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
-        assert await values(log) == []
+        assert await read_values(log) == []
         await append_durably(log, 0, ONE)
-        assert await values(log) == [b"value"]
+        assert await read_values(log) == [b"value"]
 
-    run(main())
+    run_simulated(main())
 
 
 @pytest.mark.parametrize("claims", [True, False])
@@ -214,7 +214,7 @@ def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims
         _, error = await append(log, 0, ONE)
         assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_batch_refused_by_the_broker_was_not_written() -> None:
@@ -226,7 +226,7 @@ def test_batch_refused_by_the_broker_was_not_written() -> None:
         assert isinstance(error, LogUnavailable)
         assert await append_durably(log, 0, ONE) == 1
 
-    run(main())
+    run_simulated(main())
 
 
 def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
@@ -239,7 +239,7 @@ def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
         all_of_them.kafka.produce_errors = []
         assert await append_durably(log, 0, ONE) == 1
 
-    run(main())
+    run_simulated(main())
 
 
 def test_appends_and_reads_follow_a_new_leader() -> None:
@@ -250,9 +250,9 @@ def test_appends_and_reads_follow_a_new_leader() -> None:
             all_of_them.kafka.leaders[0] = node
             await append_durably(log, 0, ONE)
             assert (await append(log, 0, []))[1] is None
-        assert len(await values(log)) == 3
+        assert len(await read_values(log)) == 3
 
-    run(main())
+    run_simulated(main())
 
 
 def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
@@ -271,7 +271,7 @@ def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
         assert cluster.leader(0) == 2
         await append_durably(log, 0, ONE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
@@ -285,7 +285,7 @@ def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixtu
         assert isinstance(error, LogOutcomeUnknown)
         assert "went back from 4 to 2" in caplog.text
 
-    run(main())
+    run_simulated(main())
 
 
 def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
@@ -306,7 +306,7 @@ def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
         await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
         assert all_of_them.kafka.requests == [("produce", 1)]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
@@ -328,12 +328,12 @@ def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
         assert all_of_them.partition(0).end == 2
         # Without a rival, the owner can release the state partition.
         assert await log.own(0) == 2
-        await values(log)
-        await served(log, 0)
+        await read_values(log)
+        await wait_for_leases(log, 0)
         await log.release(0)
         assert all_of_them.partition(0).end == 4
 
-    run(main())
+    run_simulated(main())
 
 
 def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
@@ -341,12 +341,12 @@ def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner()
         all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
-        assert await values(log) == [b"1", None]
+        assert await read_values(log) == [b"1", None]
         await log.own(0)
         all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
-        assert await values(log) == [b"1", None]
+        assert await read_values(log) == [b"1", None]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_read_skips_claims_in_a_mixed_batch() -> None:
@@ -357,7 +357,7 @@ def test_read_skips_claims_in_a_mixed_batch() -> None:
         found = await read_all(log)
         assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
 
-    run(main())
+    run_simulated(main())
 
 
 def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
@@ -371,4 +371,4 @@ def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
         all_of_them.kafka.down = set()
         assert await append_durably(log, 0, ONE) == 1
 
-    run(main())
+    run_simulated(main())

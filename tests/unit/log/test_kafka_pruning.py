@@ -7,7 +7,7 @@ import pytest
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.kafka.cluster import NoResponse
 from tests.unit.log.environments import append, append_durably, prune
-from tests.unit.log.kafka_logs import ONE, KafkaLogs, run, served, values
+from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 
 def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
@@ -24,7 +24,7 @@ def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
         await late.open()
         assert await late.own(0) == 2
 
-    run(main())
+    run_simulated(main())
 
 
 def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
@@ -42,17 +42,17 @@ def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
         # The zombie's record also misleads the next owner about the owner epoch.
         await third.own(0)
         with pytest.raises(LogUnavailable, match="does not count"):
-            await values(third)
+            await read_values(third)
         await third.own(0)
-        assert await values(third) == [None, None]
+        assert await read_values(third) == [None, None]
         # No state is left, so no record below the zombie's record is needed.
-        await served(third, 0)
+        await wait_for_leases(third, 0)
         await prune(third, 0, 4)
         await third.close()
         assert all_of_them.partition(0).start == 6
-        assert await values(await all_of_them.owner(0)) == []
+        assert await read_values(await all_of_them.owner(0)) == []
 
-    run(main())
+    run_simulated(main())
 
 
 def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
@@ -64,14 +64,14 @@ def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
         # The newest record supersedes the older ones. Then the newest record is lost.
         all_of_them.partition(0).truncate(5)
         log.prune(0, 5)
-        assert await values(log) == [b"value"] * 4
+        assert await read_values(log) == [b"value"] * 4
         # DeleteRecords waits for a renewal, and the renewal detects the loss.
         assert log.renewal_due(0, read=False)
         assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
         await log.close()
         assert all_of_them.partition(0).start == 0
 
-    run(main())
+    run_simulated(main())
 
 
 def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
@@ -80,21 +80,21 @@ def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
         log, cluster = all_of_them.log_and_cluster()
         await log.open()
         await log.own(0)
-        await values(log)
+        await read_values(log)
         for _ in range(5):
             await append_durably(log, 0, ONE)
 
-        async def hangs(node: int, offsets: dict[int, int]) -> dict[int, int]:
+        async def raise_no_response(node: int, offsets: dict[int, int]) -> dict[int, int]:
             raise NoResponse("the broker hangs", sent=True)
 
-        delete, cluster.delete_records = cluster.delete_records, hangs  # type: ignore[method-assign]
+        delete, cluster.delete_records = cluster.delete_records, raise_no_response  # type: ignore[method-assign]
         await prune(log, 0, 5)
         await asyncio.sleep(0.1)
         cluster.delete_records = delete  # type: ignore[method-assign]
         # Load the rest of the log again, and then prune another shard.
         all_of_them.partition(0).truncate(4)
         await log.own(0)
-        assert await values(log) == [b"value"] * 3
+        assert await read_values(log) == [b"value"] * 3
         await log.own(1)
         async for _ in log.read((1,)):
             pass
@@ -104,7 +104,7 @@ def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
         await log.close()
         assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
@@ -120,7 +120,7 @@ def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptur
         assert caplog.text.count("pruning is off") == 1
         assert all_of_them.kafka.requests.count(("delete", 1)) == 1
 
-    run(main())
+    run_simulated(main())
 
 
 def test_failed_login_during_pruning_is_counted_and_the_log_closes() -> None:
@@ -130,15 +130,15 @@ def test_failed_login_during_pruning_is_counted_and_the_log_closes() -> None:
         for _ in range(5):
             await append_durably(log, 0, ONE)
 
-        async def no_token(node: int, offsets: object) -> dict[int, int]:
+        async def raise_no_token(node: int, offsets: object) -> dict[int, int]:
             raise LogUnavailable("no token")
 
-        log._cluster.delete_records = no_token  # type: ignore[method-assign, assignment]
+        log._cluster.delete_records = raise_no_token  # type: ignore[method-assign, assignment]
         await prune(log, 0, 6)
         await log.close()
         assert all_of_them.pruning_failed == ["unreachable"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_unexpected_pruning_error_does_not_prevent_close() -> None:
@@ -148,11 +148,11 @@ def test_unexpected_pruning_error_does_not_prevent_close() -> None:
         for _ in range(5):
             await append_durably(log, 0, ONE)
 
-        async def defect(node: int, offsets: object) -> dict[int, int]:
+        async def raise_defect(node: int, offsets: object) -> dict[int, int]:
             raise RuntimeError("a defect")
 
-        log._cluster.delete_records = defect  # type: ignore[method-assign, assignment]
+        log._cluster.delete_records = raise_defect  # type: ignore[method-assign, assignment]
         await prune(log, 0, 6)
         await log.close()
 
-    run(main())
+    run_simulated(main())

@@ -10,7 +10,7 @@ from coordinator.errors import LogUnavailable
 from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode
-from tests.unit.log.kafka_logs import run
+from tests.unit.log.kafka_logs import run_simulated
 
 TIMEOUT_S = 30.0
 
@@ -39,7 +39,7 @@ class FakeTransactionCoordinators:
         return ProducerId(ErrorCode.NONE, 8, 3)
 
 
-def ids_of(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
+def make_allocator(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
     return ProducerIdAllocator(cast(Cluster, keepers), "state", timeout_s=TIMEOUT_S)
 
 
@@ -49,7 +49,7 @@ def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
 ) -> None:
     async def main() -> None:
         keepers = FakeTransactionCoordinators(fate)
-        ids = ids_of(keepers)
+        ids = make_allocator(keepers)
         began_s = asyncio.get_running_loop().time()
         found = await asyncio.gather(ids.get(4), ids.get(5))
         assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
@@ -60,7 +60,7 @@ def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
         assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
         assert keepers.names[-1] == "share-coordinator.state.4"
 
-    run(main())
+    run_simulated(main())
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert sorted(sentence.split(":")[0] for sentence in said) == [
         "state partition 4 is claimed without its transactional id",
@@ -72,9 +72,9 @@ def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
     async def main() -> None:
         keepers = FakeTransactionCoordinators("loads")
         with pytest.raises(LogUnavailable, match="Kafka's error 14"):
-            await ids_of(keepers).get(4)
+            await make_allocator(keepers).get(4)
         assert None not in keepers.names
         asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, keepers, "fate", "answers")
-        assert (await ids_of(keepers).get(4)).producer_id == 8
+        assert (await make_allocator(keepers).get(4)).producer_id == 8
 
-    run(main())
+    run_simulated(main())

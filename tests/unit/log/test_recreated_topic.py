@@ -9,7 +9,7 @@ from coordinator.log.claims import is_claim, read_claim
 from coordinator.log.kafka import KafkaLog
 from protocol.record_batch import decode_batches
 from tests.unit.log.environments import append, append_durably, read_all
-from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, run, served, values
+from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
@@ -26,7 +26,7 @@ def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int
             await append_durably(owner, 0, ONE)
         assert logs.partition(0).end > 2
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claim_records_the_topic_id() -> None:
@@ -42,10 +42,10 @@ def test_claim_records_the_topic_id() -> None:
         ]
         assert read_claim(claim).topic_id == logs.kafka.topic_id(TOPIC) != bytes(16)
 
-    run(main())
+    run_simulated(main())
 
 
-async def refused(log: KafkaLog) -> str:
+async def append_until_refused(log: KafkaLog) -> str:
     """Append until an append is refused permanently. Return the reason."""
     async with asyncio.timeout(60.0):
         while True:
@@ -67,7 +67,7 @@ def test_recreated_topic_is_refused_and_receives_no_records() -> None:
         owner = await logs.owner(0)
         await append_durably(owner, 0, ONE)
         logs.kafka.recreate(TOPIC)
-        check_reason(await refused(owner))
+        check_reason(await append_until_refused(owner))
         assert owner.health() is not None
         check_reason(owner.health() or "")
         for attempt in (owner.own(0), read_all(owner), owner.release(0)):
@@ -77,9 +77,9 @@ def test_recreated_topic_is_refused_and_receives_no_records() -> None:
         # A coordinator that starts now uses the new topic.
         restarted = await logs.owner(0)
         await append_durably(restarted, 0, ONE)
-        assert await values(restarted) == [b"value"]
+        assert await read_values(restarted) == [b"value"]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
@@ -91,7 +91,7 @@ def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
             await owner.own(0)
         assert logs.partition(0).end == 0
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
@@ -114,9 +114,9 @@ def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
         _, error = await append(log, 0, ONE)
         assert error is not None
         await append_durably(other, 0, ONE)
-        assert await values(other) == [b"value"]
+        assert await read_values(other) == [b"value"]
 
-    run(main())
+    run_simulated(main())
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
@@ -129,8 +129,8 @@ def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int
         for partition in range(5):
             logs.kafka.leaders[partition] = 1 + stale_node % 3
         owner = await logs.owner(0)
-        await served(owner, 0)
+        await wait_for_leases(owner, 0)
         await append_durably(owner, 0, ONE)
         assert owner.health() is None
 
-    run(main())
+    run_simulated(main())

@@ -11,7 +11,7 @@ from coordinator.kafka.cluster import TopicDescription
 from coordinator.log.kafka.topic import (
     INTERNAL_TOPICS,
     TopicConfig,
-    check_name,
+    check_topic_name,
     config_problems,
     ensure_topic,
     find_topic,
@@ -61,7 +61,7 @@ def test_compacted_topic_is_refused(policy: str) -> None:
 def test_kafkas_internal_topics_are_refused() -> None:
     for name in INTERNAL_TOPICS:
         with pytest.raises(ConfigError, match="an ordinary topic"):
-            check_name(name)
+            check_topic_name(name)
 
 
 def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +82,7 @@ def test_topic_is_not_created_while_more_brokers_may_still_start() -> None:
     assert len(kafka.topics["state"]) == 50
 
 
-class ConcurrentlyCreated(FakeCluster):
+class RacingCluster(FakeCluster):
     """A cluster in which another process creates the topic first."""
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
@@ -90,7 +90,7 @@ class ConcurrentlyCreated(FakeCluster):
         return await super().create_topic(partitions, replicas, configs)
 
 
-@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (ConcurrentlyCreated, 0)])
+@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (RacingCluster, 0)])
 def test_only_the_creator_of_the_topic_logs_its_creation(
     cluster: type[FakeCluster], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:

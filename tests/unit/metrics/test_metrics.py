@@ -66,10 +66,10 @@ class FakeRuntime:
 def samples(metrics: Metrics) -> dict[str, float]:
     """Return all samples of a scrape: `name{label=value,...}` to value."""
     text = asyncio.run(exposition(metrics)).decode()
-    return parsed(text)
+    return parse_samples(text)
 
 
-def parsed(text: str) -> dict[str, float]:
+def parse_samples(text: str) -> dict[str, float]:
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -91,7 +91,7 @@ class FakeForwarder:
     in_flight = 2
 
 
-def used() -> Metrics:
+def metrics_with_events() -> Metrics:
     """Return metrics in which each kind of event has occurred at least once."""
     metrics = Metrics()
     metrics.attach_signals(lambda: [SIGNALS])
@@ -121,7 +121,7 @@ def used() -> Metrics:
 
 
 def test_counted_events_appear_in_a_scrape() -> None:
-    found = samples(used())
+    found = samples(metrics_with_events())
     assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
     assert found["share_coordinator_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
     assert found["share_coordinator_write_operations_total{}"] == 1
@@ -222,7 +222,7 @@ def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: 
 def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
-    text = asyncio.run(exposition(used(), states(("g", ShareState())), 10)).decode()
+    text = asyncio.run(exposition(metrics_with_events(), states(("g", ShareState())), 10)).decode()
     exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)
     for name, _, labels in listed:
@@ -242,7 +242,7 @@ def test_share_partition_series_are_disabled_by_default() -> None:
 def test_share_partitions_have_their_own_series() -> None:
     batches = pack([StateBatch(10, 19, 0, 2), StateBatch(20, 20, 4, 5), StateBatch(30, 39, 2, 1)])
     text = asyncio.run(exposition(Metrics(), states(("g", ShareState(start_offset=10, batches=batches))), 10))
-    found = parsed(text.decode())
+    found = parse_samples(text.decode())
     labels = "{group=g,topic=AAECAwQFBgcICQoLDA0ODw,partition=0}"
     assert found["share_coordinator_share_partition_start_offset" + labels] == 10
     assert found["share_coordinator_share_partition_in_flight_records" + labels] == 21

@@ -25,11 +25,11 @@ SOURCE_PARTITIONS, TARGET_PARTITIONS = 5, 3
 EXECUTE = Options(execute=True)
 
 
-def key(number: int, group: str = "group") -> SharePartitionKey:
+def make_key(number: int, group: str = "group") -> SharePartitionKey:
     return SharePartitionKey(group, TOPIC_ID if number % 2 else OTHER_TOPIC_ID, number)
 
 
-def snapshot(number: int, **changes: int) -> ShareSnapshotValue:
+def make_snapshot(number: int, **changes: int) -> ShareSnapshotValue:
     """Return a snapshot whose field values depend on the number."""
     value = ShareSnapshotValue(
         snapshot_epoch=2 + number,
@@ -48,13 +48,18 @@ def snapshot(number: int, **changes: int) -> ShareSnapshotValue:
     return value
 
 
-def some_state(count: int = 20) -> list[StateRecord]:
+def sample_records(count: int = 20) -> list[StateRecord]:
     """Return records as Kafka's own coordinator writes them; one share-partition is deleted at the end."""
-    records = [StateRecord(key(number), snapshot(number)) for number in range(count)]
+    records = [StateRecord(make_key(number), make_snapshot(number)) for number in range(count)]
     update = ShareUpdateValue(3, 6, 101, packed((106, 107, 2, 3)), 7)
     # A second Initialize resets the leader epoch to 0; leader epochs below 4 stay fenced.
-    anew = snapshot(2, snapshot_epoch=5, state_epoch=4, leader_epoch=0)
-    return [*records, StateRecord(key(1), update), StateRecord(key(2), anew), StateRecord(key(3), None)]
+    anew = make_snapshot(2, snapshot_epoch=5, state_epoch=4, leader_epoch=0)
+    return [
+        *records,
+        StateRecord(make_key(1), update),
+        StateRecord(make_key(2), anew),
+        StateRecord(make_key(3), None),
+    ]
 
 
 class MigrationLogs:
@@ -101,17 +106,17 @@ class MigrationLogs:
         )
 
     async def migrate(self, options: Options = EXECUTE) -> Report:
-        return await migrate(self.source(), self.target(), options, no_progress)
+        return await migrate(self.source(), self.target(), options, ignore_progress)
 
     async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
         return (await self.folded(topic)).held()
 
     async def folded(self, topic: str) -> FoldedLog:
-        folded = await self.reader(topic).fold(no_progress)
+        folded = await self.reader(topic).fold(ignore_progress)
         assert folded is not None
         return folded
 
-    def produced(self) -> int:
+    def produce_requests(self) -> int:
         """Return the number of produce requests."""
         return sum(api == "produce" for api, _ in self.kafka.requests)
 
@@ -129,5 +134,5 @@ def journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
     return Journal(folder, state_partitions=partitions, segment_bytes=1 << 20, sync="os")
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress."""

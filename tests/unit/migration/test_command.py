@@ -14,11 +14,11 @@ from tests.unit.cli.conftest import share_coordinator as share_coordinator
 from tests.unit.migration.locations import (
     EXECUTE,
     MigrationLogs,
+    ignore_progress,
     journal_target,
-    key,
-    no_progress,
-    snapshot,
-    some_state,
+    make_key,
+    make_snapshot,
+    sample_records,
 )
 
 EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
@@ -29,7 +29,10 @@ def folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
     asyncio.run(
         migrate(
-            MigrationLogs(some_state(6)).source(), journal_target(tmp_path / "from"), EXECUTE, no_progress
+            MigrationLogs(sample_records(6)).source(),
+            journal_target(tmp_path / "from"),
+            EXECUTE,
+            ignore_progress,
         )
     )
     return tmp_path / "from"
@@ -74,10 +77,17 @@ def test_migrate_reports_a_dry_run_an_execution_and_a_repetition(
 def test_migrate_and_recovery_escape_control_characters(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
-    places = MigrationLogs([StateRecord(key(number, EVIL), snapshot(number)) for number in range(2)])
-    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, no_progress))
+    places = MigrationLogs(
+        [StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)]
+    )
+    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
     asyncio.run(
-        migrate(MigrationLogs(some_state()).source(), journal_target(tmp_path / "to"), EXECUTE, no_progress)
+        migrate(
+            MigrationLogs(sample_records()).source(),
+            journal_target(tmp_path / "to"),
+            EXECUTE,
+            ignore_progress,
+        )
     )
     source = ("--from", f"journal:{tmp_path / 'from'}")
     done = share_coordinator("migrate", *source, "--to", f"journal:{tmp_path / 'new'}")

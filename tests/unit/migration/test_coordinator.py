@@ -15,15 +15,15 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.client.our_coordinator import our_coordinator
+from tests.unit.client.our_coordinator import real_coordinator
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
     MigrationLogs,
-    key,
-    no_progress,
-    snapshot,
-    some_state,
+    ignore_progress,
+    make_key,
+    make_snapshot,
+    sample_records,
 )
 
 
@@ -37,12 +37,12 @@ class CoordinatorMigration:
 
     async def migrate(self, options: Options = EXECUTE) -> Report:
         target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
-        return await migrate(self.places.source(), target, options, no_progress)
+        return await migrate(self.places.source(), target, options, ignore_progress)
 
 
 @asynccontextmanager
-async def bringing(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
-    async with our_coordinator() as address:
+async def start_migration(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
+    async with real_coordinator() as address:
         here = CoordinatorMigration(MigrationLogs(records), address)
         async with here.client:
             yield here
@@ -50,7 +50,7 @@ async def bringing(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigra
 
 @async_test
 async def test_coordinator_returns_the_state_of_the_source() -> None:
-    async with bringing(some_state()) as here:
+    async with start_migration(sample_records()) as here:
         report = await here.migrate()
         assert report.is_good
         assert report.plan.counts()[Action.COPY] == 19
@@ -79,8 +79,8 @@ async def test_states_with_boundary_values_are_migrated() -> None:
     edges = [
         # Initialized by a group with epoch 0: its Summary equals that of a missing state.
         StateRecord(
-            key(0),
-            snapshot(
+            make_key(0),
+            make_snapshot(
                 0,
                 state_epoch=0,
                 leader_epoch=0,
@@ -90,46 +90,48 @@ async def test_states_with_boundary_values_are_migrated() -> None:
             ),
         ),
         # Written by a broker that does not maintain the delivery complete count.
-        StateRecord(key(1), snapshot(1, delivery_complete_count=-1)),
-        StateRecord(key(2), snapshot(2, leader_epoch=0, state_batches=b"", delivery_complete_count=0)),
-        StateRecord(key(3), snapshot(3, state_batches=b"", delivery_complete_count=0)),
+        StateRecord(make_key(1), make_snapshot(1, delivery_complete_count=-1)),
+        StateRecord(
+            make_key(2), make_snapshot(2, leader_epoch=0, state_batches=b"", delivery_complete_count=0)
+        ),
+        StateRecord(make_key(3), make_snapshot(3, state_batches=b"", delivery_complete_count=0)),
     ]
-    async with bringing(edges) as here:
+    async with start_migration(edges) as here:
         report = await here.migrate()
         assert (report.is_good, report.notes) == (True, [])
-        assert (await here.client.summary(key(0)))[2:] == (-1, -1)
-        assert (await here.client.read(key(0), 0)).state_epoch == 0
-        assert (await here.client.summary(key(1))).delivery_complete_count == -1
+        assert (await here.client.summary(make_key(0)))[2:] == (-1, -1)
+        assert (await here.client.read(make_key(0), 0)).state_epoch == 0
+        assert (await here.client.summary(make_key(1))).delivery_complete_count == -1
         again = await here.migrate()
         assert again.plan.counts()[Action.ALREADY_PRESENT] == 4
 
 
 @async_test
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
-    async with bringing(some_state()) as here:
+    async with start_migration(sample_records()) as here:
         await here.migrate(Options())
-        assert (await here.client.summary(key(4))).state_epoch == 0
-        await here.client.initialize(key(4), 3, 401)
-        with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(4)}\).*--replace"):
+        assert (await here.client.summary(make_key(4))).state_epoch == 0
+        await here.client.initialize(make_key(4), 3, 401)
+        with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(4)}\).*--replace"):
             await here.migrate()
         # The refused migration read nothing: a leader with leader epoch 0 is not fenced.
-        assert (await here.client.read(key(4), 0)).batches == []
+        assert (await here.client.read(make_key(4), 0)).batches == []
 
 
 @async_test
 async def test_different_state_is_replaced_on_request_including_leader_epochs() -> None:
-    async with bringing(some_state()) as here:
-        await here.client.initialize(key(4), 9, 7)
-        await here.client.read(key(4), 40)
+    async with start_migration(sample_records()) as here:
+        await here.client.initialize(make_key(4), 9, 7)
+        await here.client.read(make_key(4), 40)
         await here.client.write(
-            key(4), state_epoch=9, leader_epoch=40, start_offset=7, batches=[StateBatch(7, 900, 2, 9)]
+            make_key(4), state_epoch=9, leader_epoch=40, start_offset=7, batches=[StateBatch(7, 900, 2, 9)]
         )
         with pytest.raises(MigrationRefused, match="--replace"):
             await here.migrate()
         report = await here.migrate(Options(execute=True, replace=True))
         assert report.is_good
-        assert await here.client.summary(key(4)) == (3, 4, 400, 5)
-        assert (await here.client.read(key(4), 4)).batches == [
+        assert await here.client.summary(make_key(4)) == (3, 4, 400, 5)
+        assert (await here.client.read(make_key(4), 4)).batches == [
             StateBatch(400, 404, 2, 1),
             StateBatch(406, 407, 0, 2),
         ]
@@ -137,27 +139,31 @@ async def test_different_state_is_replaced_on_request_including_leader_epochs() 
 
 @async_test
 async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
-    async with bringing(
-        [StateRecord(key(4), snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0))]
+    async with start_migration(
+        [
+            StateRecord(
+                make_key(4), make_snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0)
+            )
+        ]
     ) as here:
-        await here.client.initialize(key(4), 2, 400)
-        await here.client.read(key(4), 8)
+        await here.client.initialize(make_key(4), 2, 400)
+        await here.client.read(make_key(4), 8)
         # The Summary shows the leader epoch 0 again, but leader epochs below 8 stay fenced.
-        await here.client.initialize(key(4), 3, 400)
-        assert await here.client.summary(key(4)) == (3, 0, 400, 0)
+        await here.client.initialize(make_key(4), 3, 400)
+        assert await here.client.summary(make_key(4)) == (3, 0, 400, 0)
         with pytest.raises(MigrationRefused, match="--replace"):
             await here.migrate()
 
 
 @async_test
 async def test_interrupted_migration_is_continued() -> None:
-    unknown_count = StateRecord(key(30), snapshot(30, delivery_complete_count=-1))
-    async with bringing([*some_state(), unknown_count]) as here:
+    unknown_count = StateRecord(make_key(30), make_snapshot(30, delivery_complete_count=-1))
+    async with start_migration([*sample_records(), unknown_count]) as here:
         # Interrupted after Initialize; after Read; after an Initialize without the start offset.
-        await here.client.initialize(key(4), 3, 400)
-        await here.client.initialize(key(5), 3, 500)
-        await here.client.read(key(5), 4)
-        await here.client.initialize(key(30), 3, -1)
+        await here.client.initialize(make_key(4), 3, 400)
+        await here.client.initialize(make_key(5), 3, 500)
+        await here.client.read(make_key(5), 4)
+        await here.client.initialize(make_key(30), 3, -1)
         report = await here.migrate()
         assert (report.plan.counts()[Action.COPY], report.is_good) == (20, True)
         assert (await here.migrate()).plan.is_done
@@ -165,7 +171,7 @@ async def test_interrupted_migration_is_continued() -> None:
 
 @async_test
 async def test_share_partitions_changed_during_the_migration_are_reported() -> None:
-    class Forgetful(CoordinatorTarget):
+    class ChangingTarget(CoordinatorTarget):
         """A target whose states of two share-partitions change before the third lookup."""
 
         looks = 0
@@ -173,16 +179,16 @@ async def test_share_partitions_changed_during_the_migration_are_reported() -> N
         async def lookup(self, wanted, progress):  # type: ignore[no-untyped-def]
             self.looks += 1
             if self.looks == 3:
-                await here.client.delete(key(5))
-                await here.client.initialize(key(6), 8, 1)
+                await here.client.delete(make_key(5))
+                await here.client.initialize(make_key(6), 8, 1)
             return await super().lookup(wanted, progress)
 
-    async with bringing(some_state()) as here:
-        target = Forgetful(here.address, here.places.reader(SOURCE), retry=ONCE)
-        report = await migrate(here.places.source(), target, EXECUTE, no_progress)
+    async with start_migration(sample_records()) as here:
+        target = ChangingTarget(here.address, here.places.reader(SOURCE), retry=ONCE)
+        report = await migrate(here.places.source(), target, EXECUTE, ignore_progress)
         assert {different.key: different.what for different in report.different} == {
-            key(5): "the target has no state of it",
-            key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
+            make_key(5): "the target has no state of it",
+            make_key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
             "start offset 1, not 600; delivery complete count 0, not 5",
         }
 
@@ -192,7 +198,7 @@ async def test_unreachable_target_is_refused() -> None:
     (port,) = free_ports(1)
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
-        await migrate(MigrationLogs(some_state()).source(), target, Options(), no_progress)
+        await migrate(MigrationLogs(sample_records()).source(), target, Options(), ignore_progress)
 
 
 def test_target_without_delivery_complete_count_is_noted() -> None:
@@ -201,10 +207,10 @@ def test_target_without_delivery_complete_count_is_noted() -> None:
 
     @async_test
     async def main() -> None:
-        states = (await MigrationLogs(some_state(2)).folded(SOURCE)).states
+        states = (await MigrationLogs(sample_records(2)).folded(SOURCE)).states
         assert "that of 3 share-partitions is left behind" in target.notes(states)[0]
-        assert target.as_stored(states[key(0)]) == ComparableState.from_state(states[key(0)])._replace(
-            delivery_complete_count=-1
-        )
+        assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(
+            states[make_key(0)]
+        )._replace(delivery_complete_count=-1)
 
     main()

@@ -27,15 +27,15 @@ from tests.unit.migration.locations import (
     TARGET,
     TARGET_PARTITIONS,
     MigrationLogs,
+    ignore_progress,
     journal_target,
-    key,
-    no_progress,
-    snapshot,
-    some_state,
+    make_key,
+    make_snapshot,
+    sample_records,
 )
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run_simulated(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(main)
 
 
@@ -44,40 +44,40 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         report = await places.migrate()
         assert (report.is_good, report.executed) == (True, True)
         assert report.plan.counts()[Action.COPY] == 19
         held = await places.held(TARGET)
         assert held == await places.held(SOURCE)
         assert len(held) == 19
-        assert key(3) not in held
+        assert make_key(3) not in held
         assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
         # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
-        assert held[key(1)][:5] == (3, 6, 6, 101, 7)
-        assert held[key(2)][:3] == (4, 0, 4)
+        assert held[make_key(1)][:5] == (3, 6, 6, 101, 7)
+        assert held[make_key(2)][:3] == (4, 0, 4)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         await places.migrate()
-        state = (await places.folded(TARGET)).states[key(4)]
+        state = (await places.folded(TARGET)).states[make_key(4)]
         assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
         assert state.write_timestamp > 2_000
 
-    run(main())
+    run_simulated(main())
 
 
 def test_claims_of_a_migration_are_released() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         await places.migrate()
         assert (await places.folded(TARGET)).owners == {}
 
-    run(main())
+    run_simulated(main())
 
 
 def test_fenced_records_are_not_copied() -> None:
@@ -94,30 +94,30 @@ def test_fenced_records_are_not_copied() -> None:
                 await log.own(partition)
             await read_all(log, range(SOURCE_PARTITIONS))
         # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
-        places.write("before", some_state())
-        report = await migrate(places.source("before"), places.target(), EXECUTE, no_progress)
+        places.write("before", sample_records())
+        report = await migrate(places.source("before"), places.target(), EXECUTE, ignore_progress)
         assert report.folded.states == {}
         assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = MigrationLogs(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
-        report = await migrate(JournalSource(folder), places.target(), EXECUTE, no_progress)
+        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        report = await migrate(JournalSource(folder), places.target(), EXECUTE, ignore_progress)
         assert report.is_good
         assert await places.held(TARGET) == await places.held(SOURCE)
         other = tmp_path / "other"
-        assert (await migrate(JournalSource(folder), journal_target(other), EXECUTE, no_progress)).is_good
+        assert (await migrate(JournalSource(folder), journal_target(other), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
 
 def test_large_state_is_written_in_many_appends() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state(3_000))
+        places = MigrationLogs(sample_records(3_000))
         shown: list[tuple[str, int, int]] = []
         report = await migrate(
             places.source(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
@@ -128,7 +128,7 @@ def test_large_state_is_written_in_many_appends() -> None:
         assert len(written) >= TARGET_PARTITIONS
         assert written[-1] == 2_999
 
-    run(main())
+    run_simulated(main())
 
 
 # Migrations that write nothing.
@@ -136,14 +136,14 @@ def test_large_state_is_written_in_many_appends() -> None:
 
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = MigrationLogs(some_state()), tmp_path / "data"
+        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
         report = await places.migrate(Options())
         assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
         assert TARGET not in places.kafka.topics
         places.make_topic(TARGET, TARGET_PARTITIONS)
         await places.migrate(Options())
-        assert places.produced() == 0
-        await migrate(places.source(), journal_target(folder), Options(), no_progress)
+        assert places.produce_requests() == 0
+        await migrate(places.source(), journal_target(folder), Options(), ignore_progress)
         assert not folder.exists()
 
     asyncio.run(main())
@@ -151,15 +151,15 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 def test_present_state_is_not_written_again() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         await places.migrate()
-        produced = places.produced()
+        produced = places.produce_requests()
         report = await places.migrate()
         assert report.is_good
         assert report.plan.counts()[Action.ALREADY_PRESENT] == 19
-        assert places.produced() == produced
+        assert places.produce_requests() == produced
 
-    run(main())
+    run_simulated(main())
 
 
 # Interruptions.
@@ -185,7 +185,7 @@ def make_failing(
             asyncio.get_running_loop().call_soon(done, 0, LogError("the power went"))
             return
         if tampered is not None:
-            other = encode_record(StateRecord(tampered, snapshot(5, start_offset=499)))
+            other = encode_record(StateRecord(tampered, make_snapshot(5, start_offset=499)))
             records = [other if other[0] == record[0] else record for record in records]
         append(state_partition, records, timestamp_ms, done)
 
@@ -193,7 +193,7 @@ def make_failing(
     return log
 
 
-def target_through(places: MigrationLogs, **how: Any) -> LogTarget:
+def make_failing_target(places: MigrationLogs, **how: Any) -> LogTarget:
     """Return a target whose log fails or is tampered with."""
     target = places.target()
     make_log = target._make_log
@@ -203,9 +203,9 @@ def target_through(places: MigrationLogs, **how: Any) -> LogTarget:
 
 def test_interrupted_migration_continues_where_it_stopped() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         with pytest.raises(LogError, match="the power went"):
-            await migrate(places.source(), target_through(places, appends=1), EXECUTE, no_progress)
+            await migrate(places.source(), make_failing_target(places, appends=1), EXECUTE, ignore_progress)
         there = len(await places.held(TARGET))
         assert 0 < there < 19
         report = await places.migrate()
@@ -214,18 +214,20 @@ def test_interrupted_migration_continues_where_it_stopped() -> None:
         assert (counts[Action.ALREADY_PRESENT], counts[Action.COPY]) == (there, 19 - there)
         assert await places.held(TARGET) == await places.held(SOURCE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_verification_reports_a_state_that_differs_from_the_source() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
-        report = await migrate(places.source(), target_through(places, tampered=key(5)), EXECUTE, no_progress)
+        places = MigrationLogs(sample_records())
+        report = await migrate(
+            places.source(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
+        )
         assert not report.is_good
-        assert [different.key for different in report.different] == [key(5)]
+        assert [different.key for different in report.different] == [make_key(5)]
         assert report.different[0].what == "start offset 499, not 500"
 
-    run(main())
+    run_simulated(main())
 
 
 # Reports.
@@ -233,10 +235,10 @@ def test_verification_reports_a_state_that_differs_from_the_source() -> None:
 
 def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         partitions = places.kafka.topics[SOURCE]
         partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
-        stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), snapshot(1)))
+        stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), make_snapshot(1)))
         for partition in partitions:
             partition.append(encode_batch(0, 1, [stray]))
         report = await places.migrate()
@@ -244,16 +246,16 @@ def test_other_record_types_are_counted_and_misplaced_records_are_named() -> Non
         assert report.notes[0] == "1 records of the source are of a type that holds no state"
         assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
 
-    run(main())
+    run_simulated(main())
 
 
 def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = MigrationLogs(some_state()), tmp_path / "data"
-        await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)
+        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+        await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         reader = JournalReader(folder)
-        folded = await reader.fold(no_progress)
+        folded = await reader.fold(ignore_progress)
         assert folded is not None
         assert folded.held() == await places.held(SOURCE)
         assert await reader.ends() == folded.ends
@@ -264,9 +266,9 @@ def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
 
 def test_unreadable_state_equals_no_readable_state() -> None:
     async def main() -> None:
-        state = (await MigrationLogs(some_state()).folded(SOURCE)).states[key(4)]
+        state = (await MigrationLogs(sample_records()).folded(SOURCE)).states[make_key(4)]
         assert ComparableState.from_state(state) != ComparableState.from_state(
             msgspec.structs.replace(state, unreadable="new")
         )
 
-    run(main())
+    run_simulated(main())

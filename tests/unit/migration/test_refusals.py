@@ -26,45 +26,45 @@ from tests.unit.migration.locations import (
     TARGET,
     TARGET_PARTITIONS,
     MigrationLogs,
+    ignore_progress,
     journal,
     journal_target,
-    key,
-    no_progress,
-    snapshot,
-    some_state,
+    make_key,
+    make_snapshot,
+    sample_records,
 )
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run_simulated(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(main)
 
 
 def test_different_target_state_is_refused_unless_replace_is_given() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         places.make_topic(TARGET, TARGET_PARTITIONS)
-        disconnected = key(90, "gone")
+        disconnected = make_key(90, "gone")
         # The target has greater epochs than the source; the replacement must lower them.
-        newer = snapshot(4, snapshot_epoch=40, leader_epoch=40)
-        places.write(TARGET, [StateRecord(key(4), newer), StateRecord(disconnected, snapshot(90))])
+        newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
+        places.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
         for options in (Options(), EXECUTE):
             with pytest.raises(
-                MigrationRefused, match=rf"2 share-partitions \({key(4)}, {disconnected}\).*--replace"
+                MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
             ):
                 await places.migrate(options)
-        assert places.produced() == 0
+        assert places.produce_requests() == 0
         report = await places.migrate(Options(execute=True, replace=True))
         assert report.is_good
         counts = report.plan.counts()
         assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
         assert await places.held(TARGET) == await places.held(SOURCE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owned_target_is_refused_until_it_is_released() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
         await owner.open()
         for partition in range(TARGET_PARTITIONS):
@@ -76,12 +76,12 @@ def test_owned_target_is_refused_until_it_is_released() -> None:
             await owner.release(partition)
         assert (await places.migrate()).is_good
 
-    run(main())
+    run_simulated(main())
 
 
 def test_owner_that_died_is_fenced_by_take_over() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
         await zombie.open()
         await zombie.own(1)
@@ -89,50 +89,50 @@ def test_owner_that_died_is_fenced_by_take_over() -> None:
         await append_durably(zombie, 1, [(b"\x7f\x00", None)])
         report = await places.migrate(Options(execute=True, take_over=True))
         assert report.is_good
-        _, error = await append(zombie, 1, [encode_record(StateRecord(key(1), None))])
+        _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
         assert isinstance(error, LogFenced)
         assert await places.held(TARGET) == await places.held(SOURCE)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = MigrationLogs(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
-        places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
+        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         coordinator = journal(folder)
         await coordinator.open()
         said = set()
         for options in (EXECUTE, Options()):
             with pytest.raises(LogLocked) as caught:
-                await migrate(places.source(), journal_target(folder), options, no_progress)
+                await migrate(places.source(), journal_target(folder), options, ignore_progress)
             said.add(str(caught.value))
             with pytest.raises(LogLocked) as caught:
-                await migrate(JournalSource(folder), places.target(), options, no_progress)
+                await migrate(JournalSource(folder), places.target(), options, ignore_progress)
             said.add(str(caught.value))
         assert len(said) == 1
-        assert places.produced() == 0
+        assert places.produce_requests() == 0
         await coordinator.close()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
 
 def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     async def main() -> None:
-        places, folder = MigrationLogs(some_state()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
-        places.write(SOURCE, [StateRecord(key(50), snapshot(50))])
+        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         for _ in range(2):
             before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-            await migrate(places.source(), journal_target(folder), Options(), no_progress)
-            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), no_progress)
+            await migrate(places.source(), journal_target(folder), Options(), ignore_progress)
+            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), ignore_progress)
             assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
             # A copy of a journal has no lock file.
             (folder / "lock").unlink(missing_ok=True)
         assert not (tmp_path / "new").exists()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, no_progress)).is_good
+        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
@@ -156,16 +156,20 @@ class ChangingTarget(LogTarget):
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
 def test_changing_source_is_refused(number: int, written: bool) -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
-        target = ChangingTarget(places, [StateRecord(key(6), snapshot(6, start_offset=601))], number)
-        with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({key(6)}\).*still active on it"):
-            await migrate(places.source(), target, EXECUTE, no_progress)
+        places = MigrationLogs(sample_records())
+        target = ChangingTarget(
+            places, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number
+        )
+        with pytest.raises(
+            MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"
+        ):
+            await migrate(places.source(), target, EXECUTE, ignore_progress)
         assert (TARGET in places.kafka.topics) == written
 
-    run(main())
+    run_simulated(main())
 
 
-class ForgettingTarget(LogTarget):
+class MissingTopicTarget(LogTarget):
     """A target whose cluster no longer has the topic of key(4), although the target has state of it."""
 
     def __init__(self, places: MigrationLogs) -> None:
@@ -173,48 +177,48 @@ class ForgettingTarget(LogTarget):
 
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
         looked = await super().lookup(wanted, progress)
-        return looked._replace(unknown_topics=frozenset({key(4)} & set(wanted)))
+        return looked._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
 
     async def apply_plan(self, states: Any, plan_for: Any, progress: Any) -> list[MigrationDifference]:
         def plan(looked: LookupResult) -> MigrationPlan:
-            return plan_for(looked._replace(unknown_topics=frozenset({key(4)})))  # type: ignore[no-any-return]
+            return plan_for(looked._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
 
         return await super().apply_plan(states, plan, progress)
 
 
 def test_omitted_share_partition_is_not_a_difference() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
+        places = MigrationLogs(sample_records())
         places.make_topic(TARGET, TARGET_PARTITIONS)
-        places.write(TARGET, [StateRecord(key(4), snapshot(4, start_offset=7))])
+        places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
         options = Options(execute=True, leave_out_unknown_topics=True)
-        report = await migrate(places.source(), ForgettingTarget(places), options, no_progress)
-        assert report.plan.keys(Action.OMIT) == [key(4)]
+        report = await migrate(places.source(), MissingTopicTarget(places), options, ignore_progress)
+        assert report.plan.keys(Action.OMIT) == [make_key(4)]
         assert report.different == []
 
-    run(main())
+    run_simulated(main())
 
 
 def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
-        again = next_snapshot((await places.folded(SOURCE)).states[key(6)], now_ms=9)
-        target = ChangingTarget(places, [StateRecord(key(6), again)], 1)
-        assert (await migrate(places.source(), target, EXECUTE, no_progress)).is_good
+        places = MigrationLogs(sample_records())
+        again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
+        target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
+        assert (await migrate(places.source(), target, EXECUTE, ignore_progress)).is_good
 
-    run(main())
+    run_simulated(main())
 
 
 def test_unreadable_state_is_refused() -> None:
     async def main() -> None:
-        places = MigrationLogs(some_state())
-        key_bytes, _ = encode_record(StateRecord(key(7), snapshot(7)))
-        partition = places.kafka.topics[SOURCE][state_partition(key(7), SOURCE_PARTITIONS)]
+        places = MigrationLogs(sample_records())
+        key_bytes, _ = encode_record(StateRecord(make_key(7), make_snapshot(7)))
+        partition = places.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
         partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
         with pytest.raises(MigrationRefused, match="a newer release wrote the state of 1 share-partitions"):
             await places.migrate()
 
-    run(main())
+    run_simulated(main())
 
 
 def test_missing_source_is_refused(tmp_path: Path) -> None:
@@ -225,6 +229,6 @@ def test_missing_source_is_refused(tmp_path: Path) -> None:
             JournalSource(tmp_path),
         ):
             with pytest.raises(MigrationRefused, match="source does not exist"):
-                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, no_progress)
+                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, KEY, packed
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
-from tests.unit.log.kafka_logs import run
+from tests.unit.log.kafka_logs import run_simulated
 
 TOPIC = "__share_group_state"
 PARTITIONS = 3
@@ -30,7 +30,7 @@ def update(start_offset: int) -> StateRecord:
     return StateRecord(KEY, ShareUpdateValue(0, 2, start_offset, batches, 10))
 
 
-class World:
+class FollowedTopic:
     """A cluster with the state topic of Kafka's own coordinator, and a follower of this topic."""
 
     def __init__(self) -> None:
@@ -55,15 +55,15 @@ class World:
         return None if state is None else state.start_offset
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def wait_until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-def following(test: Callable[[World], Awaitable[None]]) -> None:
+def run_follower(test: Callable[[FollowedTopic], Awaitable[None]]) -> None:
     async def main() -> None:
-        world = World()
+        world = FollowedTopic()
         world.write(snapshot(100))
         running = asyncio.create_task(world.follower.run())
         try:
@@ -72,86 +72,88 @@ def following(test: Callable[[World], Awaitable[None]]) -> None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_follower_replays_the_log_and_follows_its_end() -> None:
-    async def test(world: World) -> None:
-        await until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
+    async def test(world: FollowedTopic) -> None:
+        await wait_until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
         assert world.start_offset() == 100
         assert world.followed == []
         record = update(110)
         world.write(record)
-        await until(lambda: world.start_offset() == 110)
+        await wait_until(lambda: world.start_offset() == 110)
         ((before, followed),) = world.followed
         assert before is not None
         assert (before.start_offset, followed) == (100, record)
         statuses = {view.state_partition: view.status for view in world.follower.shard_views()}
         assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
 
-    following(test)
+    run_follower(test)
 
 
 def test_log_pruned_past_the_position_is_replayed_again() -> None:
-    async def test(world: World) -> None:
-        await until(lambda: world.start_offset() == 100)
+    async def test(world: FollowedTopic) -> None:
+        await wait_until(lambda: world.start_offset() == 100)
         world.fake.down.update({1, 2, 3})
         world.write(update(110), snapshot(500, snapshot_epoch=1), snapshot(500, snapshot_epoch=2))
         world.write(snapshot(600, snapshot_epoch=3))
         world.log.batches = world.log.batches[-1:]
         world.log.start = world.log.end - 1
         world.fake.down.clear()
-        await until(lambda: world.start_offset() == 600 and world.follower.health() == [])
+        await wait_until(lambda: world.start_offset() == 600 and world.follower.health() == [])
 
-    following(test)
+    run_follower(test)
 
 
 def test_leader_change_is_followed() -> None:
-    async def test(world: World) -> None:
-        await until(lambda: world.start_offset() == 100)
+    async def test(world: FollowedTopic) -> None:
+        await wait_until(lambda: world.start_offset() == 100)
         world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
         world.write(update(110))
-        await until(lambda: world.start_offset() == 110)
+        await wait_until(lambda: world.start_offset() == 110)
 
-    following(test)
+    run_follower(test)
 
 
 def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
-    async def test(world: World) -> None:
+    async def test(world: FollowedTopic) -> None:
         world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        await until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
+        await wait_until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
         others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
         assert others == ["ACTIVE", "ACTIVE"]
         world.fake.fetch_errors.clear()
-        await until(lambda: world.follower.health() == [] and world.start_offset() == 100)
+        await wait_until(lambda: world.follower.health() == [] and world.start_offset() == 100)
 
-    following(test)
+    run_follower(test)
 
 
 def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
-    async def test(world: World) -> None:
-        await until(lambda: world.start_offset() == 100)
+    async def test(world: FollowedTopic) -> None:
+        await wait_until(lambda: world.start_offset() == 100)
         world.fake.recreate(TOPIC)
         # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
         world.write(snapshot(200), update(201), update(202))
-        await until(lambda: any("deleted and created again" in reason for reason in world.follower.health()))
+        await wait_until(
+            lambda: any("deleted and created again" in reason for reason in world.follower.health())
+        )
         assert world.start_offset() == 100
 
-    following(test)
+    run_follower(test)
 
 
 def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
     async def main() -> None:
-        world = World()
+        world = FollowedTopic()
         partitions = world.fake.topics.pop(TOPIC)
         running = asyncio.create_task(world.follower.run())
-        await until(lambda: world.follower.health() == [])
+        await wait_until(lambda: world.follower.health() == [])
         assert world.follower.shard_views() == []
         assert world.follower.share_partition(KEY) is None
         world.fake.topics[TOPIC] = partitions
         world.write(snapshot(100))
-        await until(lambda: world.start_offset() == 100)
+        await wait_until(lambda: world.start_offset() == 100)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
-    run(main())
+    run_simulated(main())

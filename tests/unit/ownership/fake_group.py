@@ -7,7 +7,7 @@ JoinGroup or SyncGroup request is pending.
 import asyncio
 from collections.abc import Mapping
 
-from coordinator.kafka.group import Described, DescribedMember, JoinResult, SyncResult
+from coordinator.kafka.group import DescribeResult, JoinResult, MemberDescription, SyncResult
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group_client import FakeGroupClient
 
@@ -81,7 +81,7 @@ class FakeGroup:
         """Remove a member, as when its session expires."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
         self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
-        self._after_departure()
+        self._rebalance_after_leave()
 
     def _remove(self, member_id: str, code: int) -> FakeMember:
         member = self.members.pop(member_id)
@@ -190,13 +190,13 @@ class FakeGroup:
         self.expel(member_id)
         return ErrorCode.NONE
 
-    def describe(self) -> Described:
+    def describe(self) -> DescribeResult:
         """Describe the group as Kafka does: without metadata and assignments unless the group is stable."""
         if self.state != STABLE:
-            return Described(ErrorCode.NONE)
+            return DescribeResult(ErrorCode.NONE)
         members = self.members.values()
-        return Described(
-            ErrorCode.NONE, [DescribedMember(member.metadata, member.assignment) for member in members]
+        return DescribeResult(
+            ErrorCode.NONE, [MemberDescription(member.metadata, member.assignment) for member in members]
         )
 
     def _check_instance(self, member_id: str, instance_id: str) -> int:
@@ -237,7 +237,7 @@ class FakeGroup:
     def _try_complete(self) -> None:
         joined = all(member.joins for member in self.members.values())
         if self.state == PREPARING and joined and not self._delayed:
-            self._complete()
+            self._complete_join()
 
     def _continue_without_absent_members(self) -> None:
         """Continue without the members that did not join in time. Static members remain until their
@@ -252,9 +252,9 @@ class FakeGroup:
         if self.members and not any(member.joins for member in self.members.values()):
             self._wait(self.rebalance_s, self._continue_without_absent_members)
             return
-        self._complete()
+        self._complete_join()
 
-    def _complete(self) -> None:
+    def _complete_join(self) -> None:
         self.generation += 1
         if not self.members:
             self._enter_empty()
@@ -313,7 +313,7 @@ class FakeGroup:
                 member.syncing.set_result(SyncResult(ErrorCode.NONE, member.assignment))
                 self._restart_session(member)
 
-    def _after_departure(self) -> None:
+    def _rebalance_after_leave(self) -> None:
         if self.state in (STABLE, COMPLETING):
             self._prepare()
         self._try_complete()

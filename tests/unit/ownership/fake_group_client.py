@@ -5,7 +5,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import CoordinatorLookup, Described, JoinResult, MetadataSnapshot, SyncResult
+from coordinator.kafka.group import (
+    CoordinatorLookup,
+    DescribeResult,
+    JoinResult,
+    MetadataSnapshot,
+    SyncResult,
+)
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ class FakeGroupClient:
             return errors.pop(0)
         return ErrorCode.NONE if node == self.group.node else ErrorCode.NOT_COORDINATOR
 
-    async def _back(self, node: int) -> None:
+    async def _await_response(self, node: int) -> None:
         await asyncio.sleep(self.reply_s)
         if self.cut or node in self.group.down:
             raise NoResponse(f"broker {node} did not answer", sent=True)
@@ -69,7 +75,7 @@ class FakeGroupClient:
         answer = self.group.join(member_id, metadata, instance_id)
         joined = answer if isinstance(answer, JoinResult) else await asyncio.shield(answer)
         await self.joins_pass.wait()
-        await self._back(node)
+        await self._await_response(node)
         return joined
 
     async def sync(
@@ -81,27 +87,27 @@ class FakeGroupClient:
         answer = self.group.sync(generation, member_id, assignments, instance_id)
         synced = answer if isinstance(answer, SyncResult) else await asyncio.shield(answer)
         await self.syncs_pass.wait()
-        await self._back(node)
+        await self._await_response(node)
         return synced
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
         code = await self._travel("heartbeat", node)
         if code == ErrorCode.NONE:
             code = self.group.heartbeat(generation, member_id, instance_id)
-        await self._back(node)
+        await self._await_response(node)
         return code
 
     async def leave(self, node: int, member_id: str) -> int:
         code = await self._travel("leave", node)
         if code == ErrorCode.NONE:
             code = self.group.leave(member_id)
-        await self._back(node)
+        await self._await_response(node)
         return code
 
-    async def describe(self, node: int) -> Described:
+    async def describe(self, node: int) -> DescribeResult:
         code = await self._travel("describe", node)
-        described = Described(code) if code != ErrorCode.NONE else self.group.describe()
-        await self._back(node)
+        described = DescribeResult(code) if code != ErrorCode.NONE else self.group.describe()
+        await self._await_response(node)
         return described
 
     async def leaders(self) -> Mapping[int, int]:

@@ -71,7 +71,7 @@ class GroupReplica:
     def owned(self) -> set[int]:
         return self.listener.owned
 
-    def take_away(self, state_partition: int) -> None:
+    def fence_shard(self, state_partition: int) -> None:
         """Report that the log fenced a shard, as the runtime does."""
         self.listener.owned.remove(state_partition)
         self.listener.fenced.add(state_partition)

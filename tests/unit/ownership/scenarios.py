@@ -11,15 +11,15 @@ from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup, listener_g
 Scenario = Callable[[ReplicaGroup], Awaitable[float]]
 
 
-def cut(one: GroupReplica) -> None:
+def cut_off(one: GroupReplica) -> None:
     """Drop all requests of a replica, as if its process was killed."""
     one.link.cut = True  # type: ignore[attr-defined]
 
 
-async def the_others_take_over_from_one_that_is_killed(fleet: ReplicaGroup) -> float:
+async def killed_replica_is_replaced(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(3)
     before = [set(one.owned) for one in replicas]
-    cut(replicas[0])
+    cut_off(replicas[0])
     took_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
     for one, owned in zip(replicas[1:], before[1:], strict=True):
         assert one.owned >= owned
@@ -34,7 +34,7 @@ async def the_others_take_over_from_one_that_is_killed(fleet: ReplicaGroup) -> f
     return took_s
 
 
-async def one_that_drains_hands_over(fleet: ReplicaGroup) -> float:
+async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(3)
     before = [set(one.owned) for one in replicas]
     began = fleet.now()
@@ -57,7 +57,7 @@ async def one_that_drains_hands_over(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def the_last_one_drains(fleet: ReplicaGroup) -> float:
+async def last_replica_drains(fleet: ReplicaGroup) -> float:
     (one,) = await fleet.add_all(1)
     began = fleet.now()
     await one.ownership.drain(20.0)
@@ -65,13 +65,13 @@ async def the_last_one_drains(fleet: ReplicaGroup) -> float:
     return fleet.now() - began
 
 
-async def one_that_stops_is_missed_at_once(fleet: ReplicaGroup) -> float:
+async def stopped_replica_is_replaced(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     await replicas[1].ownership.stop()
     return await fleet.until(lambda: fleet.shared_by(replicas[0]))
 
 
-async def one_that_joins_gets_its_part(fleet: ReplicaGroup) -> float:
+async def joining_replica_gets_shards(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     before = [set(one.owned) for one in replicas]
     added = await fleet.add()
@@ -84,7 +84,7 @@ async def one_that_joins_gets_its_part(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def of_two_with_one_address_the_newer_wins(fleet: ReplicaGroup) -> float:
+async def newer_replica_of_one_address_wins(fleet: ReplicaGroup) -> float:
     first, other = await fleet.add_all(2)
     newer = await fleet.add(wire=first.replica.wire)
     took_s = await fleet.until(lambda: fleet.shared_by(other, newer))
@@ -99,7 +99,7 @@ async def of_two_with_one_address_the_newer_wins(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back(
+async def restarted_static_member_keeps_shards(
     fleet: ReplicaGroup,
 ) -> float:
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
@@ -110,7 +110,7 @@ async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back
         before = [(one, set(one.owned)) for one in replicas if one is not killed]
         for one in replicas:
             one.listener.resignations.clear()
-        cut(killed)
+        cut_off(killed)
         began = fleet.now()
         replicas[place] = await fleet.add(wire=killed.replica.wire, instance_id=f"place {place}")
         await fleet.until(lambda: fleet.shared_by(*replicas))
@@ -123,10 +123,10 @@ async def one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back
     return took_s
 
 
-async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(fleet: ReplicaGroup) -> float:
+async def static_member_may_change_address(fleet: ReplicaGroup) -> float:
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.until(lambda: fleet.shared_by(*replicas))
-    cut(replicas[1])
+    cut_off(replicas[1])
     # The new replica receives the assignment of its predecessor, which does not contain the new address.
     back = await fleet.add(wire="elsewhere:9095", instance_id="place 1")
     took_s = await fleet.until(lambda: fleet.shared_by(replicas[0], back))
@@ -134,7 +134,7 @@ async def one_that_comes_back_with_another_address_gets_the_shards_of_its_place(
     return took_s
 
 
-async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: ReplicaGroup) -> float:
+async def newer_of_two_static_members_wins(fleet: ReplicaGroup) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.until(lambda: fleet.shared_by(first, other))
     newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
@@ -153,7 +153,7 @@ async def of_two_at_one_place_the_newer_wins_and_they_do_not_fight(fleet: Replic
     return took_s
 
 
-async def one_with_another_setting_is_refused(fleet: ReplicaGroup) -> float:
+async def replica_with_other_settings_is_refused(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     elsewhere = await fleet.add(topic="another")
     fewer = await fleet.add(state_partitions=fleet.state_partitions - 1)
@@ -166,17 +166,17 @@ async def one_with_another_setting_is_refused(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def a_shard_that_the_log_took_is_elected_again(fleet: ReplicaGroup) -> float:
+async def fenced_shard_is_elected_again(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     partition = min(replicas[0].owned)
-    replicas[0].take_away(partition)
+    replicas[0].fence_shard(partition)
     took_s = await fleet.until(lambda: fleet.shared_by(*replicas))
     assert all(one.listener.resignations == [] for one in replicas)
     assert [one.listener.elections for one in replicas if one.listener.elections] == [[(partition, False)]]
     return took_s
 
 
-async def one_that_is_not_ready_gives_its_shards_away(fleet: ReplicaGroup) -> float:
+async def unready_replica_loses_shards(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     replicas[0].listener.is_ready = False
     took_s = await fleet.until(lambda: fleet.shared_by(replicas[1]))
@@ -186,16 +186,16 @@ async def one_that_is_not_ready_gives_its_shards_away(fleet: ReplicaGroup) -> fl
 
 
 SCENARIOS: list[Scenario] = [
-    the_others_take_over_from_one_that_is_killed,
-    one_that_drains_hands_over,
-    the_last_one_drains,
-    one_that_stops_is_missed_at_once,
-    one_that_joins_gets_its_part,
-    of_two_with_one_address_the_newer_wins,
-    one_that_is_killed_and_started_again_at_its_place_gets_its_shards_back,
-    one_that_comes_back_with_another_address_gets_the_shards_of_its_place,
-    of_two_at_one_place_the_newer_wins_and_they_do_not_fight,
-    one_with_another_setting_is_refused,
-    a_shard_that_the_log_took_is_elected_again,
-    one_that_is_not_ready_gives_its_shards_away,
+    killed_replica_is_replaced,
+    draining_replica_hands_over,
+    last_replica_drains,
+    stopped_replica_is_replaced,
+    joining_replica_gets_shards,
+    newer_replica_of_one_address_wins,
+    restarted_static_member_keeps_shards,
+    static_member_may_change_address,
+    newer_of_two_static_members_wins,
+    replica_with_other_settings_is_refused,
+    fenced_shard_is_elected_again,
+    unready_replica_loses_shards,
 ]

@@ -46,7 +46,7 @@ def may_own(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[in
     return set([n for n in able if members[n].ready] or able)
 
 
-def moved(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
+def adopt(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
     """Return the members after they adopted a plan."""
     return [
         one._replace(
@@ -58,14 +58,14 @@ def moved(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[A
     ]
 
 
-def near(owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]) -> int:
+def locality(owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]) -> int:
     return sum(
         owner != NOBODY and members[owner].broker_id >= 0 and members[owner].broker_id == leaders.get(p)
         for p, owner in enumerate(owners)
     )
 
 
-def balanced(plan: AssignmentPlan, members: Sequence[AssignableMember], partitions: int) -> set[int]:
+def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], partitions: int) -> set[int]:
     """Check that the eligible members own the same number of shards within one. Return the eligible
     members.
     """
@@ -86,7 +86,7 @@ def test_eligible_members_own_equal_numbers_of_shards_within_one(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
-    balanced(assign(members, leaders, partitions, moves_max=moves_max), members, partitions)
+    check_balance(assign(members, leaders, partitions, moves_max=moves_max), members, partitions)
 
 
 @given(groups(), st.randoms(use_true_random=False))
@@ -97,11 +97,11 @@ def test_order_of_members_does_not_change_the_assignment(
     shuffled = list(members)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    def named(members: list[AssignableMember]) -> list[str | None]:
+    def owner_names(members: list[AssignableMember]) -> list[str | None]:
         owners = assign(members, leaders, partitions, moves_max=5).owners
         return [None if owner == NOBODY else members[owner].instance for owner in owners]
 
-    assert named(shuffled) == named(members)
+    assert owner_names(shuffled) == owner_names(members)
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_assignment_is_stable_after_members_adopted_it(
 ) -> None:
     members, leaders, partitions = group
     plan = assign(members, leaders, partitions)
-    again = assign(moved(plan, members), {}, partitions)
+    again = assign(adopt(plan, members), {}, partitions)
     assert again.owners == plan.owners
     assert again.holders == plan.owners
 
@@ -124,7 +124,7 @@ def test_only_the_shards_of_a_leaving_member_move(
     members = [one._replace(ready=True, draining=False) for one in members]
     plan = assign(members, leaders, partitions)
     leaving = data.draw(st.integers(0, len(members) - 1))
-    left = moved(plan, members)
+    left = adopt(plan, members)
     del left[leaving]
     after = assign(left, leaders, partitions)
     for before, owner in zip(plan.owners, after.owners, strict=True):
@@ -139,7 +139,7 @@ def test_shards_move_only_to_a_joining_member(
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
     plan = assign(members, leaders, partitions)
-    joined = [*moved(plan, members), member(99)]
+    joined = [*adopt(plan, members), member(99)]
     after = assign(joined, leaders, partitions)
     for before, owner in zip(plan.owners, after.owners, strict=True):
         assert owner in (before, len(members))
@@ -150,12 +150,12 @@ def test_moves_are_limited_and_increase_locality(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
-    still = moved(assign(members, {}, partitions), members)
+    still = adopt(assign(members, {}, partitions), members)
     stay = assign(still, leaders, partitions).owners
     nearer = assign(still, leaders, partitions, moves_max=moves_max).owners
     moves = sum(before != after for before, after in zip(stay, nearer, strict=True))
     assert moves <= moves_max
-    gained = near(nearer, still, leaders) - near(stay, still, leaders)
+    gained = locality(nearer, still, leaders) - locality(stay, still, leaders)
     assert gained >= (moves + 1) // 2
 
 
@@ -170,8 +170,8 @@ def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
     plan = assign(members, {}, 12)
     leaders = {partition: (partition + 2) % 3 for partition in range(12)}
     for _ in range(12):
-        plan = assign(moved(plan, members), leaders, 12, moves_max=2)
-    assert near(plan.owners, members, leaders) == 12
+        plan = assign(adopt(plan, members), leaders, 12, moves_max=2)
+    assert locality(plan.owners, members, leaders) == 12
 
 
 def test_ready_members_are_preferred() -> None:

@@ -15,7 +15,7 @@ from coordinator.ownership.broker_reachability import PROBES_MAX, BrokerReachabi
 from coordinator.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import GroupReplica, Play, ReplicaGroup
-from tests.unit.ownership.test_assignor import balanced, groups, may_own, member, moved, near
+from tests.unit.ownership.test_assignor import adopt, check_balance, groups, locality, may_own, member
 
 LIMITS = GroupLimits()
 LEADERS = {partition: 1 + partition % 3 for partition in range(12)}
@@ -36,7 +36,7 @@ def unreachable_brokers(draw: st.DrawFn) -> Group:
     return members, leaders, partitions
 
 
-def mendable(owners: Sequence[int], members: Sequence[AssignableMember], owning: set[int]) -> list[int]:
+def fixable_shards(owners: Sequence[int], members: Sequence[AssignableMember], owning: set[int]) -> list[int]:
     """Return the shards whose owner does not reach their leader, although a move or a swap would help."""
     load = Counter(owners)
     return [
@@ -67,12 +67,12 @@ def lost(owners: Sequence[int], members: Sequence[AssignableMember]) -> int:
 def test_assignor_makes_each_helpful_move_or_swap_and_keeps_the_result(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
     plan = assign(members, leaders, partitions, moves_max=moves_max)
-    owning = balanced(plan, members, partitions)
+    owning = check_balance(plan, members, partitions)
     if not owning:
         return
-    assert mendable(plan.owners, members, owning) == []
+    assert fixable_shards(plan.owners, members, owning) == []
     # The next rebalance, without hand-over requests, changes nothing.
-    after = [one._replace(wishes={}) for one in moved(plan, members)]
+    after = [one._replace(wishes={}) for one in adopt(plan, members)]
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
@@ -86,11 +86,11 @@ def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, mo
         return
     seen: list[tuple[int, int]] = [(lost(plan.owners, members), 0)]
     while True:
-        before, plan = plan, assign(moved(plan, members), leaders, partitions, moves_max=moves_max)
+        before, plan = plan, assign(adopt(plan, members), leaders, partitions, moves_max=moves_max)
         if plan.owners == before.owners:
             break
         # Each step improves reachability first, and locality second.
-        seen.append((lost(plan.owners, members), -near(plan.owners, members, leaders)))
+        seen.append((lost(plan.owners, members), -locality(plan.owners, members, leaders)))
         assert len(seen) < 4 * partitions
 
 
@@ -100,7 +100,7 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
     members, leaders, partitions = group
     reaching = [one._replace(unreached=(), wishes={}) for one in members]
     plan = assign(reaching, leaders, partitions)
-    still = moved(plan, reaching)
+    still = adopt(plan, reaching)
     now = [one._replace(unreached=other.unreached) for one, other in zip(still, members, strict=True)]
     after = assign(now, leaders, partitions).owners
     if not may_own(members, plan):
@@ -138,9 +138,9 @@ def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
     plan = assign(members, leaders, 6)
     for _ in range(6):
         assert lost(plan.owners, members) == 0
-        plan = assign(moved(plan, members), leaders, 6, moves_max=9)
+        plan = assign(adopt(plan, members), leaders, 6, moves_max=9)
     # The first member must own two of the three shards whose leader it reaches.
-    assert near(plan.owners, members, leaders) == 1
+    assert locality(plan.owners, members, leaders) == 1
 
 
 def test_swap_may_enable_another_swap() -> None:
@@ -203,32 +203,32 @@ def test_granted_hand_over_may_allow_another_move() -> None:
 # Reachability as seen by one replica.
 
 
-def look(**away: str) -> MetadataSnapshot:
+def snapshot(**away: str) -> MetadataSnapshot:
     return MetadataSnapshot(LEADERS, {int(name[1:]): why for name, why in away.items()})
 
 
-def led_by(*nodes: int) -> tuple[int, ...]:
+def partitions_led_by(*nodes: int) -> tuple[int, ...]:
     return tuple(partition for partition, leader in LEADERS.items() if leader in nodes)
 
 
 def test_broker_is_unreachable_after_two_failed_checks_in_a_row() -> None:
     reach = BrokerReachability()
     steps: list[tuple[MetadataSnapshot | None, tuple[int, ...]]] = [
-        (look(b2="no"), ()),
-        (look(), ()),
-        (look(b2="no"), ()),
-        (look(b3="no"), ()),
-        (look(b2="no", b3="no"), (3,)),
-        (look(b2="no"), (2,)),
-        (look(), ()),
-        (look(b2="no"), ()),
+        (snapshot(b2="no"), ()),
+        (snapshot(), ()),
+        (snapshot(b2="no"), ()),
+        (snapshot(b3="no"), ()),
+        (snapshot(b2="no", b3="no"), (3,)),
+        (snapshot(b2="no"), (2,)),
+        (snapshot(), ()),
+        (snapshot(b2="no"), ()),
         # A check without any answer ends the sequence of failures, and the known state remains.
         (None, ()),
-        (look(b2="no"), ()),
-        (look(b2="no"), (2,)),
+        (snapshot(b2="no"), ()),
+        (snapshot(b2="no"), (2,)),
         (None, (2,)),
-        (look(b2="no", b1="no"), (2,)),
-        (look(b1="no"), (1,)),
+        (snapshot(b2="no", b1="no"), (2,)),
+        (snapshot(b1="no"), (1,)),
     ]
     for number, (seen, unreached) in enumerate(steps):
         reach.update(seen)
@@ -267,7 +267,7 @@ def test_many_brokers_are_probed_in_turn() -> None:
     assert all(set().union(*rounds[first : first + 3]) == set(leaders) for first in range(3))
 
 
-def groups_unreachable_by(one: GroupReplica, *nodes: int) -> None:
+def set_unreachable(one: GroupReplica, *nodes: int) -> None:
     one.link.unreachable_brokers = set(nodes)  # type: ignore[attr-defined]
 
 
@@ -285,7 +285,7 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(3)
-        groups_unreachable_by(replicas[1], 2)
+        set_unreachable(replicas[1], 2)
         took_s = await fleet.until(lambda: serves_all(replicas, LEADERS) and fleet.shared_by(*replicas), 60.0)
         assert (
             LIMITS.reachability_interval_s
@@ -301,15 +301,15 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
         assert all(one.ownership.health() == [] for one in replicas)
 
         # When the broker is reachable again, no shard moves, but the replica informs the group.
-        groups_unreachable_by(replicas[1])
+        set_unreachable(replicas[1])
         rebalances = replicas[1].ownership.rebalances
         await fleet.until(lambda: replicas[1].ownership.rebalances > rebalances and group.state == STABLE)
         assert fleet.shared_by(*replicas)
         assert 2 * swapped == sum(len(one.listener.resignations) for one in replicas)
-        groups_unreachable_by(replicas[0], 2)
-        groups_unreachable_by(replicas[2], 2)
+        set_unreachable(replicas[0], 2)
+        set_unreachable(replicas[2], 2)
         await fleet.until(lambda: serves_all(replicas, LEADERS) and fleet.shared_by(*replicas), 60.0)
-        assert replicas[1].owned == set(led_by(2))
+        assert replicas[1].owned == set(partitions_led_by(2))
 
     with caplog.at_level(logging.INFO):
         play(scene)
@@ -328,7 +328,7 @@ def test_lasting_unreachability_is_logged_and_reported_once(
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
-        groups_unreachable_by(replicas[0], 2)
+        set_unreachable(replicas[0], 2)
         await fleet.until(lambda: serves_all(replicas, LEADERS), 60.0)
         await fleet.until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
         generation = group.generation
@@ -363,7 +363,7 @@ def test_reported_reachability_is_kept_while_no_broker_answers(play: Play) -> No
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
-        groups_unreachable_by(replicas[0], 2)
+        set_unreachable(replicas[0], 2)
         await fleet.until(lambda: serves_all(replicas, LEADERS) and fleet.shared_by(*replicas), 60.0)
         resigned = [list(one.listener.resignations) for one in replicas]
         group.down |= group.nodes
@@ -392,7 +392,7 @@ def test_failure_detected_by_many_replicas_causes_few_rebalances(play: Play) -> 
         await fleet.until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
         generation = group.generation
         for one in replicas:
-            groups_unreachable_by(one, 2)
+            set_unreachable(one, 2)
         await asyncio.sleep(120.0)
         assert fleet.shared_by(*replicas)
         assert 1 <= group.generation - generation <= 5

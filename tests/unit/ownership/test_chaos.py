@@ -89,7 +89,7 @@ class FaultInjector:
     async def fence(self) -> None:
         for one in self.living:
             if one.owned:
-                one.take_away(self.random.choice(sorted(one.owned)))
+                one.fence_shard(self.random.choice(sorted(one.owned)))
 
     async def ready(self) -> None:
         for one in self.living:

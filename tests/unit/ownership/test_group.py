@@ -11,7 +11,7 @@ from coordinator.ownership.limits import GroupLimits
 from coordinator.ownership.membership import Membership
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut
+from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off
 
 LIMITS = GroupLimits()
 HOUR_S = 3600.0
@@ -25,7 +25,7 @@ def test_scenario(play: Play, scenario: Scenario) -> None:
 def test_take_over_takes_at_most_a_session_timeout(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
-        cut(replicas[0])
+        cut_off(replicas[0])
         took_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
         assert took_s < LIMITS.session_timeout_s + 1.5 * LIMITS.heartbeat_interval_s
 
@@ -35,7 +35,7 @@ def test_take_over_takes_at_most_a_session_timeout(play: Play) -> None:
 def test_lease_expires_before_another_replica_takes_over(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        cut(replicas[0])
+        cut_off(replicas[0])
         stale_s = await fleet.until(lambda: not replicas[0].ownership.lease_is_fresh())
         assert replicas[0].listener.assignment is None or await fleet.until(
             lambda: replicas[0].listener.assignment is None, 0.1
@@ -52,7 +52,7 @@ def test_lease_expires_before_another_replica_takes_over(play: Play) -> None:
 def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
-        cut(replicas[0])
+        cut_off(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
         replicas.append(await fleet.add())
         await fleet.until(lambda: group.state != STABLE)
@@ -89,11 +89,11 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(play: Play) ->
         one = replicas[1]
         resigned, fresh = one.listener.on_resigned, []
 
-        def hear(state_partition: int) -> None:
+        def record_lease(state_partition: int) -> None:
             fresh.append(one.ownership.lease_is_fresh())
             resigned(state_partition)
 
-        one.listener.on_resigned = hear  # type: ignore[method-assign]
+        one.listener.on_resigned = record_lease  # type: ignore[method-assign]
         one.link.joins_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
         await fleet.until(lambda: not one.ownership.lease_is_fresh())
@@ -113,11 +113,11 @@ def test_lease_starts_when_the_heartbeat_is_sent(play: Play) -> None:
         ages: list[float] = []
         began = fleet.now()
 
-        def watched() -> bool:
+        def record_age() -> bool:
             ages.append(one.ownership.heartbeat_age_s or 0.0)
             return fleet.now() - began > 60.0
 
-        await fleet.until(watched, 100.0)
+        await fleet.until(record_age, 100.0)
         assert min(ages[len(ages) // 2 :]) >= 3.0
         assert max(ages) < LIMITS.lease_s
         one.link.reply_s = 0.0  # type: ignore[attr-defined]
@@ -149,13 +149,15 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -
         replicas = [await fleet.add(broker_id=number) for number in range(3)]
         await fleet.until(lambda: fleet.shared_by(*replicas))
 
-        def near() -> int:
+        def count_local_shards() -> int:
             leaders = group.partition_leaders
             return sum(
                 leaders[partition] == one.replica.broker_id for one in replicas for partition in one.owned
             )
 
-        await fleet.until(lambda: near() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S)
+        await fleet.until(
+            lambda: count_local_shards() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S
+        )
         generation = group.generation
         # Short changes of partition leaders cause no moves.
         group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
@@ -176,7 +178,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.group_member.plan", broken)
+            patch.setattr("coordinator.ownership.group_member.plan_assignment", raise_defect)
             replicas[0].listener.is_ready = False
             await fleet.until(
                 lambda: "could not compute an assignment" in str(replicas[1].ownership.health())
@@ -187,7 +189,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
         await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
         assert [one.owned for one in replicas] == before
 
-    def broken(*_: object, **__: object) -> None:
+    def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
     play(scene)
@@ -199,13 +201,13 @@ def test_requested_rebalances_are_rate_limited(play: Play) -> None:
         generation = group.generation
         began = fleet.now()
 
-        def fight() -> bool:
+        def fence_repeatedly() -> bool:
             # A process outside of the group claims the shard whenever the replica owns it.
             if 0 in one.owned:
-                one.take_away(0)
+                one.fence_shard(0)
             return fleet.now() - began > 60.0
 
-        await fleet.until(fight, 100.0)
+        await fleet.until(fence_repeatedly, 100.0)
         assert 5 < group.generation - generation <= 60.0 / LIMITS.rebalance_pause_s + 1
 
     play(scene)

@@ -9,7 +9,7 @@ from coordinator.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.scenarios import cut
+from tests.unit.ownership.scenarios import cut_off
 
 LIMITS = GroupLimits()
 HOUR_S = 3600.0
@@ -43,7 +43,7 @@ def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
         if api != "heartbeat":
-            replicas[0].take_away(min(replicas[0].owned))
+            replicas[0].fence_shard(min(replicas[0].owned))
         group.errors[api] = [code, code]
         if api == "find":
             group.move(2)
@@ -77,10 +77,10 @@ def test_returning_member_reloads_shards_that_another_member_owned(play: Play, d
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
-        cut(away)
+        cut_off(away)
         await fleet.until(lambda: fleet.shared_by(other))
         if dies:
-            cut(other)
+            cut_off(other)
             await fleet.until(lambda: not group.members)
         elected = len(away.listener.elections)
         away.link.cut = False  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def test_member_removed_for_a_moment_reloads_shards_that_another_owned(play: Pla
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
-        cut(away)
+        cut_off(away)
         group.expel(next(iter(group.members)))
         group.expel(next(iter(group.members)))
         await fleet.until(lambda: fleet.shared_by(other))
@@ -113,7 +113,7 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
         await fleet.until(lambda: fleet.shared_by(*replicas))
-        cut(replicas[1])
+        cut_off(replicas[1])
         stranger = await fleet.add(topic="another", instance_id="place 1")
         await fleet.until(lambda: fleet.shared_by(replicas[0]))
         assert "refuses this replica" in stranger.ownership.health()[0]
@@ -126,13 +126,13 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
 
 
 def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.group_member.plan", broken)
+            patch.setattr("coordinator.ownership.group_member.plan_assignment", raise_defect)
             replicas.append(await fleet.add())
             await fleet.until(
                 lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
@@ -194,7 +194,7 @@ def test_members_find_the_new_coordinator_after_a_failure(play: Play) -> None:
 def test_join_at_a_failed_coordinator_is_abandoned(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        cut(replicas[1])
+        cut_off(replicas[1])
         replicas.append(await fleet.add())
         await fleet.until(lambda: group.state != STABLE)
         await fleet.until(lambda: sum(member.waits() for member in group.members.values()) == 2)

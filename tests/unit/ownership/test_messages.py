@@ -15,27 +15,31 @@ from coordinator.ownership.messages import (
     UnreadableMessage,
     decode_assignment,
     decode_metadata,
-    encode,
-    group_view,
-    plan,
+    encode_message,
+    plan_assignment,
+    read_group_view,
 )
 
 SETTING = GroupSettings("state", 4)
 
 
-def metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> Metadata:
+def make_metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> Metadata:
     replica = Replica(f"i{number}", f"host-{number}:9095")
     return Metadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
 
 
-def assignments(members: Mapping[str, bytes], leaders: Mapping[int, int]) -> dict[str, AssignmentMessage]:
+def plan_assignments(
+    members: Mapping[str, bytes], leaders: Mapping[int, int]
+) -> dict[str, AssignmentMessage]:
     """Return the decoded assignment of each member, from the plan for a group."""
-    planned = plan(members, leaders).assignments(9)
-    return {member_id: decode_assignment(encode(decision)) for member_id, decision in planned.items()}
+    planned = plan_assignment(members, leaders).assignments(9)
+    return {member_id: decode_assignment(encode_message(decision)) for member_id, decision in planned.items()}
 
 
 def test_metadata_is_readable_json() -> None:
-    encoded = encode(metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,)))
+    encoded = encode_message(
+        make_metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,))
+    )
     setting, replica = ["state", 4, 1], ["i7", "host-7:9095", "", -1, 4]
     read = [2, setting, replica, 7, True, False, [1, 3], 2, False, {"3": "i9"}, [2], 0]
     assert json.loads(encoded) == read
@@ -43,13 +47,13 @@ def test_metadata_is_readable_json() -> None:
 
 
 def test_assignment_is_readable_json() -> None:
-    encoded = encode(AssignmentMessage(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
+    encoded = encode_message(AssignmentMessage(generation=5, instance="i7", owned=(1, 3), handed_over=(3,)))
     assert json.loads(encoded) == [2, 5, "i7", [1, 3], [3], [], "", False]
 
 
 def test_elements_missing_in_an_earlier_release_have_defaults() -> None:
-    read = json.loads(encode(metadata(1, unreached=(2,), joins=3)))
-    assert decode_metadata(json.dumps(read[:-2]).encode()) == metadata(1)
+    read = json.loads(encode_message(make_metadata(1, unreached=(2,), joins=3)))
+    assert decode_metadata(json.dumps(read[:-2]).encode()) == make_metadata(1)
 
 
 @pytest.mark.parametrize("decode", [decode_metadata, decode_assignment])
@@ -62,10 +66,10 @@ def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], obje
 
 def test_plan_considers_unreachable_leaders() -> None:
     members = {
-        "a": encode(metadata(1, owned=(0, 1), unreached=(7, 99))),
-        "b": encode(metadata(2, owned=(2, 3))),
+        "a": encode_message(make_metadata(1, owned=(0, 1), unreached=(7, 99))),
+        "b": encode_message(make_metadata(2, owned=(2, 3))),
     }
-    first, second = assignments(members, {0: 8, 1: 7, 2: 8}).values()
+    first, second = plan_assignments(members, {0: 8, 1: 7, 2: 8}).values()
     assert set(first.owned) == {0, 2}
     # A member that does not reach the leader cannot release a shard there.
     assert (first.handed_over, first.unreleased) == ((2,), ())
@@ -73,10 +77,10 @@ def test_plan_considers_unreachable_leaders() -> None:
 
 
 def test_unknown_fields_are_ignored() -> None:
-    read = json.loads(encode(metadata(1)))
+    read = json.loads(encode_message(make_metadata(1)))
     read[2].append("rack a")
     read.append({"moon": {"phase": 3}})
-    assert decode_metadata(json.dumps(read).encode()) == metadata(1)
+    assert decode_metadata(json.dumps(read).encode()) == make_metadata(1)
 
 
 @given(
@@ -90,27 +94,31 @@ def test_random_bytes_are_unreadable(noise: bytes) -> None:
 
 @pytest.mark.parametrize("partitions", [0, -1, 100_001, "4"])
 def test_invalid_number_of_partitions_is_unreadable(partitions: object) -> None:
-    read = json.loads(encode(metadata(1)))
+    read = json.loads(encode_message(make_metadata(1)))
     read[1][1] = partitions
     with pytest.raises(UnreadableMessage):
         decode_metadata(json.dumps(read).encode())
 
 
-def described(
+def stored_members(
     members: Mapping[str, bytes], assigned: Mapping[str, AssignmentMessage]
 ) -> list[tuple[bytes, bytes]]:
     """Return the member data that the group coordinator stores."""
-    return [(members[member_id], encode(decision)) for member_id, decision in assigned.items()]
+    return [(members[member_id], encode_message(decision)) for member_id, decision in assigned.items()]
 
 
 def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
-    members = {"a": encode(metadata(1, owned=(0, 1, 2, 3))), "b": encode(metadata(2)), "c": b"?"}
-    decided = plan(members, {})
-    view = group_view(described(members, decided.assignments(9)), 9, 4)
+    members = {
+        "a": encode_message(make_metadata(1, owned=(0, 1, 2, 3))),
+        "b": encode_message(make_metadata(2)),
+        "c": b"?",
+    }
+    decided = plan_assignment(members, {})
+    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
     assert view == decided.view(9)
     assert [view.assignment.owner(partition) for partition in range(4)] == [
-        *[metadata(1).replica] * 2,
-        *[metadata(2).replica] * 2,
+        *[make_metadata(1).replica] * 2,
+        *[make_metadata(2).replica] * 2,
     ]
     assert decided.owned_by("i2") == {2, 3}
     assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
@@ -118,50 +126,50 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
 
 def test_owners_are_known_despite_refused_or_draining_members() -> None:
     members = {
-        "a": encode(metadata(1, owned=(0,))),
-        "b": encode(metadata(2, GroupSettings("other", 4))),
-        "c": encode(metadata(3, draining=True)),
+        "a": encode_message(make_metadata(1, owned=(0,))),
+        "b": encode_message(make_metadata(2, GroupSettings("other", 4))),
+        "c": encode_message(make_metadata(3, draining=True)),
     }
-    decided = plan(members, {})
-    view = group_view(described(members, decided.assignments(9)), 9, 4)
+    decided = plan_assignment(members, {})
+    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
     assert view == decided.view(9)
-    assert view.assignment.replicas == (metadata(1).replica, metadata(3).replica)
+    assert view.assignment.replicas == (make_metadata(1).replica, make_metadata(3).replica)
 
 
 def test_assignments_of_different_generations_give_no_owners() -> None:
-    members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
-    decided = plan(members, {})
+    members = {"a": encode_message(make_metadata(1)), "b": encode_message(make_metadata(2))}
+    decided = plan_assignment(members, {})
     mixed = {"a": decided.assignments(9)["a"], "b": decided.assignments(8)["b"]}
-    assert group_view(described(members, mixed), 9, 4) is None
+    assert read_group_view(stored_members(members, mixed), 9, 4) is None
 
 
 @pytest.mark.parametrize("owned", [(0,), (4,), (-1,)])
 def test_contradictory_assignments_are_unreadable(owned: tuple[int, ...]) -> None:
-    members = {"a": encode(metadata(1)), "b": encode(metadata(2))}
+    members = {"a": encode_message(make_metadata(1)), "b": encode_message(make_metadata(2))}
     assigned = {
         "a": AssignmentMessage(generation=9, instance="i1", owned=(0, 1, 2, 3)),
         "b": AssignmentMessage(generation=9, instance="i2", owned=owned),
     }
     with pytest.raises(UnreadableMessage):
-        group_view(described(members, assigned), 9, 4)
+        read_group_view(stored_members(members, assigned), 9, 4)
 
 
 def test_member_with_unreadable_metadata_gets_no_shards() -> None:
-    decision = plan({"a": b"?", "b": encode(metadata(2))}, {})
+    decision = plan_assignment({"a": b"?", "b": encode_message(make_metadata(2))}, {})
     assert decision.unread == 1
     assert decision.assignments(9)["a"] == AssignmentMessage(generation=9)
-    assert decision.replicas == (metadata(2).replica,)
+    assert decision.replicas == (make_metadata(2).replica,)
     assert decision.owned_by("i2") == {0, 1, 2, 3}
     with pytest.raises(UnreadableMessage):
-        plan({"a": b"?"}, {})
+        plan_assignment({"a": b"?"}, {})
 
 
 def test_settings_of_members_that_hold_shards_have_priority() -> None:
-    holding = {"a": encode(metadata(1, owned=(0,)))}
-    others = {f"x{n}": encode(metadata(n, GroupSettings("other", 2))) for n in (2, 3)}
-    decision = plan({**holding, **others}, {})
+    holding = {"a": encode_message(make_metadata(1, owned=(0,)))}
+    others = {f"x{n}": encode_message(make_metadata(n, GroupSettings("other", 2))) for n in (2, 3)}
+    decision = plan_assignment({**holding, **others}, {})
     assert decision.setting == SETTING
-    assert decision.replicas == (metadata(1).replica,)
+    assert decision.replicas == (make_metadata(1).replica,)
     assert set(decision.refused) == {"i2", "i3"}
     assert decision.assignments(9)["x2"].refused == decision.refused["i2"]
     assert decision.refused["i2"] == (
@@ -169,17 +177,21 @@ def test_settings_of_members_that_hold_shards_have_priority() -> None:
         "layout 1"
     )
     # If no member holds a shard, the settings of the majority are used.
-    assert plan({"a": encode(metadata(1)), **others}, {}).setting == GroupSettings("other", 2)
+    assert plan_assignment({"a": encode_message(make_metadata(1)), **others}, {}).setting == GroupSettings(
+        "other", 2
+    )
 
 
 def test_another_layout_version_is_refused() -> None:
     newer = GroupSettings("state", 4, layout_version=2)
-    decision = plan({"a": encode(metadata(1, owned=(0,))), "b": encode(metadata(2, newer))}, {})
+    decision = plan_assignment(
+        {"a": encode_message(make_metadata(1, owned=(0,))), "b": encode_message(make_metadata(2, newer))}, {}
+    )
     assert set(decision.refused) == {"i2"}
 
 
 def test_no_shard_has_an_owner_if_all_members_drain() -> None:
-    decision = plan({"a": encode(metadata(1, draining=True, owned=(0,)))}, {})
+    decision = plan_assignment({"a": encode_message(make_metadata(1, draining=True, owned=(0,)))}, {})
     assert decision.owners == (NOBODY,) * 4
     assert decision.holders == (0, NOBODY, NOBODY, NOBODY)
     assert decision.handed_over(0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coordinator.ownership.assignor import AssignableMember, assign
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.test_assignor import balanced, groups, member, moved
+from tests.unit.ownership.test_assignor import adopt, check_balance, groups, member
 
 Group = tuple[list[AssignableMember], dict[int, int], int]
 
@@ -66,16 +66,16 @@ def test_two_members_may_exchange_shards() -> None:
 @given(groups(distinct=True), st.data())
 def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
-    members = moved(assign(members, leaders, partitions), members)
+    members = adopt(assign(members, leaders, partitions), members)
     names = st.sampled_from(["", "stranger", *(one.instance for one in members)])
     wishes = data.draw(st.lists(st.dictionaries(st.integers(0, partitions), names), max_size=len(members)))
     for place, wished in enumerate(wishes):
         members[place] = members[place]._replace(wishes=wished)
     plan = assign(members, leaders, partitions)
-    if not balanced(plan, members, partitions):
+    if not check_balance(plan, members, partitions):
         return
     # The next rebalance, without requests, changes nothing.
-    after = [one._replace(wishes={}) for one in moved(plan, members)]
+    after = [one._replace(wishes={}) for one in adopt(plan, members)]
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
@@ -83,7 +83,7 @@ def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: 
 def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
-    members = moved(assign(members, leaders, partitions), members)
+    members = adopt(assign(members, leaders, partitions), members)
     giver = data.draw(st.integers(0, len(members) - 1))
     taker = data.draw(st.integers(0, len(members) - 1))
     owned = sorted(members[giver].owned)

@@ -4,7 +4,13 @@ import pytest
 
 from coordinator.ownership.base import Replica
 from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import GroupSettings, Metadata, encode, group_view, plan
+from coordinator.ownership.messages import (
+    GroupSettings,
+    Metadata,
+    encode_message,
+    plan_assignment,
+    read_group_view,
+)
 from tests.benchmarks.fleet_scale import measure
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
@@ -47,7 +53,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
     for number in range(500):
         address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
         replica = Replica(f"{number:032x}", f"{address}:9095", f"{address}:9096", number)
-        members[f"share-coordinator-{number:036}"] = encode(
+        members[f"share-coordinator-{number:036}"] = encode_message(
             Metadata(
                 setting=GroupSettings("_share-coordinator-state", shards),
                 replica=replica,
@@ -59,13 +65,13 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
                 joins=1_000,
             )
         )
-    decided = plan(members, {partition: partition % 500 for partition in range(shards)})
-    stored = {member: encode(each) for member, each in decided.assignments(1_000).items()}
+    decided = plan_assignment(members, {partition: partition % 500 for partition in range(shards)})
+    stored = {member: encode_message(each) for member, each in decided.assignments(1_000).items()}
     for member, metadata in members.items():
         group.add_member(member, metadata)
     record_bytes = group.record_bytes(stored)
     assert 100_000 < record_bytes < GROUP_RECORD_BYTES_MAX
-    view = group_view([(members[member], stored[member]) for member in members], 1_000, shards)
+    view = read_group_view([(members[member], stored[member]) for member in members], 1_000, shards)
     assert view == decided.view(1_000)
 
 

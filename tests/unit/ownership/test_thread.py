@@ -23,13 +23,13 @@ LIMITS = GroupLimits(
 def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
-    def told_ready() -> bool:
+    def reports_ready() -> bool:
         return all(decode_metadata(member.metadata).ready for member in list(group.members.values()))
 
     def block_until(beats: int = 0, ready: bool = True) -> None:
         """Block the main loop until enough heartbeats were sent and the replica reports `ready`."""
         goal, deadline_s = group.requests.count("heartbeat") + beats, monotonic() + 60.0
-        while group.requests.count("heartbeat") < goal or told_ready() != ready:
+        while group.requests.count("heartbeat") < goal or reports_ready() != ready:
             assert monotonic() < deadline_s
             threading.Event().wait(0.001)
 
@@ -44,7 +44,7 @@ def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
         assert one.ownership.generation == 1
         block_until(ready=False)
         assert one.ownership.lease_is_fresh()
-        await fleet.until(told_ready)
+        await fleet.until(reports_ready)
         await one.ownership.drain(10.0)
         assert one.owned == set()
         await fleet.stop()

@@ -16,31 +16,34 @@ from protocol.codegen.source import Source
 from protocol.errors import EncodeError
 
 
-def run(*arguments: str, directory: Path) -> tuple[int, list[str]]:
+def run_generator(*arguments: str, directory: Path) -> tuple[int, list[str]]:
     """Run the generator on a directory; return its exit status and its output lines."""
     out = io.StringIO()
     return main(arguments, directory, out), out.getvalue().splitlines()
 
 
 def test_committed_messages_equal_the_generated_ones() -> None:
-    assert run("--check", directory=MESSAGES) == (0, [])
+    assert run_generator("--check", directory=MESSAGES) == (0, [])
 
 
 def test_check_names_differences_and_writes_nothing(tmp_path: Path) -> None:
-    run(directory=tmp_path)
+    run_generator(directory=tmp_path)
     (tmp_path / "share_update.py").write_text("edited by hand", encoding="utf-8")
     (tmp_path / "request_header.py").unlink()
     (tmp_path / "left_over.py").write_text("", encoding="utf-8")
     changed = ["left_over.py", "request_header.py", "share_update.py"]
-    assert run("--check", directory=tmp_path) == (1, [f"{tmp_path.name}/{name}" for name in changed])
+    assert run_generator("--check", directory=tmp_path) == (
+        1,
+        [f"{tmp_path.name}/{name}" for name in changed],
+    )
     assert (tmp_path / "share_update.py").read_text(encoding="utf-8") == "edited by hand"
 
 
 def test_generator_replaces_changed_files_and_removes_stale_ones(tmp_path: Path) -> None:
-    assert run(directory=tmp_path)[0] == 0
+    assert run_generator(directory=tmp_path)[0] == 0
     (tmp_path / "left_over.py").write_text("", encoding="utf-8")
     (tmp_path / "share_update.py").write_text("edited by hand", encoding="utf-8")
-    assert run(directory=tmp_path) == (
+    assert run_generator(directory=tmp_path) == (
         0,
         [f"{tmp_path.name}/left_over.py", f"{tmp_path.name}/share_update.py"],
     )

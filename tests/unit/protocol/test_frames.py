@@ -8,19 +8,19 @@ from protocol.errors import FrameError
 from protocol.frames import FrameReader
 
 
-def framed(*bodies: bytes) -> bytes:
+def encode_frames(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
 def test_one_frame_is_read() -> None:
     reader = FrameReader(100)
-    assert reader.receive_data(framed(b"abc")) == [b"abc"]
+    assert reader.receive_data(encode_frames(b"abc")) == [b"abc"]
     assert reader.buffered_bytes == 0
 
 
 def test_several_frames_and_a_partial_frame_are_read() -> None:
     reader = FrameReader(100)
-    assert reader.receive_data(framed(b"abc", b"", b"d") + b"\0\0") == [b"abc", b"", b"d"]
+    assert reader.receive_data(encode_frames(b"abc", b"", b"d") + b"\0\0") == [b"abc", b"", b"d"]
     assert reader.buffered_bytes == 2
     assert reader.receive_data(b"\0\1e") == [b"e"]
     assert reader.buffered_bytes == 0
@@ -33,7 +33,7 @@ def test_empty_data_returns_no_frame() -> None:
 @settings(deadline=None)
 @given(bodies=st.lists(st.binary(max_size=20), max_size=8), data=st.data())
 def test_frames_do_not_depend_on_the_pieces(bodies: list[bytes], data: st.DataObject) -> None:
-    stream = framed(*bodies)
+    stream = encode_frames(*bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     reader = FrameReader(20)
     got = []
@@ -47,9 +47,9 @@ def test_frames_do_not_depend_on_the_pieces(bodies: list[bytes], data: st.DataOb
 def test_size_out_of_range_is_refused_permanently(size: str) -> None:
     reader = FrameReader(100)
     with pytest.raises(FrameError, match="0 to 100"):
-        reader.receive_data(framed(b"abc") + bytes.fromhex(size))
+        reader.receive_data(encode_frames(b"abc") + bytes.fromhex(size))
     with pytest.raises(FrameError):
-        reader.receive_data(framed(b"abc"))
+        reader.receive_data(encode_frames(b"abc"))
     assert reader.buffered_bytes < 20
 
 
@@ -61,18 +61,18 @@ def test_size_is_refused_before_the_body_arrives() -> None:
 
 
 def test_frame_of_the_greatest_size_is_accepted() -> None:
-    assert FrameReader(100).receive_data(framed(b"x" * 100)) == [b"x" * 100]
+    assert FrameReader(100).receive_data(encode_frames(b"x" * 100)) == [b"x" * 100]
 
 
 def test_receive_frame_returns_exactly_one_complete_frame() -> None:
     reader = FrameReader(100)
-    assert reader.receive_frame(framed(b"abc")) == b"abc"
-    assert reader.receive_frame(framed(b"x" * 100)) == b"x" * 100
-    assert reader.receive_frame(framed(b"")) == b""
+    assert reader.receive_frame(encode_frames(b"abc")) == b"abc"
+    assert reader.receive_frame(encode_frames(b"x" * 100)) == b"x" * 100
+    assert reader.receive_frame(encode_frames(b"")) == b""
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\0\0\0", framed(b"abc")[:-1], framed(b"a", b"b"), framed(b"x" * 101)]
+    "data", [b"", b"\0\0\0", encode_frames(b"abc")[:-1], encode_frames(b"a", b"b"), encode_frames(b"x" * 101)]
 )
 def test_receive_frame_returns_none_unless_data_is_one_complete_frame(data: bytes) -> None:
     assert FrameReader(100).receive_frame(data) is None
@@ -80,15 +80,15 @@ def test_receive_frame_returns_none_unless_data_is_one_complete_frame(data: byte
 
 def test_receive_frame_returns_none_within_a_partial_frame() -> None:
     reader = FrameReader(100)
-    stream = framed(framed(b"abc"))
+    stream = encode_frames(encode_frames(b"abc"))
     assert reader.receive_data(stream[:4]) == []
     assert reader.receive_frame(stream[4:]) is None
-    assert reader.receive_data(stream[4:]) == [framed(b"abc")]
+    assert reader.receive_data(stream[4:]) == [encode_frames(b"abc")]
 
 
 def test_buffered_bytes_counts_partial_frames() -> None:
     reader = FrameReader(1000)
-    stream = framed(b"x" * 1000)
+    stream = encode_frames(b"x" * 1000)
     for sent in range(1, len(stream)):
         assert reader.receive_data(stream[sent - 1 : sent]) == []
         assert reader.buffered_bytes == sent

@@ -49,12 +49,14 @@ COVERED_BY_HAND = (
 BY_HAND = pack(">qiibI", 7, 4 + 1 + 4 + len(COVERED_BY_HAND), 3, 2, crc32c(COVERED_BY_HAND)) + COVERED_BY_HAND
 
 
-def one(buf: bytes) -> RecordBatch:
+def decode_one(buf: bytes) -> RecordBatch:
     (batch,) = decode_batches(buf)
     return batch
 
 
-def packed(records: bytes, count: int, attributes: int = 0, last_offset_delta: int | None = None) -> bytes:
+def make_batch(
+    records: bytes, count: int, attributes: int = 0, last_offset_delta: int | None = None
+) -> bytes:
     """Return a batch with a correct CRC around the given records section."""
     delta = count - 1 if last_offset_delta is None else last_offset_delta
     covered = pack(">hiqqqhii", attributes, delta, 1000, 2000, -1, -1, 0, count) + records
@@ -67,7 +69,7 @@ def test_encoded_batch_equals_hand_written_bytes() -> None:
 
 
 def test_hand_written_batch_is_decoded() -> None:
-    batch = one(BY_HAND)
+    batch = decode_one(BY_HAND)
     assert batch.records == [
         LogRecord(7, 1_700_000_000_000, b"k", b"v1", ()),
         LogRecord(8, 1_700_000_000_000, b"", None, ()),
@@ -97,7 +99,7 @@ def test_encoded_batch_is_read_by_aiokafka(count: int, size: int) -> None:
     assert [(record.offset, record.timestamp, record.key, record.value) for record in theirs] == [
         (2**40 + index, 1_700_000_000_123, key, value) for index, (key, value) in enumerate(records)
     ]
-    ours = one(buf)
+    ours = decode_one(buf)
     assert [(record.key, record.value) for record in ours.records] == records
     assert {record.headers for record in ours.records} == {headers}
 
@@ -123,14 +125,14 @@ def test_batch_written_by_aiokafka_is_decoded(codec: int, count: int) -> None:
         timestamp_ms = 1_700_000_000_000 + rng.randrange(-1000, 100_000)
         builder.append(index, timestamp_ms, key, value, headers)
         expected.append(LogRecord(index, timestamp_ms, key, value, tuple(headers)))
-    batch = one(bytes(builder.build()))
+    batch = decode_one(bytes(builder.build()))
     assert batch.records == expected
     assert batch.compression == COMPRESSIONS[codec]
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (12, 3, 77)
     assert batch.max_timestamp_ms == max(record.timestamp_ms for record in expected)
 
 
-def xerial(data: bytes, block_bytes: int) -> bytes:
+def compress_xerial(data: bytes, block_bytes: int) -> bytes:
     """Return the data in the snappy framing of the Java library."""
     framed = [b"\x82SNAPPY\x00", pack(">ii", 1, 1)]
     for begin in range(0, len(data), block_bytes):
@@ -143,8 +145,8 @@ def xerial(data: bytes, block_bytes: int) -> bytes:
     ("attributes", "compress"),
     [
         (1, gzip.compress),
-        (2, lambda data: xerial(data, 32 << 10)),
-        (2, lambda data: xerial(data, 7)),
+        (2, lambda data: compress_xerial(data, 32 << 10)),
+        (2, lambda data: compress_xerial(data, 7)),
         (2, lambda data: bytes(cramjam.snappy.compress_raw(data))),
         (3, lambda data: bytes(cramjam.lz4.compress(data))),
         (4, lambda data: bytes(cramjam.zstd.compress(data))),
@@ -152,41 +154,41 @@ def xerial(data: bytes, block_bytes: int) -> bytes:
     ids=["gzip", "xerial", "xerial, small blocks", "bare snappy", "lz4", "zstd"],
 )
 def test_every_compression_is_decoded(attributes: int, compress: Callable[[bytes], bytes]) -> None:
-    batch = one(packed(compress(RECORDS_BY_HAND), 2, attributes))
+    batch = decode_one(make_batch(compress(RECORDS_BY_HAND), 2, attributes))
     assert [(record.key, record.value) for record in batch.records] == [(b"k", b"v1"), (b"", None)]
 
 
 @pytest.mark.parametrize("attributes", [1, 2, 3, 4, 5, 6, 7])
 def test_data_that_cannot_be_decompressed_is_refused(attributes: int) -> None:
     with pytest.raises(DecodeError):
-        one(packed(b"no compressed data at all", 1, attributes))
+        decode_one(make_batch(b"no compressed data at all", 1, attributes))
 
 
 @pytest.mark.parametrize("data", [b"\x82SNAPPY\x00", b"\x82SNAPPY\x00" + bytes(8) + b"\0\0\0\x63abc"])
 def test_malformed_snappy_framing_is_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
-        one(packed(data, 1, 2))
+        decode_one(make_batch(data, 1, 2))
     with pytest.raises(DecodeError):
-        one(packed(data + b"\xff", 1, 2))
+        decode_one(make_batch(data + b"\xff", 1, 2))
 
 
 def test_log_append_time_applies_to_all_records() -> None:
-    batch = one(packed(RECORDS_BY_HAND, 2, 0x08))
+    batch = decode_one(make_batch(RECORDS_BY_HAND, 2, 0x08))
     assert [record.timestamp_ms for record in batch.records] == [2000, 2000]
     assert batch.is_log_append_time
 
 
 def test_batch_flags_are_decoded() -> None:
-    assert one(packed(RECORDS_BY_HAND, 2, 0x10)).is_transactional
-    assert one(packed(RECORDS_BY_HAND, 2, 0x20)).is_control
-    assert one(packed(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
+    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x10)).is_transactional
+    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x20)).is_control
+    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
 
 
 def test_compacted_batch_ends_at_the_offset_in_its_header() -> None:
-    batch = one(packed(RECORDS_BY_HAND, 2, last_offset_delta=9))
+    batch = decode_one(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=9))
     assert batch.last_offset == 9
-    assert next_offset_at(packed(RECORDS_BY_HAND, 2, last_offset_delta=9), 0) == 10
-    assert one(packed(b"", 0, last_offset_delta=4)).records == []
+    assert next_offset_at(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=9), 0) == 10
+    assert decode_one(make_batch(b"", 0, last_offset_delta=4)).records == []
 
 
 def test_consecutive_batches_are_decoded() -> None:
@@ -223,7 +225,7 @@ def test_every_flipped_bit_covered_by_the_crc_is_detected() -> None:
         damaged = bytearray(BY_HAND)
         damaged[position] ^= 0x10
         with pytest.raises(DecodeError):
-            one(bytes(damaged))
+            decode_one(bytes(damaged))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
@@ -231,7 +233,7 @@ def test_other_magic_is_refused(magic: int) -> None:
     damaged = bytearray(BY_HAND)
     damaged[16] = magic
     with pytest.raises(DecodeError, match="magic"):
-        one(bytes(damaged))
+        decode_one(bytes(damaged))
 
 
 @pytest.mark.parametrize(
@@ -259,12 +261,12 @@ def test_other_magic_is_refused(magic: int) -> None:
 )
 def test_malformed_records_are_refused(records: str, count: int) -> None:
     with pytest.raises(DecodeError):
-        one(packed(bytes.fromhex(records), count, last_offset_delta=0))
+        decode_one(make_batch(bytes.fromhex(records), count, last_offset_delta=0))
 
 
 def test_negative_last_offset_delta_is_refused() -> None:
     with pytest.raises(DecodeError):
-        one(packed(RECORDS_BY_HAND, 2, last_offset_delta=-1))
+        decode_one(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=-1))
 
 
 def test_random_records_with_a_correct_crc_raise_only_decode_errors() -> None:
@@ -275,7 +277,7 @@ def test_random_records_with_a_correct_crc_raise_only_decode_errors() -> None:
         for _ in range(rng.randrange(1, 4)):
             noise[rng.randrange(len(noise))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
         try:
-            one(packed(bytes(noise), rng.randrange(1, 5), rng.choice((0, 0, 8))))
+            decode_one(make_batch(bytes(noise), rng.randrange(1, 5), rng.choice((0, 0, 8))))
             outcomes["read"] += 1
         except DecodeError:
             outcomes["refused"] += 1

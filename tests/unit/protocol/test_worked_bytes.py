@@ -23,7 +23,7 @@ TOPIC = TOPIC_ID.hex()
 KEY_TEXT = "gs1:gtb2stGYRk-vWZ2zAozmoA:0"
 
 
-def body(frame: str) -> bytes:
+def frame_body(frame: str) -> bytes:
     """Return the frame without its size; assert that the size is correct."""
     (only,) = FrameReader(1 << 20).receive_data(bytes.fromhex(frame))
     return only
@@ -31,7 +31,7 @@ def body(frame: str) -> bytes:
 
 def assert_request(frame: str, header: RequestHeader, codec: ModuleType, message: object) -> None:
     """Assert that the frame decodes to the header and message, and that they encode to the frame."""
-    request = body(frame)
+    request = frame_body(frame)
     got_header, offset = request_header.decode(request, 0, 2)
     assert got_header == header
     assert codec.decode_request(request, offset, header.request_api_version) == message
@@ -43,7 +43,7 @@ def assert_response(
     frame: str, correlation_id: int, codec: ModuleType, message: object, version: int
 ) -> None:
     """Assert that the frame decodes to the correlation id and message, and that they encode to the frame."""
-    response = body(frame)
+    response = frame_body(frame)
     header, offset = response_header.decode(response, 0, 1)
     assert header == ResponseHeader(correlation_id)
     assert codec.decode_response(response, offset, version) == message

@@ -41,38 +41,38 @@ _SIZE = Struct(">i")
 _CORRELATION_ID = Struct(">i")
 
 
-def framed(body: bytes) -> bytes:
+def encode_frame(body: bytes) -> bytes:
     return _SIZE.pack(len(body)) + body
 
 
-def request(
+def encode_request(
     api_key: int, client_id: str | None, body: bytes = b"", *, version: int = 1, correlation_id: int = 7
 ) -> bytes:
     """Return a request frame with its size; the header has version 1."""
     header = request_header.RequestHeader(api_key, version, correlation_id, client_id)
-    return framed(request_header.encode(header, 1) + body)
+    return encode_frame(request_header.encode(header, 1) + body)
 
 
 # The response that tests use for all requests.
-ANSWER = framed(b"\0\0\0\7an answer")
+ANSWER = encode_frame(b"\0\0\0\7an answer")
 
 
-def handshake(mechanism: str = "PLAIN", version: int = 1) -> bytes:
+def handshake_request(mechanism: str = "PLAIN", version: int = 1) -> bytes:
     body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
-    return request(sasl_handshake.API_KEY, None, body, version=version)
+    return encode_request(sasl_handshake.API_KEY, None, body, version=version)
 
 
-def token(auth_bytes: bytes, version: int = 2) -> bytes:
+def token_request(auth_bytes: bytes, version: int = 2) -> bytes:
     """Return the frame of a SaslAuthenticate request."""
     header = request_header.RequestHeader(sasl_authenticate.API_KEY, version, 8, None)
     asked = sasl_authenticate.SaslAuthenticateRequest(auth_bytes)
     header_version = 2 if version == 2 else 1
-    return framed(
+    return encode_frame(
         request_header.encode(header, header_version) + sasl_authenticate.encode_request(asked, version)
     )
 
 
-def plain(user: str = "kafka", password: str | None = None) -> bytes:
+def plain_token(user: str = "kafka", password: str | None = None) -> bytes:
     return f"\0{user}\0{USERS[user] if password is None else password}".encode()
 
 
@@ -127,9 +127,9 @@ class FrameStream:
 
     async def log_in(self, auth_bytes: bytes | None = None, mechanism: str = "PLAIN") -> None:
         """Authenticate as brokers do; assert that the login succeeds."""
-        await self.ask(request(API_VERSIONS, None, version=4))
-        await self.ask(handshake(mechanism))
-        answer = await self.ask(token(plain() if auth_bytes is None else auth_bytes))
+        await self.ask(encode_request(API_VERSIONS, None, version=4))
+        await self.ask(handshake_request(mechanism))
+        answer = await self.ask(token_request(plain_token() if auth_bytes is None else auth_bytes))
         assert answer[5:7] == b"\0\0", "the login failed"
 
 
@@ -151,7 +151,7 @@ class FakeServer:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen, always at the same port."""
-        self._server = await asyncio.start_server(self._accepted, HERE, self._port, ssl=tls)
+        self._server = await asyncio.start_server(self._handle_connection, HERE, self._port, ssl=tls)
 
     async def stop(self) -> None:
         """Stop listening and close all connections."""
@@ -168,7 +168,7 @@ class FakeServer:
         async with asyncio.timeout(60):
             return await self._connections.get()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         task = asyncio.current_task()
         assert task is not None
@@ -204,20 +204,22 @@ class FakeBroker(FakeServer):
             if authentication.user and header.request_api_key == DESCRIBE_CLUSTER:
                 self.questions += 1
                 speaker.send_bytes(
-                    framed(_CORRELATION_ID.pack(header.correlation_id) + described(ErrorCode.NONE))
+                    encode_frame(
+                        _CORRELATION_ID.pack(header.correlation_id) + describe_cluster_body(ErrorCode.NONE)
+                    )
                 )
             elif authentication.user or authentication.has_bare_tokens(header):
-                speaker.put_back(framed(frame))
+                speaker.put_back(encode_frame(frame))
                 return True
             else:
                 answer = authentication.answer(frame, header)
                 if answer:
-                    speaker.send_bytes(framed(_CORRELATION_ID.pack(header.correlation_id) + answer))
+                    speaker.send_bytes(encode_frame(_CORRELATION_ID.pack(header.correlation_id) + answer))
                 if authentication.is_lost:
                     return False
 
 
-def described(error_code: ErrorCode) -> bytes:
+def describe_cluster_body(error_code: ErrorCode) -> bytes:
     """Return the beginning of a DescribeCluster response, without the correlation id."""
     return b"\0" + Struct(">ih").pack(0, error_code) + b"and so on"
 
@@ -252,7 +254,7 @@ class _Authentication:
             return b""
         if key != sasl_authenticate.API_KEY:
             self.is_lost = True
-            return described(ErrorCode.ILLEGAL_SASL_STATE)
+            return describe_cluster_body(ErrorCode.ILLEGAL_SASL_STATE)
         _, at = request_header.decode(frame, 0, 2 if version == 2 else 1)
         self._judge(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
         told = sasl_authenticate.SaslAuthenticateResponse(
@@ -302,7 +304,7 @@ class RelaySetup:
 
 
 @asynccontextmanager
-async def world(
+async def run_relay(
     *,
     check: PeerCheck = "sasl",
     allowed: str = "User:kafka",
@@ -336,31 +338,31 @@ async def world(
         await coordinator.stop()
 
 
-async def persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
+async def connect_persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     """Return a persister connection routed to the coordinator, and its end at the coordinator."""
     peer = await here.peer()
     await peer.log_in()
-    asked = request(WRITE, PERSISTER)
+    asked = encode_request(WRITE, PERSISTER)
     peer.send_bytes(asked)
     coordinator = await here.coordinator.connection()
-    assert framed(await coordinator.frame()) == asked
+    assert encode_frame(await coordinator.frame()) == asked
     coordinator.send_bytes(ANSWER)
     await peer.frame()
     return peer, coordinator
 
 
-async def fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
+async def connect_fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     """Return a fetcher connection routed to the broker, and its end at the broker."""
     peer = await here.peer()
     await peer.log_in()
-    asked = request(FETCH, FETCHER)
+    asked = encode_request(FETCH, FETCHER)
     peer.send_bytes(asked)
     broker = await here.broker.connection()
-    assert framed(await broker.frame()) == asked
+    assert encode_frame(await broker.frame()) == asked
     return peer, broker
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     """Wait until the condition holds, at most 60 s."""
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - no event announces the change
@@ -377,8 +379,8 @@ def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callab
     return run
 
 
-async def past(seconds: float) -> None:
+async def wait_seconds(seconds: float) -> None:
     """Wait until this many seconds have passed on the event loop."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + seconds
-    await until(lambda: loop.time() > end_s)
+    await wait_until(lambda: loop.time() > end_s)

@@ -12,7 +12,7 @@ from tests.deploy.files import DEPLOY, yaml_documents
 RELAY = DEPLOY / "relay"
 
 
-def unit(name: str) -> ConfigParser:
+def read_unit(name: str) -> ConfigParser:
     parsed = ConfigParser(strict=True, interpolation=None)
     parsed.optionxform = str  # type: ignore[assignment, method-assign]
     parsed.read(RELAY / name)
@@ -23,12 +23,12 @@ def test_example_properties_are_valid_for_the_relay() -> None:
     config = load_config(file=RELAY / "relay.properties").config
     config.check_relay()
     assert config.relay_security_protocol == "SASL_SSL"
-    socket = unit("share-coordinator-relay.socket")["Socket"]
+    socket = read_unit("share-coordinator-relay.socket")["Socket"]
     assert socket["ListenStream"] == str(config.relay_listen)
 
 
 def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
-    service = unit("share-coordinator-relay.service")["Service"]
+    service = read_unit("share-coordinator-relay.service")["Service"]
     assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
     config = load_config().config
     assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
@@ -38,7 +38,7 @@ def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
 
 
 def test_readme_has_the_commands_to_make_the_key_readable() -> None:
-    service = unit("share-coordinator-relay.service")["Service"]
+    service = read_unit("share-coordinator-relay.service")["Service"]
     assert service["DynamicUser"] == "yes", "a dynamic user owns no files"
     group = service["SupplementaryGroups"]
     key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
@@ -48,16 +48,16 @@ def test_readme_has_the_commands_to_make_the_key_readable() -> None:
 
 
 def test_systemd_unit_restarts_the_relay_without_a_limit() -> None:
-    relay = unit("share-coordinator-relay.service")
+    relay = read_unit("share-coordinator-relay.service")
     assert relay["Service"]["Restart"] == "always"
     # In any section but [Unit], systemd ignores this setting and gives up after five quick failures.
     assert relay["Unit"]["StartLimitIntervalSec"] == "0"
 
 
-def patched(whole: Any, patch: Any) -> Any:
+def merge_patch(whole: Any, patch: Any) -> Any:
     """Apply a strategic merge patch: lists of named items merge by name, null deletes."""
     if isinstance(patch, dict) and isinstance(whole, dict):
-        merged = {**whole, **{key: patched(whole.get(key), value) for key, value in patch.items()}}
+        merged = {**whole, **{key: merge_patch(whole.get(key), value) for key, value in patch.items()}}
         return {key: value for key, value in merged.items() if value is not None}
     if isinstance(patch, list) and isinstance(whole, list) and all(isinstance(each, dict) for each in patch):
         names = [each["name"] for each in whole]
@@ -65,7 +65,7 @@ def patched(whole: Any, patch: Any) -> Any:
         for each in patch:
             if each["name"] in names:
                 at = names.index(each["name"])
-                merged_list[at] = patched(whole[at], each)
+                merged_list[at] = merge_patch(whole[at], each)
             else:
                 merged_list.append(each)
         return merged_list
@@ -79,7 +79,7 @@ def test_kubernetes_patch_replaces_haproxy_with_the_relay() -> None:
         if document["kind"] == "StatefulSet"
     )
     (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
-    whole = patched(stateful_set, patch)
+    whole = merge_patch(stateful_set, patch)
     kubernetes_validate.validate(whole, "1.29", strict=True)
 
     containers = {each["name"]: each for each in whole["spec"]["template"]["spec"]["initContainers"]}

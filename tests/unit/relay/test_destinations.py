@@ -17,45 +17,45 @@ from tests.unit.relay.fake_peers import (
     FrameStream,
     RelaySetup,
     async_test,
-    framed,
-    handshake,
-    plain,
-    request,
-    token,
-    until,
-    world,
+    encode_frame,
+    encode_request,
+    handshake_request,
+    plain_token,
+    run_relay,
+    token_request,
+    wait_until,
 )
 
 
-async def is_with_the_coordinator(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
+async def check_coordinator_answers(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
     """Assert that the request reaches the coordinator and the response reaches the peer."""
     coordinator = await here.coordinator.connection()
-    assert framed(await coordinator.frame()) == asked
+    assert encode_frame(await coordinator.frame()) == asked
     coordinator.send_bytes(ANSWER)
-    assert framed(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.frame()) == ANSWER
     return coordinator
 
 
-async def is_with_the_broker(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
+async def check_broker_answers(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
     broker = await here.broker.connection()
     assert await broker.read_exactly(len(asked)) == asked
     broker.send_bytes(ANSWER)
-    assert framed(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.frame()) == ANSWER
     return broker
 
 
 @async_test
 async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         await peer.log_in()
         # The first request after the login: the coordinator answers with its own API versions.
-        asked = request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
+        asked = encode_request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
         peer.send_bytes(asked)
-        await is_with_the_coordinator(here, peer, asked)
+        await check_coordinator_answers(here, peer, asked)
         assert here.broker.questions == 1
-        await until(lambda: here.broker.left == 1)
-        write = request(WRITE, PERSISTER, b"more")
+        await wait_until(lambda: here.broker.left == 1)
+        write = encode_request(WRITE, PERSISTER, b"more")
         peer.send_bytes(write)
         assert here.figures.open == {"broker": 0, "coordinator": 1}
 
@@ -74,40 +74,50 @@ async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
 )
 @async_test
 async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api_key: int) -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         await peer.log_in()
-        asked = request(api_key, client_id, b"a body")
+        asked = encode_request(api_key, client_id, b"a body")
         peer.send_bytes(asked)
-        await is_with_the_broker(here, peer, asked)
+        await check_broker_answers(here, peer, asked)
         assert here.coordinator.accepted == 0
 
 
 @async_test
 async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
 
-        async def say_slowly(data: bytes) -> None:
+        async def send_slowly(data: bytes) -> None:
             for at in range(len(data)):
                 await peer.send_all(data[at : at + 1])
                 await asyncio.sleep(0)
 
-        for part in (request(API_VERSIONS, None, version=4), handshake(), token(plain())):
-            await say_slowly(part)
+        for part in (
+            encode_request(API_VERSIONS, None, version=4),
+            handshake_request(),
+            token_request(plain_token()),
+        ):
+            await send_slowly(part)
             await peer.frame()
-        asked = request(WRITE, PERSISTER, b"in pieces")
-        await say_slowly(asked)
-        await is_with_the_coordinator(here, peer, asked)
+        asked = encode_request(WRITE, PERSISTER, b"in pieces")
+        await send_slowly(asked)
+        await check_coordinator_answers(here, peer, asked)
 
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
 @async_test
 async def test_pipelined_requests_are_routed_without_waiting_for_responses(client_id: str) -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        first, second = request(WRITE, client_id, b"one"), request(WRITE, client_id, b"two")
-        peer.send_bytes(request(API_VERSIONS, None) + handshake() + token(plain()) + first + second)
+        first, second = encode_request(WRITE, client_id, b"one"), encode_request(WRITE, client_id, b"two")
+        peer.send_bytes(
+            encode_request(API_VERSIONS, None)
+            + handshake_request()
+            + token_request(plain_token())
+            + first
+            + second
+        )
         for _ in range(3):
             await peer.frame()
         place = here.coordinator if client_id == PERSISTER else here.broker
@@ -117,35 +127,35 @@ async def test_pipelined_requests_are_routed_without_waiting_for_responses(clien
 
 @async_test
 async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         persister, fetcher = await here.peer(), await here.peer()
-        await persister.log_in(plain("eve"))
-        persister.send_bytes(request(WRITE, PERSISTER))
+        await persister.log_in(plain_token("eve"))
+        persister.send_bytes(encode_request(WRITE, PERSISTER))
         assert await persister.wait_until_closed()
         assert here.figures.refused == {"principal": 1}
         # The relay does not restrict requests to the broker; the broker authorizes them.
-        await fetcher.log_in(plain("eve"))
-        asked = request(FETCH, FETCHER)
+        await fetcher.log_in(plain_token("eve"))
+        asked = encode_request(FETCH, FETCHER)
         fetcher.send_bytes(asked)
-        await is_with_the_broker(here, fetcher, asked)
+        await check_broker_answers(here, fetcher, asked)
         assert here.coordinator.accepted == 0
 
 
 @async_test
 async def test_wrong_password_is_answered_by_the_broker() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        await peer.ask(handshake())
-        answer = await peer.ask(token(plain(password="guessed")))
+        await peer.ask(handshake_request())
+        answer = await peer.ask(token_request(plain_token(password="guessed")))
         assert b"no" in answer
         assert await peer.wait_until_closed()
 
 
 @async_test
 async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        assert b"PLAIN" in await peer.ask(handshake("MAGIC"))
+        assert b"PLAIN" in await peer.ask(handshake_request("MAGIC"))
         assert await peer.wait_until_closed()
 
 
@@ -154,22 +164,22 @@ SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
 
 @async_test
 async def test_scram_login_takes_two_messages() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
-        await peer.ask(token(b"proof"))
-        asked = request(WRITE, PERSISTER)
+        await peer.ask(token_request(b"proof"))
+        asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
-        await is_with_the_coordinator(here, peer, asked)
+        await check_coordinator_answers(here, peer, asked)
 
 
 @async_test
 async def test_incomplete_scram_login_is_unauthenticated() -> None:
     """The broker's response within SCRAM has no error, but DescribeCluster before its end is refused."""
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
-        peer.send_bytes(request(WRITE, PERSISTER))
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
         assert here.coordinator.accepted == 0
         assert here.figures.refused == {"unauthenticated": 1}
@@ -179,17 +189,17 @@ async def test_incomplete_scram_login_is_unauthenticated() -> None:
     "before",
     [
         b"",
-        request(API_VERSIONS, None, version=4),
-        handshake(),
-        request(API_VERSIONS, None) + handshake(),
+        encode_request(API_VERSIONS, None, version=4),
+        handshake_request(),
+        encode_request(API_VERSIONS, None) + handshake_request(),
     ],
     ids=["nothing", "versions", "handshake", "both"],
 )
 @async_test
 async def test_persister_without_a_login_is_refused(before: bytes) -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        peer.send_bytes(before + request(WRITE, PERSISTER))
+        peer.send_bytes(before + encode_request(WRITE, PERSISTER))
         for _ in FrameReader(1 << 20).receive_data(before):
             await peer.frame()
         assert await peer.wait_until_closed()
@@ -199,26 +209,30 @@ async def test_persister_without_a_login_is_refused(before: bytes) -> None:
 
 @async_test
 async def test_second_handshake_does_not_change_the_principal() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        await peer.log_in(plain("eve"))
+        await peer.log_in(plain_token("eve"))
         # A broker answers these requests with errors. The second user name is an allowed principal.
-        peer.send_bytes(handshake() + token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
-        asked = handshake()
-        await is_with_the_broker(here, peer, asked)
+        peer.send_bytes(
+            handshake_request()
+            + token_request(plain_token("kafka", "guessed"))
+            + encode_request(WRITE, PERSISTER)
+        )
+        asked = handshake_request()
+        await check_broker_answers(here, peer, asked)
         assert here.coordinator.accepted == 0
 
 
 @async_test
 async def test_second_sasl_message_does_not_change_the_principal() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        await peer.log_in(plain("eve"))
-        peer.send_bytes(token(plain("kafka", "guessed")) + request(WRITE, PERSISTER))
+        await peer.log_in(plain_token("eve"))
+        peer.send_bytes(token_request(plain_token("kafka", "guessed")) + encode_request(WRITE, PERSISTER))
         # The relay waits for the broker's response, which is an error.
         broker = await here.broker.connection()
-        assert await broker.frame() == token(plain("kafka", "guessed"))[4:]
-        broker.send_bytes(framed(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
+        assert await broker.frame() == token_request(plain_token("kafka", "guessed"))[4:]
+        broker.send_bytes(encode_frame(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
         await peer.frame()
         assert await peer.wait_until_closed()
         assert here.coordinator.accepted == 0
@@ -227,9 +241,9 @@ async def test_second_sasl_message_does_not_change_the_principal() -> None:
 @async_test
 async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
     """Before KIP-152, tokens followed the handshake without a request header."""
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        said = handshake(version=0) + framed(plain()) + request(WRITE, PERSISTER)
+        said = handshake_request(version=0) + encode_frame(plain_token()) + encode_request(WRITE, PERSISTER)
         peer.send_bytes(said)
         broker = await here.broker.connection()
         assert await broker.read_exactly(len(said)) == said
@@ -243,14 +257,14 @@ async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
         b"\0\0\0\0" * 10,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"r" * 500,
         b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
-        handshake()[:4] + b"\0\x11\0\x01\0\0\0\0\xff\xff\x7f\xff",
-        framed(b"\0\x24\0\x02\0\0\0\0\xff\xff\0\x7f"),
+        handshake_request()[:4] + b"\0\x11\0\x01\0\0\0\0\xff\xff\x7f\xff",
+        encode_frame(b"\0\x24\0\x02\0\0\0\0\xff\xff\0\x7f"),
     ],
     ids=["negative", "empty", "tls", "http", "handshake", "token"],
 )
 @async_test
 async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         peer.send_bytes(noise)
         peer.close_sending()
@@ -258,27 +272,27 @@ async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
         # Other connections are not affected.
         other = await here.peer()
         await other.log_in()
-        asked = request(WRITE, PERSISTER)
+        asked = encode_request(WRITE, PERSISTER)
         other.send_bytes(asked)
-        await is_with_the_coordinator(here, other, asked)
+        await check_coordinator_answers(here, other, asked)
 
 
 @async_test
 async def test_token_over_the_limit_is_not_read() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
-        await peer.ask(handshake())
-        peer.send_bytes(token(b"x" * (600 << 10))[: 64 << 10])
+        await peer.ask(handshake_request())
+        peer.send_bytes(token_request(b"x" * (600 << 10))[: 64 << 10])
         assert await peer.wait_until_closed()
 
 
 @async_test
 async def test_only_a_token_frame_may_be_large() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         for before, asked in (
-            (b"", request(API_VERSIONS, "x" * 9_000)),
-            (b"", handshake("x" * 9_000)),
-            (request(API_VERSIONS, None), handshake("x" * 9_000)),
+            (b"", encode_request(API_VERSIONS, "x" * 9_000)),
+            (b"", handshake_request("x" * 9_000)),
+            (encode_request(API_VERSIONS, None), handshake_request("x" * 9_000)),
         ):
             peer = await here.peer()
             if before:
@@ -291,30 +305,30 @@ async def test_only_a_token_frame_may_be_large() -> None:
 
 @async_test
 async def test_large_tokens_share_a_memory_limit() -> None:
-    large = token(plain(password="x" * (100 << 10)))
-    async with world(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
+    large = token_request(plain_token(password="x" * (100 << 10)))
+    async with run_relay(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
         first, second, third = [await here.peer() for _ in range(3)]
         for peer in (first, second, third):
-            await peer.ask(handshake())
+            await peer.ask(handshake_request())
         first.send_bytes(large[:100])
         # The response to a later connection shows that the relay has read the first bytes.
-        await (await here.peer()).ask(handshake())
+        await (await here.peer()).ask(handshake_request())
         second.send_bytes(large[:100])
         assert await second.wait_until_closed()
         assert here.figures.refused == {"no_room": 1}
         # A login with a token of ordinary size needs none of this memory.
         await (await here.peer()).log_in()
         first.close_connection()
-        await until(lambda: here.figures.undecided == 3)
+        await wait_until(lambda: here.figures.undecided == 3)
         assert b"no" in await third.ask(large)
 
 
 @pytest.mark.slow
 @async_test
 async def test_slow_authentication_times_out() -> None:
-    async with world(limits=LIMITS._replace(handshake_s=4.0)) as here:
+    async with run_relay(limits=LIMITS._replace(handshake_s=4.0)) as here:
         silent, halfway = await here.peer(), await here.peer()
-        await halfway.ask(handshake())
+        await halfway.ask(handshake_request())
         assert await silent.wait_until_closed()
         assert await halfway.wait_until_closed()
         assert here.figures.refused == {"slow_handshake": 2}
@@ -323,12 +337,12 @@ async def test_slow_authentication_times_out() -> None:
 
 @async_test
 async def test_connection_over_the_limit_is_closed_at_once() -> None:
-    async with world(limits=LIMITS._replace(connections_max=1)) as here:
+    async with run_relay(limits=LIMITS._replace(connections_max=1)) as here:
         first, second = await here.peer(), await here.peer()
         assert await second.wait_until_closed()
         await first.log_in()
         first.close_connection()
-        await until(lambda: here.figures.undecided == 0)
+        await wait_until(lambda: here.figures.undecided == 0)
         third = await here.peer()
         await third.log_in()
 
@@ -336,13 +350,13 @@ async def test_connection_over_the_limit_is_closed_at_once() -> None:
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
 @async_test
 async def test_first_frame_decides_if_logins_are_not_checked(client_id: str) -> None:
-    async with world(check="none") as here:
+    async with run_relay(check="none") as here:
         peer = await here.peer()
-        asked = request(METADATA + 1, client_id, b"a body")
+        asked = encode_request(METADATA + 1, client_id, b"a body")
         peer.send_bytes(asked)
         if client_id == PERSISTER:
-            await is_with_the_coordinator(here, peer, asked)
+            await check_coordinator_answers(here, peer, asked)
             assert here.broker.accepted == 0
         else:
-            await until(lambda: here.broker.accepted == 1)
+            await wait_until(lambda: here.broker.accepted == 1)
             assert here.coordinator.accepted == 0

@@ -14,14 +14,14 @@ from tests.unit.relay.fake_peers import (
     WRITE,
     FrameStream,
     async_test,
-    fetcher,
-    framed,
-    handshake,
-    past,
-    persister,
-    request,
-    until,
-    world,
+    connect_fetcher,
+    connect_persister,
+    encode_frame,
+    encode_request,
+    handshake_request,
+    run_relay,
+    wait_seconds,
+    wait_until,
 )
 
 MIB = 1 << 20
@@ -39,8 +39,8 @@ async def digest(speaker: FrameStream, count: int) -> bytes:
 @async_test
 async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
     there, back = bytes(range(256)) * 4096 * 16, bytes(range(255, -1, -1)) * 4096 * 16
-    async with world() as here:
-        peer, broker = await fetcher(here)
+    async with run_relay() as here:
+        peer, broker = await connect_fetcher(here)
         _, _, seen_there, seen_back = await asyncio.gather(
             peer.send_all(there), broker.send_all(back), digest(broker, len(there)), digest(peer, len(back))
         )
@@ -52,8 +52,8 @@ async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
 
 @async_test
 async def test_slow_reader_stops_reading_from_the_other_side() -> None:
-    async with world() as here:
-        peer, broker = await fetcher(here)
+    async with run_relay() as here:
+        peer, broker = await connect_fetcher(here)
         flood = asyncio.ensure_future(broker.send_all(b"x" * (64 * MIB)))
         moved, stood_still = -1, 0
         while stood_still < 20:
@@ -63,7 +63,7 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
         # Almost all bytes in flight are in socket buffers of the system.
         assert moved < 32 * MIB
         # Other connections are still served.
-        other, other_broker = await fetcher(here)
+        other, other_broker = await connect_fetcher(here)
         other_broker.send_bytes(ANSWER)
         await other.frame()
         await digest(peer, 64 * MIB)
@@ -72,45 +72,45 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
 
 @async_test
 async def test_bytes_in_flight_arrive_after_the_broker_closes() -> None:
-    async with world() as here:
-        peer, broker = await fetcher(here)
+    async with run_relay() as here:
+        peer, broker = await connect_fetcher(here)
         broker.send_bytes(b"y" * (4 * MIB))
         broker.close_connection()
         assert await peer.read_exactly(4 * MIB) == b"y" * (4 * MIB)
         assert await peer.wait_until_closed()
         peer.close_connection()
-        await until(lambda: here.figures.open["broker"] == 0)
+        await wait_until(lambda: here.figures.open["broker"] == 0)
 
 
 @async_test
 async def test_half_closed_peer_still_receives_the_response() -> None:
-    async with world() as here:
-        peer, broker = await fetcher(here)
+    async with run_relay() as here:
+        peer, broker = await connect_fetcher(here)
         peer.close_sending()
         assert await broker.wait_until_closed()
-        await fetcher(here)
+        await connect_fetcher(here)
         broker.send_bytes(ANSWER)
-        assert framed(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.frame()) == ANSWER
         broker.close_connection()
         assert await peer.wait_until_closed()
 
 
 @async_test
 async def test_half_closed_connection_times_out() -> None:
-    async with world(limits=LIMITS._replace(half_closed_s=0.1)) as here:
-        peer, broker = await fetcher(here)
+    async with run_relay(limits=LIMITS._replace(half_closed_s=0.1)) as here:
+        peer, broker = await connect_fetcher(here)
         peer.close_sending()
         assert await broker.wait_until_closed()
-        await until(lambda: here.figures.open["broker"] == 0)
+        await wait_until(lambda: here.figures.open["broker"] == 0)
         assert await peer.wait_until_closed()
 
 
 @pytest.mark.slow
 @async_test
 async def test_idle_connection_is_closed() -> None:
-    async with world(limits=LIMITS._replace(idle_s=3.0)) as here:
-        (idle, _), (held, _) = await fetcher(here), await persister(here)
-        busy, broker = await fetcher(here)
+    async with run_relay(limits=LIMITS._replace(idle_s=3.0)) as here:
+        (idle, _), (held, _) = await connect_fetcher(here), await connect_persister(here)
+        busy, broker = await connect_fetcher(here)
 
         async def keep_busy() -> None:
             while True:
@@ -128,48 +128,48 @@ async def test_idle_connection_is_closed() -> None:
 
 @async_test
 async def test_persister_waits_while_the_coordinator_restarts() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         await here.coordinator.stop()
         peer = await here.peer()
         await peer.log_in()
-        asked = request(WRITE, PERSISTER)
+        asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
-        await until(lambda: here.figures.failed_connects["coordinator"] >= 2)
+        await wait_until(lambda: here.figures.failed_connects["coordinator"] >= 2)
         assert here.figures.awaiting_coordinator == 1
         # Other connections do not wait.
-        await fetcher(here)
+        await connect_fetcher(here)
         await here.coordinator.start()
         coordinator = await here.coordinator.connection()
-        assert framed(await coordinator.frame()) == asked
+        assert encode_frame(await coordinator.frame()) == asked
         assert here.figures.awaiting_coordinator == 0
 
 
 @async_test
 async def test_wait_for_the_coordinator_times_out() -> None:
-    async with world(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
+    async with run_relay(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
         await here.coordinator.stop()
         peer = await here.peer()
         await peer.log_in()
-        peer.send_bytes(request(WRITE, PERSISTER))
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
         assert here.figures.refused == {"no_coordinator": 1}
 
 
 @async_test
 async def test_coordinator_failure_closes_only_its_persisters() -> None:
-    async with world() as here:
-        (peer, _), (other, broker) = await persister(here), await fetcher(here)
+    async with run_relay() as here:
+        (peer, _), (other, broker) = await connect_persister(here), await connect_fetcher(here)
         await here.coordinator.stop()
         assert await peer.wait_until_closed()
         broker.send_bytes(ANSWER)
-        assert framed(await other.frame()) == ANSWER
+        assert encode_frame(await other.frame()) == ANSWER
 
 
 @async_test
 async def test_closed_persister_closes_its_coordinator_connection() -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
-        peer.send_bytes(request(WRITE, PERSISTER))
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         await coordinator.frame()
         peer.close_connection()
         assert await coordinator.wait_until_closed()
@@ -177,46 +177,48 @@ async def test_closed_persister_closes_its_coordinator_connection() -> None:
 
 @async_test
 async def test_restarting_broker_is_retried_a_limited_number_of_times() -> None:
-    async with world(limits=LIMITS._replace(broker_attempts=20)) as here:
+    async with run_relay(limits=LIMITS._replace(broker_attempts=20)) as here:
         await here.broker.stop()
         peer = await here.peer()
         logging_in = asyncio.ensure_future(peer.log_in())
-        await until(lambda: here.figures.failed_connects["broker"] >= 2)
+        await wait_until(lambda: here.figures.failed_connects["broker"] >= 2)
         await here.broker.start()
         await logging_in
         await here.broker.stop()
         disconnected = await here.peer()
-        disconnected.send_bytes(handshake())
+        disconnected.send_bytes(handshake_request())
         assert await disconnected.wait_until_closed()
         assert here.figures.refused == {"no_broker": 1}
 
 
 @async_test
 async def test_many_and_large_requests_are_forwarded() -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
-        asked = [request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
+        asked = [encode_request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
         peer.send_bytes(b"".join(asked))
         for frame in asked:
-            assert framed(await coordinator.frame()) == frame
-        answers = [framed(b"\0\0\0\7" + b"a" * size) for size in (2 * MIB, 0, 9)]
+            assert encode_frame(await coordinator.frame()) == frame
+        answers = [encode_frame(b"\0\0\0\7" + b"a" * size) for size in (2 * MIB, 0, 9)]
         coordinator.send_bytes(b"".join(answers))
         for frame in answers:
-            assert framed(await peer.frame()) == frame
+            assert encode_frame(await peer.frame()) == frame
 
 
 @async_test
 async def test_partial_requests_are_forwarded_at_once() -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
         asked = (
-            request(WRITE, PERSISTER, b"z") + request(WRITE, PERSISTER) + request(WRITE, PERSISTER, b"y" * 9)
+            encode_request(WRITE, PERSISTER, b"z")
+            + encode_request(WRITE, PERSISTER)
+            + encode_request(WRITE, PERSISTER, b"y" * 9)
         )
         for at in range(len(asked)):
             await peer.send_all(asked[at : at + 1])
             # The relay forwards most bytes before the frame is complete.
             if at % 7 == 0:
-                await until(lambda at=at: here.figures.bytes_to["coordinator"] > at - 6)
+                await wait_until(lambda at=at: here.figures.bytes_to["coordinator"] > at - 6)
         assert await coordinator.read_exactly(len(asked)) == asked
         for byte in ANSWER * 3:
             await coordinator.send_all(bytes([byte]))
@@ -226,9 +228,9 @@ async def test_partial_requests_are_forwarded_at_once() -> None:
 
 @async_test
 async def test_malformed_request_closes_the_connection() -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
-        peer.send_bytes(framed(b"\0"))
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
+        peer.send_bytes(encode_frame(b"\0"))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
         assert here.figures.refused == {"bad_frame": 1}
@@ -239,27 +241,27 @@ async def test_malformed_request_closes_the_connection() -> None:
 
 @async_test
 async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
-    async with world() as here:
-        (peer, coordinator), (other, _) = await persister(here), await fetcher(here)
-        peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
+    async with run_relay() as here:
+        (peer, coordinator), (other, _) = await connect_persister(here), await connect_fetcher(here)
+        peer.send_bytes(encode_request(WRITE, PERSISTER, b"the last one"))
         await coordinator.frame()
         stopping = asyncio.ensure_future(here.listener.stop())
         assert await other.wait_until_closed()
         with pytest.raises(OSError, match=r"."):
             await here.peer()
-        await past(0.05)
+        await wait_seconds(0.05)
         assert not stopping.done()
         coordinator.send_bytes(ANSWER)
-        assert framed(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.frame()) == ANSWER
         assert await peer.wait_until_closed()
         await stopping
 
 
 @async_test
 async def test_stop_times_out() -> None:
-    async with world(limits=LIMITS._replace(stop_s=0.1)) as here:
-        peer, coordinator = await persister(here)
-        peer.send_bytes(request(WRITE, PERSISTER, b"the last one"))
+    async with run_relay(limits=LIMITS._replace(stop_s=0.1)) as here:
+        peer, coordinator = await connect_persister(here)
+        peer.send_bytes(encode_request(WRITE, PERSISTER, b"the last one"))
         await coordinator.frame()
         await here.listener.stop()
         assert await peer.wait_until_closed()
@@ -269,18 +271,18 @@ async def test_stop_times_out() -> None:
 async def test_internal_error_closes_only_one_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world() as here:
-        _, broker = await fetcher(here)
+    async with run_relay() as here:
+        _, broker = await connect_fetcher(here)
         with monkeypatch.context() as patch:
-            patch.setattr(connection_module, "authenticate", partial(_broken))
+            patch.setattr(connection_module, "authenticate", partial(_raise_defect))
             peer = await here.peer()
-            peer.send_bytes(handshake())
+            peer.send_bytes(handshake_request())
             assert await peer.wait_until_closed()
         assert "the relay closed a connection" in caplog.text
         assert here.figures.refused == {"internal_error": 1}
         broker.send_bytes(ANSWER)
-        await persister(here)
+        await connect_persister(here)
 
 
-async def _broken(*_: object) -> None:
+async def _raise_defect(*_: object) -> None:
     raise RuntimeError("a defect")

@@ -18,7 +18,7 @@ from coordinator.relay.metrics import RelayMetrics
 from coordinator.relay.process import inherited_socket, make_route
 from tests.certificates import Authority
 from tests.kafka.processes import PROGRAM
-from tests.unit.relay.fake_peers import HERE, async_test, persister, world
+from tests.unit.relay.fake_peers import HERE, async_test, connect_persister, run_relay
 
 # Modules of the coordinator whose import takes longer than that of the relay.
 HEAVY = ("fastapi", "uvicorn", "prometheus_client", "aiokafka", "starlette", "rich", "coordinator.runtime")
@@ -30,7 +30,7 @@ def test_relay_imports_no_heavy_modules() -> None:
     assert set(HEAVY) & set(done.stdout.split()) == set()
 
 
-async def got(port: int, sent: bytes) -> bytes:
+async def exchange_bytes(port: int, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(HERE, port)
     writer.write(sent)
     async with asyncio.timeout(60):
@@ -44,13 +44,13 @@ async def test_health_server_answers_get_and_head() -> None:
     server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
     await server.start(HostPort(HERE, 0))
     try:
-        ok = await got(server.port, b"GET /livez?verbose HTTP/1.1\r\nHost: here\r\n\r\n")
+        ok = await exchange_bytes(server.port, b"GET /livez?verbose HTTP/1.1\r\nHost: here\r\n\r\n")
         assert ok.startswith(b"HTTP/1.1 200 OK\r\n")
         assert ok.endswith(b"\r\n\r\nok\n")
-        assert (await got(server.port, b"HEAD /livez HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
-        assert b" 404 " in await got(server.port, b"GET / HTTP/1.1\r\n\r\n")
-        assert b" 405 " in await got(server.port, b"POST /livez HTTP/1.1\r\n\r\n")
-        assert await got(server.port, b"\xff" * 10_000 + b"\r\n\r\n") == b""
+        assert (await exchange_bytes(server.port, b"HEAD /livez HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\n")
+        assert b" 404 " in await exchange_bytes(server.port, b"GET / HTTP/1.1\r\n\r\n")
+        assert b" 405 " in await exchange_bytes(server.port, b"POST /livez HTTP/1.1\r\n\r\n")
+        assert await exchange_bytes(server.port, b"\xff" * 10_000 + b"\r\n\r\n") == b""
         with pytest.raises(ListenError, match=r"relay\.http"):
             await HealthServer({}).start(HostPort(HERE, server.port))
     finally:
@@ -59,8 +59,8 @@ async def test_health_server_answers_get_and_head() -> None:
 
 @async_test
 async def test_metrics_are_valid_openmetrics() -> None:
-    async with world() as here:
-        await persister(here)
+    async with run_relay() as here:
+        await connect_persister(here)
         here.figures.refuse("principal")
         families = {
             family.name: family for family in text_string_to_metric_families(here.figures.exposition())
@@ -83,14 +83,14 @@ def test_every_metric_is_documented() -> None:
 
 @async_test
 async def test_address_in_use_raises_listen_error() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         with pytest.raises(ListenError, match=r"^relay\.listen="):
             await here.listener.start(HostPort(HERE, here.listener.port))
 
 
 @async_test
 async def test_socket_inherited_from_systemd_is_used() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         held = socket.create_server((HERE, 0))
         port = held.getsockname()[1]
         listener = Listener(here.listener.route, here.listener.limits, here.figures)
@@ -167,11 +167,11 @@ def test_relay_command_reports_the_missing_setting() -> None:
 def test_plaintext_connection_to_a_remote_coordinator_is_warned_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def warned(coordinator: str) -> bool:
+    def logs_warning(coordinator: str) -> bool:
         caplog.clear()
         given = {"relay.allowed.principals": "User:kafka", "relay.coordinator": coordinator}
         make_route(load_config(given).config)
         return f"The connection to the coordinator at {coordinator} is not encrypted" in caplog.text
 
-    assert warned("coordinator.internal:9095")
-    assert not warned("127.0.0.1:9095")
+    assert logs_warning("coordinator.internal:9095")
+    assert not logs_warning("127.0.0.1:9095")

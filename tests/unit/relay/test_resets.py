@@ -9,12 +9,12 @@ import pytest
 from coordinator.relay import forwarding
 from coordinator.relay.forwarding import forward_both_ways
 from coordinator.relay.streams import PlainStream
-from tests.unit.relay.fake_peers import HERE, async_test, until
+from tests.unit.relay.fake_peers import HERE, async_test, wait_until
 
 SAID = bytes(range(256)) * 512
 
 
-def connected(buffer_bytes: int) -> tuple[socket.socket, socket.socket]:
+def connect_sockets(buffer_bytes: int) -> tuple[socket.socket, socket.socket]:
     """Return two ends of a TCP connection with buffers of about the given size."""
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
@@ -27,7 +27,7 @@ def connected(buffer_bytes: int) -> tuple[socket.socket, socket.socket]:
     return near, far
 
 
-def reset(broken: socket.socket) -> None:
+def reset_connection(broken: socket.socket) -> None:
     broken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
     broken.close()
 
@@ -40,10 +40,10 @@ async def test_bytes_before_a_reset_are_delivered(
 ) -> None:
     monkeypatch.setattr(forwarding, "_shared", memoryview(bytearray(piece_bytes)))
     loop = asyncio.get_running_loop()
-    peer, from_peer = connected(2 * len(SAID))
-    to_broker, broker = connected(4 << 10 if reads_slowly else 2 * len(SAID))
+    peer, from_peer = connect_sockets(2 * len(SAID))
+    to_broker, broker = connect_sockets(4 << 10 if reads_slowly else 2 * len(SAID))
     assert peer.send(SAID) == len(SAID)
-    reset(peer)
+    reset_connection(peer)
     moved = 0
 
     def count(there: int, back: int) -> None:
@@ -55,7 +55,7 @@ async def test_bytes_before_a_reset_are_delivered(
     )
     with from_peer, to_broker, broker:
         if reads_slowly:
-            await until(lambda: moved)
+            await wait_until(lambda: moved)
         arrived = b""
         async with asyncio.timeout(20):
             while len(arrived) < len(SAID):

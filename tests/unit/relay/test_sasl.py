@@ -6,9 +6,9 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from coordinator.relay.sasl import Exchange, user_of
+from coordinator.relay.sasl import Exchange, parse_user
 from protocol.errors import DecodeError
-from tests.unit.relay.fake_peers import framed, handshake, token
+from tests.unit.relay.fake_peers import encode_frame, handshake_request, token_request
 
 
 def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "Bearer") -> bytes:
@@ -59,24 +59,26 @@ def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "
     ],
 )
 def test_user_of_the_first_message(mechanism: str, message: bytes, user: str | None) -> None:
-    assert user_of(mechanism, message, "sub") == user
+    assert parse_user(mechanism, message, "sub") == user
 
 
 def test_claim_with_the_user_name_is_configurable() -> None:
-    assert user_of("OAUTHBEARER", bearer({"sub": "7", "client": "kafka"}), "client") == "kafka"
+    assert parse_user("OAUTHBEARER", bearer({"sub": "7", "client": "kafka"}), "client") == "kafka"
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_sasl_exchange_is_followed_in_each_version(version: int) -> None:
     exchange = Exchange("sub")
-    exchange.handle_request(handshake())
-    exchange.handle_response(17, framed(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
+    exchange.handle_request(handshake_request())
+    exchange.handle_response(17, encode_frame(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
     assert (exchange.mechanism, exchange.failed) == ("PLAIN", False)
-    exchange.handle_request(token(b"\0kafka\0secret", version))
+    exchange.handle_request(token_request(b"\0kafka\0secret", version))
     lifetime = b"" if version == 0 else b"\0\0\0\0\0\0\x0b\xb8"
     message, no_bytes = (b"\0", b"\1") if version == 2 else (b"\xff\xff", b"\0\0\0\0")
     tags = b"\0" if version == 2 else b""
-    exchange.handle_response(36, framed(b"\0\0\0\1" + tags + b"\0\0" + message + no_bytes + lifetime + tags))
+    exchange.handle_response(
+        36, encode_frame(b"\0\0\0\1" + tags + b"\0\0" + message + no_bytes + lifetime + tags)
+    )
     assert (exchange.user, exchange.accepted, exchange.failed) == ("kafka", True, False)
     assert exchange.session_lifetime_ms == (0 if version == 0 else 3000)
 
@@ -91,7 +93,9 @@ def test_only_the_next_request_of_the_exchange_is_accepted() -> None:
     assert not any(exchange.is_next(*request) for request in (*before, (36, 3), (3, 1)))
 
 
-@pytest.mark.parametrize("frame", [framed(b"\0\x11\0\1"), framed(b"\0\x11\0\1\0\0\0\0\xff\xff\0\x09PLAIN")])
+@pytest.mark.parametrize(
+    "frame", [encode_frame(b"\0\x11\0\1"), encode_frame(b"\0\x11\0\1\0\0\0\0\xff\xff\0\x09PLAIN")]
+)
 def test_malformed_sasl_request_is_a_decode_error(frame: bytes) -> None:
     with pytest.raises(DecodeError):
         Exchange("sub").handle_request(frame)
@@ -99,4 +103,4 @@ def test_malformed_sasl_request_is_a_decode_error(frame: bytes) -> None:
 
 def test_deeply_nested_token_has_no_user() -> None:
     claims = urlsafe_b64encode(b'{"sub":' + b"[" * 100_000).rstrip(b"=")
-    assert user_of("OAUTHBEARER", b"n,,\x01auth=Bearer e30." + claims + b".AAAA\x01\x01", "sub") is None
+    assert parse_user("OAUTHBEARER", b"n,,\x01auth=Bearer e30." + claims + b".AAAA\x01\x01", "sub") is None

@@ -10,38 +10,40 @@ from tests.unit.relay.fake_peers import (
     PERSISTER,
     WRITE,
     async_test,
-    fetcher,
-    framed,
-    handshake,
-    past,
-    persister,
-    plain,
-    request,
-    token,
-    until,
-    world,
+    connect_fetcher,
+    connect_persister,
+    encode_frame,
+    encode_request,
+    handshake_request,
+    plain_token,
+    run_relay,
+    token_request,
+    wait_seconds,
+    wait_until,
 )
 
 
 @async_test
 async def test_reauthenticated_persister_continues() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         here.broker.session_lifetime_ms = 60_000
-        peer, coordinator = await persister(here)
+        peer, coordinator = await connect_persister(here)
         # The response to the write must precede those of the authentication.
-        peer.send_bytes(request(WRITE, PERSISTER, b"before") + handshake() + token(plain()))
+        peer.send_bytes(
+            encode_request(WRITE, PERSISTER, b"before") + handshake_request() + token_request(plain_token())
+        )
         await coordinator.frame()
         # A complete login of another connection gives the relay time to read the SASL requests.
-        await fetcher(here)
+        await connect_fetcher(here)
         coordinator.send_bytes(ANSWER)
-        assert framed(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.frame()) == ANSWER
         await peer.frame()
         await peer.frame()
-        asked = request(WRITE, PERSISTER, b"after")
+        asked = encode_request(WRITE, PERSISTER, b"after")
         peer.send_bytes(asked)
-        assert framed(await coordinator.frame()) == asked
+        assert encode_frame(await coordinator.frame()) == asked
         coordinator.send_bytes(ANSWER)
-        assert framed(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.frame()) == ANSWER
         assert here.figures.reauthentications == 1
         # The relay sent one DescribeCluster for each login, to check that the broker accepts the peer.
         assert (here.broker.accepted, here.broker.questions) == (3, 2)
@@ -49,11 +51,11 @@ async def test_reauthenticated_persister_continues() -> None:
 
 @async_test
 async def test_session_expires_without_reauthentication() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         here.broker.session_lifetime_ms = 100
-        peer, coordinator = await persister(here)
-        await past(0.1)
-        peer.send_bytes(request(WRITE, PERSISTER, b"too late"))
+        peer, coordinator = await connect_persister(here)
+        await wait_seconds(0.1)
+        peer.send_bytes(encode_request(WRITE, PERSISTER, b"too late"))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
         assert here.figures.refused == {"session": 1}
@@ -61,59 +63,59 @@ async def test_session_expires_without_reauthentication() -> None:
 
 @async_test
 async def test_last_authentication_sets_the_session_lifetime() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         here.broker.session_lifetime_ms = 150
-        peer, coordinator = await persister(here)
+        peer, coordinator = await connect_persister(here)
         here.broker.session_lifetime_ms = 60_000
-        await peer.ask(handshake())
-        await peer.ask(token(plain()))
-        await past(0.15)
-        peer.send_bytes(request(WRITE, PERSISTER))
+        await peer.ask(handshake_request())
+        await peer.ask(token_request(plain_token()))
+        await wait_seconds(0.15)
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         await coordinator.frame()
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "auth_bytes"), [("PLAIN", plain("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
+    ("mechanism", "auth_bytes"), [("PLAIN", plain_token("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
 )
 @async_test
 async def test_reauthentication_cannot_change_principal_or_mechanism(
     mechanism: str, auth_bytes: bytes
 ) -> None:
-    async with world(allowed="User:kafka;User:eve") as here:
-        peer, coordinator = await persister(here)
-        await peer.ask(handshake(mechanism))
-        await peer.ask(token(auth_bytes))
+    async with run_relay(allowed="User:kafka;User:eve") as here:
+        peer, coordinator = await connect_persister(here)
+        await peer.ask(handshake_request(mechanism))
+        await peer.ask(token_request(auth_bytes))
         if mechanism != "PLAIN":
-            await peer.ask(token(b"proof"))
-        peer.send_bytes(request(WRITE, PERSISTER))
+            await peer.ask(token_request(b"proof"))
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
 
 
 @async_test
 async def test_incomplete_reauthentication_closes_the_connection() -> None:
-    async with world() as here:
+    async with run_relay() as here:
         peer = await here.peer()
         await peer.log_in(b"n,,n=kafka,r=a-nonce", "SCRAM-SHA-512")
-        await peer.ask(token(b"proof"))
-        peer.send_bytes(request(WRITE, PERSISTER))
+        await peer.ask(token_request(b"proof"))
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
         coordinator = await here.coordinator.connection()
         await coordinator.frame()
         coordinator.send_bytes(ANSWER)
         await peer.frame()
-        await peer.ask(handshake("SCRAM-SHA-512"))
-        await peer.ask(token(b"n,,n=kafka,r=a-nonce"))
-        peer.send_bytes(request(WRITE, PERSISTER, b"not to be read"))
+        await peer.ask(handshake_request("SCRAM-SHA-512"))
+        await peer.ask(token_request(b"n,,n=kafka,r=a-nonce"))
+        peer.send_bytes(encode_request(WRITE, PERSISTER, b"not to be read"))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
 
 
 @async_test
 async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> None:
-    async with world() as here:
-        peer, _ = await persister(here)
-        await peer.ask(handshake())
-        assert b"no" in await peer.ask(token(plain(password="guessed")))
+    async with run_relay() as here:
+        peer, _ = await connect_persister(here)
+        await peer.ask(handshake_request())
+        assert b"no" in await peer.ask(token_request(plain_token(password="guessed")))
         assert await peer.wait_until_closed()
 
 
@@ -121,10 +123,10 @@ async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> No
 async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
-        monkeypatch.setattr(upstream, "connect", _timed_out)
-        peer.send_bytes(handshake())
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
+        monkeypatch.setattr(upstream, "connect_stream", _raise_timeout)
+        peer.send_bytes(handshake_request())
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
         assert here.figures.refused == {"no_broker": 1}
@@ -135,19 +137,19 @@ async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
 async def test_broken_connection_on_reauthentication_is_not_counted_as_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with world() as here:
-        peer, coordinator = await persister(here)
-        monkeypatch.setattr(connection, "authenticate", _broken)
-        peer.send_bytes(handshake())
+    async with run_relay() as here:
+        peer, coordinator = await connect_persister(here)
+        monkeypatch.setattr(connection, "authenticate", _raise_os_error)
+        peer.send_bytes(handshake_request())
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
-        await until(lambda: here.figures.open["coordinator"] == 0)
+        await wait_until(lambda: here.figures.open["coordinator"] == 0)
         assert here.figures.refused == {}
 
 
-async def _timed_out(*_: object) -> None:
+async def _raise_timeout(*_: object) -> None:
     raise TimeoutError
 
 
-async def _broken(*_: object) -> None:
+async def _raise_os_error(*_: object) -> None:
     raise OSError(errno.ETIMEDOUT, "Connection timed out")

@@ -25,14 +25,14 @@ from tests.unit.relay.fake_peers import (
     FrameStream,
     RelaySetup,
     async_test,
-    framed,
-    handshake,
-    persister,
-    plain,
-    request,
-    token,
-    until,
-    world,
+    connect_persister,
+    encode_frame,
+    encode_request,
+    handshake_request,
+    plain_token,
+    run_relay,
+    token_request,
+    wait_until,
 )
 from tests.unit.security.handshakes import client_context
 
@@ -80,26 +80,26 @@ def certificates(tmp_path: Path) -> Certificates:
 async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[FrameStream, FrameStream]:
     peer = await here.peer(tls)
     await peer.log_in()
-    asked = request(WRITE, PERSISTER)
+    asked = encode_request(WRITE, PERSISTER)
     peer.send_bytes(asked)
     coordinator = await here.coordinator.connection()
-    assert framed(await coordinator.frame()) == asked
+    assert encode_frame(await coordinator.frame()) == asked
     coordinator.send_bytes(ANSWER)
-    assert framed(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.frame()) == ANSWER
     return peer, coordinator
 
 
 @async_test
 async def test_login_requests_and_responses_work_over_tls(certificates: Certificates) -> None:
-    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         peer, coordinator = await encrypted_persister(here, certificates.peers())
         for size in (0, 5, 3 * MIB):
-            asked = request(WRITE, PERSISTER, b"z" * size)
+            asked = encode_request(WRITE, PERSISTER, b"z" * size)
             await peer.send_all(asked)
             assert await coordinator.read_exactly(len(asked)) == asked
         other = await here.peer(certificates.peers())
         await other.log_in()
-        asked = request(FETCH, FETCHER)
+        asked = encode_request(FETCH, FETCHER)
         other.send_bytes(asked)
         broker = await here.broker.connection()
         assert await broker.read_exactly(len(asked)) == asked
@@ -107,33 +107,33 @@ async def test_login_requests_and_responses_work_over_tls(certificates: Certific
         await asyncio.gather(broker.send_all(flood), other.read_exactly(len(flood)))
         broker.send_bytes(ANSWER)
         broker.close_connection()
-        assert framed(await other.frame()) == ANSWER
+        assert encode_frame(await other.frame()) == ANSWER
         assert await other.wait_until_closed()
 
 
 @async_test
 async def test_relay_presents_its_certificate_to_the_coordinator(certificates: Certificates) -> None:
-    async with world(coordinator_tls=certificates.served("required")) as here:
-        await persister(here)
+    async with run_relay(coordinator_tls=certificates.served("required")) as here:
+        await connect_persister(here)
 
 
 @async_test
 async def test_certificate_gives_the_principal_without_sasl(certificates: Certificates) -> None:
-    async with world(
+    async with run_relay(
         check="certificate",
         allowed="User:CN=kafka",
         tls=certificates.relays("required"),
         broker_tls=certificates.served("required"),
     ) as here:
         peer = await here.peer(certificates.peers(certificates.kafka))
-        asked = request(WRITE, PERSISTER)
+        asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
         coordinator = await here.coordinator.connection()
-        assert framed(await coordinator.frame()) == asked
+        assert encode_frame(await coordinator.frame()) == asked
         for client_id in (PERSISTER, FETCHER):
             # A broker would treat this peer as the relay, because it sees only the relay's certificate.
             eve = await here.peer(certificates.peers(certificates.eve))
-            eve.send_bytes(request(FETCH, client_id))
+            eve.send_bytes(encode_request(FETCH, client_id))
             assert await eve.wait_until_closed()
         assert here.broker.accepted == 0
         assert here.figures.refused == {"principal": 2}
@@ -141,21 +141,21 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: Certif
 
 @async_test
 async def test_peer_without_certificate_is_refused(certificates: Certificates) -> None:
-    async with world(check="certificate", tls=certificates.relays("required")) as here:
+    async with run_relay(check="certificate", tls=certificates.relays("required")) as here:
         # With TLS 1.3, a client sees the refusal when it reads the first byte.
         nobody = await here.peer(certificates.peers())
-        nobody.send_bytes(request(FETCH, FETCHER))
+        nobody.send_bytes(encode_request(FETCH, FETCHER))
         with pytest.raises((ssl.SSLError, asyncio.IncompleteReadError)):
             await nobody.read_exactly(1)
-        await until(lambda: here.figures.refused)
+        await wait_until(lambda: here.figures.refused)
         assert here.figures.refused == {"tls": 1}
 
 
 @async_test
 async def test_plaintext_to_a_tls_port_is_closed(certificates: Certificates) -> None:
-    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         plain = await here.peer()
-        plain.send_bytes(request(FETCH, FETCHER) * 20)
+        plain.send_bytes(encode_request(FETCH, FETCHER) * 20)
         assert await plain.wait_until_closed()
         assert here.broker.accepted == 0
         await encrypted_persister(here, certificates.peers())
@@ -166,11 +166,11 @@ async def test_broker_certificate_of_another_authority_is_refused(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     others = Certificates(tmp_path / "others")
-    async with world(
+    async with run_relay(
         tls=certificates.relays(), broker_tls=(others.served()[0], certificates.served()[1])
     ) as here:
         peer = await here.peer(certificates.peers())
-        peer.send_bytes(request(18, None))
+        peer.send_bytes(encode_request(18, None))
         assert await peer.wait_until_closed()
         assert here.figures.failed_connects["broker"] == 3
 
@@ -192,7 +192,7 @@ async def test_broker_certificate_must_match_the_host_name(certificates: Certifi
         (await Upstream(address, outward, "broker.example").connect(20.0)).close()
 
 
-def silent(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
+def send_and_detach(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
     """Send requests over TLS, reading a response after each but the last; return the raw socket, still
     open."""
     plain = socket.create_connection(address, timeout=20)
@@ -213,7 +213,7 @@ def wait_until_closed(below_tls: socket.socket) -> bool:
     return True
 
 
-def said_before_it_stops(address: tuple[str, int], tls: ssl.SSLContext) -> int:
+def count_accepted_bytes(address: tuple[str, int], tls: ssl.SSLContext) -> int:
     """Send bytes until the other side stops reading; return the number sent."""
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 << 10)
@@ -233,10 +233,10 @@ async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
         address = listening.getsockname()
-        saying = asyncio.ensure_future(asyncio.to_thread(said_before_it_stops, address, certificates.peers()))
+        saying = asyncio.ensure_future(asyncio.to_thread(count_accepted_bytes, address, certificates.peers()))
         accepted, _ = await asyncio.to_thread(listening.accept)
         accepted.setblocking(False)
-        end = await streams.accept(accepted, certificates.relays().context)
+        end = await streams.accept_stream(accepted, certificates.relays().context)
         said = await saying
         assert said < 512 << 10
         end.close()
@@ -247,9 +247,9 @@ async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 60.0)
-    async with world(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         address = (HERE, here.listener.port)
-        peer = await asyncio.to_thread(silent, address, certificates.peers(), [framed(b"\0")])
+        peer = await asyncio.to_thread(send_and_detach, address, certificates.peers(), [encode_frame(b"\0")])
         assert await asyncio.to_thread(wait_until_closed, peer)
 
 
@@ -259,17 +259,17 @@ async def test_connection_counts_until_its_tls_shutdown_times_out(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 4.0)
-    async with world(
+    async with run_relay(
         tls=certificates.relays(), broker_tls=certificates.served(), limits=LIMITS._replace(connections_max=1)
     ) as here:
         address = (HERE, here.listener.port)
-        wrong = [handshake(), token(plain(password="guessed"))]
-        peer = await asyncio.to_thread(silent, address, certificates.peers(), wrong)
-        await until(lambda: here.broker.left == 1)
+        wrong = [handshake_request(), token_request(plain_token(password="guessed"))]
+        peer = await asyncio.to_thread(send_and_detach, address, certificates.peers(), wrong)
+        await wait_until(lambda: here.broker.left == 1)
         assert await (await here.peer()).wait_until_closed()
         assert here.figures.refused == {"too_many_connections": 1}
         assert await asyncio.to_thread(wait_until_closed, peer)
-        await until(lambda: here.figures.undecided == 0)
+        await wait_until(lambda: here.figures.undecided == 0)
 
 
 def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None:

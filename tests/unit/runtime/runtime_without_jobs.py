@@ -12,7 +12,7 @@ from coordinator.topics import AllTopics
 _LONG_MS = 3_600_000
 
 
-def quiet_runtime(
+def make_runtime(
     log: StateLog,
     state_partitions: int,
     *,

@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.runtime.test_runtime import Driven, Origin, driven
+from tests.unit.runtime.test_runtime import Origin, RuntimeDriver, run_driver
 from tests.unit.server.wire import request_frame
 
 WRITTEN = write((0, 4, ACKNOWLEDGED, 1))
@@ -27,7 +27,7 @@ class Defect(Exception):
     """The exception that callbacks raise."""
 
 
-class Broken(Operation):
+class BrokenOperation(Operation):
     """An operation whose callbacks raise Defect."""
 
     def __init__(self, decide: Any, part: Any, *, writes: bool = True) -> None:
@@ -41,11 +41,11 @@ class Broken(Operation):
         raise Defect
 
 
-def broken_write() -> Broken:
-    return Broken(Shard.write_state, WRITTEN)
+def broken_write() -> BrokenOperation:
+    return BrokenOperation(Shard.write_state, WRITTEN)
 
 
-def noted_failures() -> list[Any]:
+def record_failures() -> list[Any]:
     """Return a list to which the exception handler of the event loop appends exception types."""
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(
@@ -54,7 +54,7 @@ def noted_failures() -> list[Any]:
     return failures
 
 
-async def still_works(one: Driven) -> None:
+async def check_recovery(one: RuntimeDriver) -> None:
     """Assert that the shard recovers and executes a write and a read."""
     one.log.blocking = False
     one.log.release_appends()
@@ -64,21 +64,21 @@ async def still_works(one: Driven) -> None:
     assert unpacked(state.state_batches)[-1][1] == 90
 
 
-def scenario_of(
-    body: Callable[[Driven, list[Any]], Awaitable[None]], limits: RuntimeLimits | None = None
+def run_scenario(
+    body: Callable[[RuntimeDriver, list[Any]], Awaitable[None]], limits: RuntimeLimits | None = None
 ) -> None:
     async def scenario() -> None:
-        async with driven(limits) as one:
-            failures = noted_failures()
+        async with run_driver(limits) as one:
+            failures = record_failures()
             await body(one, failures)
-            await still_works(one)
+            await check_recovery(one)
             assert set(failures) == {Defect}
 
     run(scenario())
 
 
 def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(broken_write())
         last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -87,20 +87,20 @@ def test_exception_in_one_response_does_not_affect_others_of_the_append() -> Non
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 def test_exception_in_an_immediate_read_response_is_isolated() -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
-        one.runtime.submit(Broken(Shard.read_state, read(), writes=False))
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+        one.runtime.submit(BrokenOperation(Shard.read_state, read(), writes=False))
         assert len(failures) == 1
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(broken_write())
         last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -108,30 +108,30 @@ def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: An
         one.log.fail(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
-        def no_apply(*_: Any) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+        def raise_defect(*_: Any) -> None:
             raise Defect
 
         # The broken write comes first; the Initialize after it calls `apply`, which fails.
         with monkeypatch.context() as patch:
-            patch.setattr(Shard, "apply", no_apply)
+            patch.setattr(Shard, "apply", raise_defect)
             one.runtime.submit(broken_write())
             answers = [one.ask(INITIALIZE, initialize(1, partition=partition)) for partition in (1, 0)]
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(broken_write())
@@ -145,27 +145,27 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
         await last
         assert failures
 
-    scenario_of(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
-        def no_expiry(*_: Any) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+        def raise_defect(*_: Any) -> None:
             raise Defect
 
         with monkeypatch.context() as patch:
-            patch.setattr(type(one.runtime._runners[0]), "expire_operations", no_expiry)
+            patch.setattr(type(one.runtime._runners[0]), "expire_operations", raise_defect)
             await asyncio.sleep(0.35)
         assert len(failures) == 3
         answer = one.ask(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    scenario_of(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
 def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         await one.until(lambda: one.log.held)
         if callback == "close":
@@ -187,13 +187,13 @@ def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: 
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    scenario_of(body, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
+    run_scenario(body, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
 
 def test_exception_in_respond_does_not_affect_other_responses() -> None:
     """Use the API, so that the fast path executes the requests if the compiled module exists."""
 
-    async def body(one: Driven, failures: list[Any]) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
         )
@@ -204,22 +204,22 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
         frame = request_frame(85, 1, 1, write_api.encode_request(request, 1))[4:]
         responses: list[bytes] = []
 
-        def no_respond(response: bytes) -> None:
+        def raise_defect(response: bytes) -> None:
             raise Defect
 
-        for respond in (responses.append, no_respond, responses.append):
+        for respond in (responses.append, raise_defect, responses.append):
             api.handle(frame, Origin(), respond)
         await one.until(lambda: one.log.held)
         one.log.release_appends()
         await one.until(lambda: len(responses) == 2)
         assert len(failures) == 1
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
 
             def contains(self: AllTopics, topic_id: bytes, partition: int) -> bool:
@@ -231,7 +231,7 @@ def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.Mo
                 patch.setattr(AllTopics, "contains", contains)
                 results = await one.ask(WRITE, WRITTEN, write((0, 0, 0, 1), partition=1))
             assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
-            await still_works(one)
+            await check_recovery(one)
 
     run(scenario())
 
@@ -239,26 +239,26 @@ def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.Mo
 def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body(one: Driven, failures: list[Any]) -> None:
-        def no_settle(*_: Any) -> None:
+    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+        def raise_defect(*_: Any) -> None:
             raise Defect
 
         with monkeypatch.context() as patch:
-            patch.setattr(Shard, "mark_durable", no_settle)
+            patch.setattr(Shard, "mark_durable", raise_defect)
             answers = [one.ask(INITIALIZE, initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
             await one.until(lambda: one.log.held)
             one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
 
-    scenario_of(body)
+    run_scenario(body)
 
 
 def test_resignation_during_an_append_leaves_no_callback() -> None:
     """After a new election of the shard in this process, appends complete as before."""
 
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             writing = one.ask(WRITE, WRITTEN)
             await one.until(lambda: one.log.held)
             one.runtime.resign(0)
@@ -268,6 +268,6 @@ def test_resignation_during_an_append_leaves_no_callback() -> None:
             assert (await writing)[0].error_code == ErrorCode.NONE
             await one.until(lambda: one.runtime.health() == [] and not one.runtime.resigning)
             assert one.runtime._runners[0]._append_finished is None
-            await still_works(one)
+            await check_recovery(one)
 
     run(scenario())

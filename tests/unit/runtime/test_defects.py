@@ -13,12 +13,12 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.runtime.test_runtime import driven
+from tests.unit.runtime.test_runtime import run_driver
 
 
 def test_internal_error_in_a_decision_fails_one_request() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
             assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -29,7 +29,7 @@ def test_internal_error_in_a_decision_fails_one_request() -> None:
 
 def test_record_too_large_for_the_log_fails_one_request() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             one.log.record_bytes_max = 100
             assert await one.code(WRITE, write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
@@ -46,7 +46,7 @@ def test_record_too_large_for_the_log_fails_one_request() -> None:
 
 def test_unencodable_record_fails_one_request() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             topic = initialize_api.InitializeStateData(TOPIC_ID, [initialize()])
@@ -65,18 +65,18 @@ def test_failed_commit_batch_is_refused_and_the_shard_reloads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             failures: list[Any] = []
             asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
             apply = Shard.apply
 
-            def broken(self: Shard, record: StateRecord, timestamp_ms: int) -> None:
+            def apply_or_raise(self: Shard, record: StateRecord, timestamp_ms: int) -> None:
                 if record.key.partition == 1:
                     raise RuntimeError("a defect")
                 apply(self, record, timestamp_ms)
 
             with monkeypatch.context() as patch:
-                patch.setattr(Shard, "apply", broken)
+                patch.setattr(Shard, "apply", apply_or_raise)
                 asked = [
                     one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=partition))
                     for partition in (0, 1, 0)

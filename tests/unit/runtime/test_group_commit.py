@@ -21,10 +21,10 @@ from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
 from tests.simulation.disk import DiskFaults
 from tests.simulation.loop import SimLoop
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment
-from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 
-class Rule:
+class LingerDriver:
     """A GroupCommitLinger whose clock the test sets, in microseconds."""
 
     def __init__(self) -> None:
@@ -37,66 +37,66 @@ class Rule:
         self.now_us += took_us
         self.rule.commit_finished(waiting)
 
-    def awaits(self, waiting: int, after_us: int = 0) -> bool:
+    def should_wait_after(self, waiting: int, after_us: int = 0) -> bool:
         self.now_us += after_us
         return self.rule.should_wait(waiting)
 
 
 def test_first_commit_does_not_wait() -> None:
-    assert not Rule().awaits(1)
+    assert not LingerDriver().should_wait_after(1)
 
 
 def test_commit_for_one_caller_does_not_wait() -> None:
-    one = Rule()
+    one = LingerDriver()
     for _ in range(10):
         one.commit(1)
-        assert not one.awaits(1, after_us=50)
+        assert not one.should_wait_after(1, after_us=50)
 
 
 def test_commit_waits_for_answered_and_waiting_clients() -> None:
-    one = Rule()
+    one = LingerDriver()
     one.commit(4, waiting=4)
-    assert one.awaits(4)
-    assert one.awaits(5, after_us=10)
-    assert one.awaits(7, after_us=10)
-    assert not one.awaits(8, after_us=10)
+    assert one.should_wait_after(4)
+    assert one.should_wait_after(5, after_us=10)
+    assert one.should_wait_after(7, after_us=10)
+    assert not one.should_wait_after(8, after_us=10)
 
 
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
 def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
-    one = Rule()
+    one = LingerDriver()
     one.commit(8, took_us=took_us)
-    assert one.awaits(0, after_us=linger_us - 1)
-    assert one.awaits(1, after_us=2)
+    assert one.should_wait_after(0, after_us=linger_us - 1)
+    assert one.should_wait_after(1, after_us=2)
     # An arrival restarts the time limit.
-    assert one.awaits(1, after_us=linger_us - 1)
-    assert not one.awaits(1, after_us=2)
+    assert one.should_wait_after(1, after_us=linger_us - 1)
+    assert not one.should_wait_after(1, after_us=2)
     # The commit does not wait if all expected operations have arrived.
-    assert not one.awaits(2)
+    assert not one.should_wait_after(2)
 
 
 def test_queued_appends_do_not_count_as_answered() -> None:
-    one = Rule()
+    one = LingerDriver()
     one.rule.commit_started(3, behind=False)
     one.rule.commit_started(5, behind=True)
     one.rule.commit_finished(0)
     one.rule.commit_finished(0)
-    assert one.awaits(4)
-    assert not one.awaits(5)
+    assert one.should_wait_after(4)
+    assert not one.should_wait_after(5)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
 def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, int]]) -> None:
-    one, fresh = Rule(), Rule()
+    one, fresh = LingerDriver(), LingerDriver()
     for operations, waiting, took_us in history:
         one.commit(operations, waiting, took_us)
-        one.awaits(waiting)
+        one.should_wait_after(waiting)
     one.commit(8, 2)
     fresh.commit(8, 2)
     for waiting, after_us in ((2, 10), (3, 90), (3, 90), (3, 20), (9, 10)):
-        assert one.awaits(waiting, after_us) == fresh.awaits(waiting, after_us)
+        assert one.should_wait_after(waiting, after_us) == fresh.should_wait_after(waiting, after_us)
 
 
 class Callers:
@@ -107,7 +107,7 @@ class Callers:
         assert isinstance(loop, SimLoop)
         self.loop = loop
         self.journal: Journal = world.journal(segment_bytes=1 << 20)
-        self.runtime = quiet_runtime(self.journal, STATE_PARTITIONS, clock=self)
+        self.runtime = make_runtime(self.journal, STATE_PARTITIONS, clock=self)
         self.service = Service(self.runtime)
         self.latency_s = 0.0
 
@@ -157,7 +157,7 @@ class Callers:
             await asyncio.sleep(pause_s())
 
 
-def with_callers(
+def run_callers(
     main: Callable[[Callers, SimulatedEnvironment], Awaitable[None]], faults: DiskFaults, callers: int
 ) -> None:
     world = SimulatedEnvironment(faults=faults)
@@ -188,7 +188,7 @@ def test_simultaneous_callers_share_each_commit() -> None:
         # If only half of the callers shared a commit, the number would be twice as large.
         assert one.commits - before < writes * 1.2
 
-    with_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
+    run_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
 
 
 @pytest.mark.slow
@@ -209,14 +209,14 @@ def test_linger_adds_little_latency_for_random_callers(
         )
         latencies_s.append(one.latency_s / callers / writes)
 
-    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    run_callers(main, DiskFaults(sync_s=0.001), callers)
     monkeypatch.setattr(Journal, "set_commit_callback", lambda self, over: False)
-    with_callers(main, DiskFaults(sync_s=0.001), callers)
+    run_callers(main, DiskFaults(sync_s=0.001), callers)
     waiting_s, never_s = latencies_s
     assert waiting_s < never_s * 1.1
 
 
-def in_another_shard(caller: int) -> int:
+def caller_in_another_shard(caller: int) -> int:
     """Return a caller whose group belongs to another shard than that of the given caller."""
     keys = [KEY._replace(group_id=f"caller {each}") for each in range(8)]
     shards = [state_partition(key, STATE_PARTITIONS) for key in keys]
@@ -233,7 +233,7 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
         world.storage.next_faults = list(faults)
         first = asyncio.ensure_future(one.write(0, 1))
         await one.until_committing()
-        other = asyncio.ensure_future(one.write(in_another_shard(0), 1))
+        other = asyncio.ensure_future(one.write(caller_in_another_shard(0), 1))
         async with asyncio.timeout(0.5):
             codes = await asyncio.gather(first, other)
         if "prepare" in faults:
@@ -242,7 +242,7 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
         else:
             assert codes == [[ErrorCode.NONE]] * 2
 
-    with_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
+    run_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
 
 
 def test_reads_do_not_wait_for_a_commit() -> None:
@@ -255,4 +255,4 @@ def test_reads_do_not_wait_for_a_commit() -> None:
         assert not writing.done()
         assert await writing == [0]
 
-    with_callers(main, DiskFaults(sync_s=1.0), 8)
+    run_callers(main, DiskFaults(sync_s=1.0), 8)

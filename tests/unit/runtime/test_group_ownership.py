@@ -14,7 +14,7 @@ from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
-from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 TOPIC, SHARDS, BAD = "state", 8, 3
 LIMITS = GroupLimits()
@@ -39,7 +39,7 @@ class Member:
             started_ms=0,
             own_thread=False,
         )
-        self.runtime = quiet_runtime(
+        self.runtime = make_runtime(
             KafkaLog(
                 self.cluster, TopicConfig(TOPIC, SHARDS), owner=name, clock=SystemClock(), monotonic=loop_time
             ),
@@ -74,13 +74,13 @@ class Member:
 
 
 @asynccontextmanager
-async def members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
+async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
     """Run `count` members until all shards are served; then reset the counts of elections."""
     ones = [Member(f"member-{number}", fake, group.link()) for number in range(count)]
     for one in ones:
         await one.runtime.start(elect_all=False)
         await one.ownership.start(one)
-    await until(lambda: {len(one.active()) for one in ones} == {SHARDS // count})
+    await wait_until(lambda: {len(one.active()) for one in ones} == {SHARDS // count})
     for one in ones:
         one.elections = 0
     try:
@@ -91,27 +91,27 @@ async def members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterato
             await one.runtime.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60.0):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-def a_group() -> FakeGroup:
+def make_group() -> FakeGroup:
     return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
 
 def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
     async def scenario() -> None:
-        fake, group = FakeKafka(), a_group()
-        async with members(fake, group, 2) as ones:
+        fake, group = FakeKafka(), make_group()
+        async with run_members(fake, group, 2) as ones:
             (bad,) = [one for one in ones if BAD in one.active()]
             served, generation = [one.active() - {BAD} for one in ones], group.generation
             log = fake.topics[TOPIC][BAD]
             whole = log.batches[0]
             log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
             bad.runtime._loader.request_load(bad.runtime._runners[BAD])
-            await until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
+            await wait_until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
             await asyncio.sleep(WATCHED_S)
             assert "Shards failed to load" in " ".join(bad.runtime.health())
             assert [one.active() for one in ones] == served
@@ -120,18 +120,18 @@ def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
             # Only the owner reports the shard. After the repair, the owner serves it.
             assert [one.runtime.health() for one in ones if one is not bad] == [[]]
             log.batches[0] = whole
-            await until(lambda: BAD in bad.active())
+            await wait_until(lambda: BAD in bad.active())
 
     run(scenario())
 
 
 def test_member_without_brokers_hands_over_its_shards() -> None:
     async def scenario() -> None:
-        async with members(FakeKafka(), a_group(), 2) as (away, other):
+        async with run_members(FakeKafka(), make_group(), 2) as (away, other):
             away.cut(True, from_the_group=False)
-            await until(lambda: len(other.active()) == SHARDS)
+            await wait_until(lambda: len(other.active()) == SHARDS)
             away.cut(False)
-            await until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
+            await wait_until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
 
     run(scenario())
 
@@ -139,7 +139,7 @@ def test_member_without_brokers_hands_over_its_shards() -> None:
 def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
     async def scenario() -> None:
         for away_s in (4.0, 7.0, 30.0):
-            async with members(FakeKafka(), a_group(), 2) as ones:
+            async with run_members(FakeKafka(), make_group(), 2) as ones:
                 served = [one.active() for one in ones]
                 for one in ones:
                     one.cut(True)

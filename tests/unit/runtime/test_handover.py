@@ -18,7 +18,7 @@ from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
 
 TOPIC = "state"
 LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
@@ -33,9 +33,9 @@ class Lease:
 
 
 @asynccontextmanager
-async def replica(
+async def run_replica(
     fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: Lease | None = None
-) -> AsyncIterator[Driven]:
+) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator that owns no shard until it is elected."""
     lease = lease or Lease()
     log = KafkaLog(
@@ -46,7 +46,7 @@ async def replica(
         limits=KafkaLogLimits(append_timeout_s=3.0),
         monotonic=loop_time,
     )
-    one = Driven(log, limits, may_claim=lambda: lease.fresh, on_fenced=lease.taken.append)  # type: ignore[arg-type]
+    one = RuntimeDriver(log, limits, may_claim=lambda: lease.fresh, on_fenced=lease.taken.append)  # type: ignore[arg-type]
     await one.runtime.start(elect_all=False)
     try:
         yield one
@@ -54,23 +54,23 @@ async def replica(
         await one.runtime.stop()
 
 
-async def elected(one: Driven, **more: bool) -> Driven:
+async def elect_shard(one: RuntimeDriver, **more: bool) -> RuntimeDriver:
     one.runtime.elect(0, **more)
-    await one.until(lambda: status(one) == "ACTIVE")
+    await one.until(lambda: shard_status(one) == "ACTIVE")
     return one
 
 
-def status(one: Driven) -> str:
+def shard_status(one: RuntimeDriver) -> str:
     return one.runtime.shard_views()[0].status
 
 
-def owner_epoch(one: Driven) -> int:
+def owner_epoch(one: RuntimeDriver) -> int:
     return one.runtime.shard_views()[0].owner_epoch
 
 
 def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
+        async with run_replica(FakeKafka()) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NOT_COORDINATOR
             assert one.runtime.health() == []
             assert one.runtime.owned_shards() == []
@@ -87,7 +87,7 @@ def test_loading_counts_only_owned_shards_and_logs_one_line(
     caplog.set_level(logging.INFO)
 
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
+        async with run_replica(FakeKafka()) as one:
             one.runtime.elect(0)
             assert one.runtime.health() == ["1 of 1 shards are loading."]
             await one.until(lambda: not one.runtime.health())
@@ -100,8 +100,8 @@ def test_loading_counts_only_owned_shards_and_logs_one_line(
 def test_shard_is_handed_over_with_its_append_in_flight() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
-        async with replica(fake, lease=lease) as first, replica(fake) as second:
-            await elected(first)
+        async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
+            await elect_shard(first)
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             writing = first.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             await first.until(lambda: first.runtime.appends_in_flight() == 1)
@@ -110,7 +110,7 @@ def test_shard_is_handed_over_with_its_append_in_flight() -> None:
             second.runtime.elect(0, release_expected=True)
             assert (await writing)[0].error_code == ErrorCode.NONE
             assert await first.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
-            await second.until(lambda: status(second) == "ACTIVE")
+            await second.until(lambda: shard_status(second) == "ACTIVE")
             state = (await second.ask(READ, read()))[0].state_batches
             assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
             assert not first.runtime.resigning
@@ -123,8 +123,8 @@ def test_shard_is_handed_over_with_its_append_in_flight() -> None:
 
 def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
-            await elected(one)
+        async with run_replica(FakeKafka()) as one:
+            await elect_shard(one)
             for state_epoch in (1, 2, 3):
                 assert await one.code(INITIALIZE, initialize(state_epoch=state_epoch)) == ErrorCode.NONE
             await one.runtime.jobs.prune()
@@ -140,11 +140,11 @@ def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
         limits = LIMITS._replace(release_wait_s=0.2)
-        async with replica(fake, lease=lease) as first, replica(fake, limits) as second:
-            await elected(first)
+        async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
+            await elect_shard(first)
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             began_s = asyncio.get_running_loop().time()
-            await elected(second, release_expected=True)
+            await elect_shard(second, release_expected=True)
             assert asyncio.get_running_loop().time() - began_s >= 0.2
             assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             assert lease.taken == [0]
@@ -160,15 +160,15 @@ def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
     async def scenario() -> None:
         fake, owner, late = FakeKafka(), Lease(), Lease()
         limits = LIMITS._replace(release_wait_s=0.2)
-        async with replica(fake, lease=owner) as first, replica(fake, limits, late) as second:
-            await elected(first)
+        async with run_replica(fake, lease=owner) as first, run_replica(fake, limits, late) as second:
+            await elect_shard(first)
             second.runtime.elect(0, release_expected=True)
             # The second coordinator waits for the release now; before it claims, it checks the lease again.
             await asyncio.sleep(0)
             late.fresh = False
-            await second.until(lambda: status(second) != "LOADING")
+            await second.until(lambda: shard_status(second) != "LOADING")
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            assert (status(second), owner.taken) == ("FAILED", [])
+            assert (shard_status(second), owner.taken) == ("FAILED", [])
 
     run(scenario())
 
@@ -176,22 +176,22 @@ def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
 def test_log_without_an_owner_needs_no_release() -> None:
     async def scenario() -> None:
         limits = LIMITS._replace(release_wait_s=3_600.0)
-        async with replica(FakeKafka(), limits) as one:
-            await elected(one, release_expected=True)
+        async with run_replica(FakeKafka(), limits) as one:
+            await elect_shard(one, release_expected=True)
 
     run(scenario())
 
 
 def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
-            await elected(one)
+        async with run_replica(FakeKafka()) as one:
+            await elect_shard(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
             one.runtime.resign(0)
             one.runtime.elect(0)
             one.runtime.resign(0)
             one.runtime.elect(0)
-            await one.until(lambda: status(one) == "ACTIVE")
+            await one.until(lambda: shard_status(one) == "ACTIVE")
             assert owner_epoch(one) == 2
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
@@ -200,14 +200,14 @@ def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
 
 def test_shard_resigned_while_loading_is_not_served() -> None:
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
+        async with run_replica(FakeKafka()) as one:
             one.runtime.elect(0)
             asking = one.ask(INITIALIZE, initialize())
             one.runtime.resign(0)
             assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
             await one.until(lambda: not one.runtime.resigning)
-            assert status(one) == "CLOSED"
-            await elected(one)
+            assert shard_status(one) == "CLOSED"
+            await elect_shard(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 
     run(scenario())
@@ -216,17 +216,19 @@ def test_shard_resigned_while_loading_is_not_served() -> None:
 def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with replica(fake) as one:
+        async with run_replica(fake) as one:
             reads, may_read = one.log.read, asyncio.Event()
 
-            async def held_up(state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+            async def read_when_allowed(
+                state_partitions: Collection[int],
+            ) -> AsyncIterator[list[LoggedBatch]]:
                 if isinstance(state_partitions, dict):
                     # Only the loader passes a dict; the read of a release is not delayed.
                     await may_read.wait()
                 async for chunk in reads(state_partitions):
                     yield chunk
 
-            one.log.read = held_up  # type: ignore[method-assign]
+            one.log.read = read_when_allowed  # type: ignore[method-assign]
             one.runtime.elect(0)
             await one.until(lambda: owner_epoch(one) == 1)
             one.runtime.resign(0)
@@ -243,8 +245,8 @@ def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
             await one.until(lambda: not one.runtime.resigning)
             may_read.set()
             await asyncio.sleep(0.05)
-            assert (status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
-            await elected(one)
+            assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
+            await elect_shard(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
 
     run(scenario())
@@ -254,14 +256,14 @@ def test_claim_sent_before_a_resignation_is_released() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         limits = LIMITS._replace(release_wait_s=3_600.0)
-        async with replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
-            await elected(crashed)
-        async with replica(fake) as second, replica(fake, limits) as third:
+        async with run_replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
+            await elect_shard(crashed)
+        async with run_replica(fake) as second, run_replica(fake, limits) as third:
             fake.requests.clear()
             second.runtime.elect(0)
             await second.until(lambda: "produce" in [api for api, _ in fake.requests])
             second.runtime.resign(0)
-            await elected(third, release_expected=True)
+            await elect_shard(third, release_expected=True)
             assert owner_epoch(third) == 3
 
     run(scenario())
@@ -270,13 +272,13 @@ def test_claim_sent_before_a_resignation_is_released() -> None:
 def test_resigned_coordinator_sends_no_claim() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
-        async with replica(fake) as first, replica(fake, lease=lease) as second:
+        async with run_replica(fake) as first, run_replica(fake, lease=lease) as second:
             fake.down = {1, 2, 3}
             first.runtime.elect(0)
             await asyncio.sleep(0.5)
             first.runtime.resign(0)
             fake.down = set()
-            await elected(second)
+            await elect_shard(second)
             await first.until(lambda: not first.runtime.resigning)
             assert await second.code(INITIALIZE, initialize()) == ErrorCode.NONE
             assert (lease.taken, owner_epoch(second)) == ([], 1)
@@ -287,13 +289,13 @@ def test_resigned_coordinator_sends_no_claim() -> None:
 def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with replica(fake) as cut_off, replica(fake) as second, replica(fake) as third:
-            await elected(cut_off)
+        async with run_replica(fake) as cut_off, run_replica(fake) as second, run_replica(fake) as third:
+            await elect_shard(cut_off)
             began_s = loop_time()
             second.runtime.elect(0)
             await second.until(lambda: owner_epoch(second) == 2)
             second.runtime.resign(0)
-            await elected(third, release_expected=True)
+            await elect_shard(third, release_expected=True)
             lease_s = KafkaLogLimits().lease_s
             assert lease_s <= loop_time() - began_s < 1.5 * lease_s
             assert await third.code(INITIALIZE, initialize()) == ErrorCode.NONE
@@ -304,10 +306,10 @@ def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
 def test_stop_releases_owned_shards() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with replica(fake) as first:
-            await elected(first)
-        async with replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
-            await elected(second, release_expected=True)
+        async with run_replica(fake) as first:
+            await elect_shard(first)
+        async with run_replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
+            await elect_shard(second, release_expected=True)
 
     run(scenario())
 
@@ -315,8 +317,8 @@ def test_stop_releases_owned_shards() -> None:
 def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
-            await elected(one)
+        async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
+            await elect_shard(one)
             fake.requests_lost = 1_000_000
 
     run(scenario())
@@ -326,19 +328,19 @@ def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
 def test_nothing_is_claimed_without_a_fresh_lease() -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
-        async with replica(fake, lease=lease) as away, replica(fake) as other:
-            await elected(away)
+        async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
+            await elect_shard(away)
             # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
             fake.down = {1, 2, 3}
             assert await away.code(INITIALIZE, initialize()) != ErrorCode.NONE
             lease.fresh = False
             fake.down = set()
-            await elected(other)
+            await elect_shard(other)
             assert owner_epoch(other) == 2
             await away.until(lambda: "too long to claim" in " ".join(away.runtime.health()))
             assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
             lease.fresh = True
-            await away.until(lambda: status(away) == "ACTIVE")
+            await away.until(lambda: shard_status(away) == "ACTIVE")
             assert owner_epoch(away) == 3
 
     run(scenario())

@@ -13,7 +13,7 @@ from tests.builders import ACKNOWLEDGED, initialize, read, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
 
 TOPIC = "state"
 LEASE_S = 2.0
@@ -21,7 +21,9 @@ LIMITS = RuntimeLimits(reload_backoff_first_s=0.01, release_timeout_s=0.0)
 
 
 @asynccontextmanager
-async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> AsyncIterator[Driven]:
+async def run_owner(
+    fake: FakeKafka, monotonic: Callable[[], float] = loop_time
+) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator that owns shard 0 until the end."""
     log = KafkaLog(
         fake.cluster(TOPIC),
@@ -31,7 +33,7 @@ async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> 
         limits=KafkaLogLimits(append_timeout_s=3.0, lease_s=LEASE_S),
         monotonic=monotonic,
     )
-    one = Driven(log, LIMITS)  # type: ignore[arg-type]
+    one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start(elect_all=False)
     one.runtime.elect(0)
     await one.until(lambda: one.runtime.shard_views()[0].status == "ACTIVE")
@@ -41,7 +43,7 @@ async def owner(fake: FakeKafka, monotonic: Callable[[], float] = loop_time) -> 
         await one.runtime.stop()
 
 
-def requests(fake: FakeKafka) -> list[str]:
+def take_requests(fake: FakeKafka) -> list[str]:
     """Return the APIs of the broker requests since the last call."""
     asked = [api for api, _ in fake.requests]
     fake.requests.clear()
@@ -51,11 +53,11 @@ def requests(fake: FakeKafka) -> list[str]:
 def test_read_within_the_lease_sends_no_broker_request() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as one:
+        async with run_owner(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            requests(fake)
+            take_requests(fake)
             assert await one.code(READ, read()) == ErrorCode.NONE
-            assert requests(fake) == []
+            assert take_requests(fake) == []
 
     run(scenario())
 
@@ -63,13 +65,13 @@ def test_read_within_the_lease_sends_no_broker_request() -> None:
 def test_reads_after_the_lease_share_one_renewal() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as one:
+        async with run_owner(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
             await asyncio.sleep(LEASE_S)
-            requests(fake)
+            take_requests(fake)
             for _ in range(3):
                 assert await one.code(READ, read()) == ErrorCode.NONE
-            assert requests(fake) == ["produce"]
+            assert take_requests(fake) == ["produce"]
 
     run(scenario())
 
@@ -77,15 +79,15 @@ def test_reads_after_the_lease_share_one_renewal() -> None:
 def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as one:
+        async with run_owner(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            requests(fake)
+            take_requests(fake)
             for _ in range(100):
                 began_s = loop_time()
                 assert await one.code(READ, read()) == ErrorCode.NONE
                 assert loop_time() == began_s
                 await asyncio.sleep(LEASE_S / 10)
-            asked = requests(fake)
+            asked = take_requests(fake)
             assert set(asked) == {"produce"}
             assert len(asked) <= 20
 
@@ -95,14 +97,14 @@ def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
 def test_appends_of_a_busy_shard_renew_its_lease() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as one:
+        async with run_owner(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            requests(fake)
+            take_requests(fake)
             for offset in range(50):
                 assert await one.code(WRITE, write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
                 assert await one.code(READ, read()) == ErrorCode.NONE
                 await asyncio.sleep(LEASE_S / 5)
-            assert len(requests(fake)) == 50
+            assert len(take_requests(fake)) == 50
 
     run(scenario())
 
@@ -110,16 +112,16 @@ def test_appends_of_a_busy_shard_renew_its_lease() -> None:
 def test_idle_shard_appends_nothing_for_hours() -> None:
     async def scenario() -> None:
         fake, hours = FakeKafka(), [0]
-        async with owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
+        async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            requests(fake)
+            take_requests(fake)
             for hours[0] in range(12):
                 await asyncio.sleep(1.0)
-            assert requests(fake) == []
+            assert take_requests(fake) == []
             # Brokers expire the state of an idle producer after a day.
             hours[0] = 12
             await asyncio.sleep(1.0)
-            assert requests(fake) == ["produce"]
+            assert take_requests(fake) == ["produce"]
 
     run(scenario())
 
@@ -127,10 +129,10 @@ def test_idle_shard_appends_nothing_for_hours() -> None:
 def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as first:
+        async with run_owner(fake) as first:
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             began_s = loop_time()
-            async with owner(fake) as second:
+            async with run_owner(fake) as second:
                 assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
                 assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
                 # The lease of the first owner has ended, and the log refuses its renewal.
@@ -142,9 +144,9 @@ def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
 def test_refused_initialize_requires_a_lease_too() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with owner(fake) as first:
+        async with run_owner(fake) as first:
             assert await first.code(INITIALIZE, initialize(state_epoch=5)) == ErrorCode.NONE
-            async with owner(fake):
+            async with run_owner(fake):
                 assert await first.code(INITIALIZE, initialize(state_epoch=1)) == ErrorCode.NOT_COORDINATOR
 
     run(scenario())

@@ -16,7 +16,7 @@ from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.runtime_without_jobs import quiet_runtime
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 TOPIC = "state"
 SHARDS = 5
@@ -27,10 +27,10 @@ NO_KEY = encode_batch(0, 1, [(b"", b"value")])
 
 
 @asynccontextmanager
-async def running(
+async def run_runtime(
     log: StateLog, limits: RuntimeLimits = LIMITS, *, elect_all: bool = True
 ) -> AsyncIterator[Runtime]:
-    runtime = quiet_runtime(log, SHARDS, limits=limits)
+    runtime = make_runtime(log, SHARDS, limits=limits)
     await runtime.start(elect_all=elect_all)
     try:
         yield runtime
@@ -38,13 +38,13 @@ async def running(
         await runtime.stop()
 
 
-async def until(condition: Callable[[], object]) -> None:
+async def wait_until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 - no event announces a status
             await asyncio.sleep(0.001)
 
 
-def statuses(runtime: Runtime) -> list[str]:
+def shard_statuses(runtime: Runtime) -> list[str]:
     return [view.status for view in runtime.shard_views()]
 
 
@@ -63,11 +63,11 @@ def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
     )
 
 
-async def with_damage() -> tuple[FakeKafka, bytes]:
+async def make_damaged_topic() -> tuple[FakeKafka, bytes]:
     """Return a topic with a batch whose CRC is wrong, and the correct batch."""
     fake = FakeKafka()
-    async with running(kafka_log(fake)) as runtime:
-        await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
+    async with run_runtime(kafka_log(fake)) as runtime:
+        await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
     batches = fake.topics[TOPIC][BAD].batches
     good = batches[0]
     batches[0] = good[:-1] + bytes([good[-1] ^ 1])
@@ -76,15 +76,15 @@ async def with_damage() -> tuple[FakeKafka, bytes]:
 
 def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        fake, _ = await with_damage()
+        fake, _ = await make_damaged_topic()
         caplog.clear()
-        async with running(kafka_log(fake)) as runtime:
-            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+        async with run_runtime(kafka_log(fake)) as runtime:
+            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
             assert f"{TOPIC}-{BAD}" in runtime.health()[0]
             # Another shard can reload without waiting for the damaged one.
             runtime._loader.request_load(runtime._runners[0])
-            assert statuses(runtime)[0] == "LOADING"
-            await until(lambda: statuses(runtime)[0] == "ACTIVE")
+            assert shard_statuses(runtime)[0] == "LOADING"
+            await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
 
     run(scenario())
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
@@ -97,23 +97,23 @@ def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFix
 
 def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
     async def scenario() -> None:
-        fake, _ = await with_damage()
-        async with running(kafka_log(fake), elect_all=False) as runtime:
+        fake, _ = await make_damaged_topic()
+        async with run_runtime(kafka_log(fake), elect_all=False) as runtime:
             runtime.elect(BAD)
-            await until(lambda: statuses(runtime)[BAD] == "FAILED")
+            await wait_until(lambda: shard_statuses(runtime)[BAD] == "FAILED")
             runtime.elect(0)
-            await until(lambda: statuses(runtime)[0] == "ACTIVE")
+            await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
 
     run(scenario())
 
 
 def test_repaired_shard_is_loaded() -> None:
     async def scenario() -> None:
-        fake, good = await with_damage()
-        async with running(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
-            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+        fake, good = await make_damaged_topic()
+        async with run_runtime(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
+            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
             fake.topics[TOPIC][BAD].batches[0] = good
-            await until(lambda: statuses(runtime) == ["ACTIVE"] * SHARDS)
+            await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
 
     run(scenario())
 
@@ -123,8 +123,8 @@ def test_record_that_cannot_be_replayed_fails_only_its_own_shard(caplog: pytest.
         log = MemoryLog(SHARDS)
         log._batches[BAD].append(NO_KEY)
         log._end_offsets[BAD] = 1
-        async with running(log) as runtime:
-            await until(lambda: statuses(runtime) == ALL_BUT_ONE)
+        async with run_runtime(log) as runtime:
+            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
 
     run(scenario())
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
@@ -149,7 +149,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
             return read(partitions)
 
         log.read = read_without_a_leader  # type: ignore[method-assign]
-        async with running(log, elect_all=False) as runtime:
+        async with run_runtime(log, elect_all=False) as runtime:
             for shard in together:
                 runtime.elect(shard)
             await asyncio.sleep(1)
@@ -157,7 +157,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
             runtime.elect(4)
             # Much shorter than the time for which a request waits for a loading shard.
             await asyncio.sleep(5)
-            well = {shard for shard, status in enumerate(statuses(runtime)) if status == "ACTIVE"}
+            well = {shard for shard, status in enumerate(shard_statuses(runtime)) if status == "ACTIVE"}
             assert well == {*together, 4} - {BAD}
             assert runtime.health() == [f"1 of {len(together) + 1} shards are loading."]
             del fake.leaders[BAD]

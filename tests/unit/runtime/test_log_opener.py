@@ -24,7 +24,7 @@ def loop() -> Iterator[SimLoop]:
     loop.close()
 
 
-def log_that_opens_after(seconds: float, attempts: list[float]) -> Callable[[], "asyncio.Future[None]"]:
+def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "asyncio.Future[None]"]:
     async def attempt() -> None:
         now_s = asyncio.get_running_loop().time()
         attempts.append(now_s)
@@ -37,7 +37,7 @@ def log_that_opens_after(seconds: float, attempts: list[float]) -> Callable[[], 
 def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     attempts: list[float] = []
-    opening = LogOpener(log_that_opens_after(3 * REPEAT_INTERVAL_S, attempts), FixedClock())
+    opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), FixedClock())
 
     async def main() -> bool:
         running = asyncio.create_task(opening.run(asyncio.Event()))
@@ -59,13 +59,13 @@ def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCapt
 
 def test_log_that_opens_at_once_writes_no_log_line(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    opening = LogOpener(log_that_opens_after(0.0, []), FixedClock())
+    opening = LogOpener(make_slow_open(0.0, []), FixedClock())
     assert loop.run_until_complete(opening.run(asyncio.Event()))
     assert caplog.text == ""
 
 
 def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
-    opening = LogOpener(log_that_opens_after(1e9, []), FixedClock())
+    opening = LogOpener(make_slow_open(1e9, []), FixedClock())
 
     async def main() -> None:
         stop_requested = asyncio.Event()

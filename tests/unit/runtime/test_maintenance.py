@@ -10,12 +10,12 @@ from coordinator.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, write
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
-from tests.unit.runtime.test_runtime import StandingClock, driven
+from tests.unit.runtime.test_runtime import StandingClock, run_driver
 
 
 def test_pruning_and_compaction_keep_the_state() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             for n in range(600):
                 await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
@@ -40,7 +40,7 @@ def test_pruning_and_compaction_keep_the_state() -> None:
 
 def test_compaction_does_not_prune_a_healthy_small_log() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             for n in range(600):
                 await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
@@ -56,7 +56,7 @@ def test_compaction_does_not_prune_a_healthy_small_log() -> None:
 
 def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             await one.ask(WRITE, write(), write(partition=1))
             before = one.log.end_offset(0)

@@ -14,14 +14,14 @@ from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, Driven
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
 
 TOPIC = "state"
 LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
 
 @asynccontextmanager
-async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
+async def coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator over a topic; yield it when its shard is active."""
     log = KafkaLog(
         fake.cluster(TOPIC),
@@ -31,7 +31,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[Driven]:
         limits=KafkaLogLimits(append_timeout_s=0.5),
         monotonic=loop_time,
     )
-    one = Driven(log, LIMITS)  # type: ignore[arg-type]
+    one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start()
     try:
         await one.until(lambda: one.runtime.health() == [])

@@ -14,8 +14,16 @@ from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, initialize, read, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.runtime.test_handover import LIMITS, TOPIC, Lease, elected, owner_epoch, replica, status
-from tests.unit.runtime.test_loading import kafka_log, running, statuses
+from tests.unit.runtime.test_handover import (
+    LIMITS,
+    TOPIC,
+    Lease,
+    elect_shard,
+    owner_epoch,
+    run_replica,
+    shard_status,
+)
+from tests.unit.runtime.test_loading import kafka_log, run_runtime, shard_statuses
 
 HOUR_S = 3_600.0
 
@@ -26,22 +34,22 @@ def test_late_log_end_of_an_ended_ownership_answers_no_read(
 ) -> None:
     async def scenario() -> None:
         fake, lease = FakeKafka(), Lease()
-        async with replica(fake, lease=lease) as away, replica(fake) as other:
-            await elected(away)
+        async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
+            await elect_shard(away)
             assert await away.code(INITIALIZE, initialize()) == ErrorCode.NONE
             end = fake.topics[TOPIC][0].end
             lease.fresh = False
-            await elected(other)
+            await elect_shard(other)
             assert await other.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             # `away` sees only one broker, which is cut off and slowly returns an old log end.
             proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
             find = finder.find
 
-            async def as_it_was(partition: int) -> int:
+            async def return_old_end(partition: int) -> int:
                 await proves.wait()
                 return end
 
-            finder.find = lambda partition: asyncio.ensure_future(as_it_was(partition))
+            finder.find = lambda partition: asyncio.ensure_future(return_old_end(partition))
             reading = away.ask(READ, read())
             await asyncio.sleep(0.05)
             for what in order:
@@ -65,14 +73,14 @@ def test_late_log_end_of_an_ended_ownership_answers_no_read(
 @pytest.mark.parametrize("turns", range(12))
 def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
     async def scenario(after_s: float) -> None:
-        async with replica(FakeKafka()) as one:
+        async with run_replica(FakeKafka()) as one:
             one.runtime.elect(0)
             await asyncio.sleep(after_s)
             for _ in range(turns):
                 await asyncio.sleep(0)
             one.runtime.resign(0)
             await asyncio.sleep(60)
-            assert (status(one), one.runtime.health()) == ("CLOSED", [])
+            assert (shard_status(one), one.runtime.health()) == ("CLOSED", [])
 
     for milliseconds in range(16):
         run(scenario(milliseconds / 1000))
@@ -86,7 +94,7 @@ def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, ele
         read, fails = log.read, asyncio.Event()
         together: list[int] = []
 
-        async def fails_once(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        async def fail_first_read(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
             if len(partitions) > 1 and not together:
                 together.extend(partitions)
                 await fails.wait()
@@ -94,8 +102,8 @@ def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, ele
             async for chunk in read(partitions):
                 yield chunk
 
-        log.read = fails_once  # type: ignore[method-assign]
-        async with running(log, elect_all=False) as runtime:
+        log.read = fail_first_read  # type: ignore[method-assign]
+        async with run_runtime(log, elect_all=False) as runtime:
             for partition in range(5):
                 runtime.elect(partition)
             await asyncio.sleep(1)
@@ -108,7 +116,7 @@ def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, ele
                 runtime.elect(disconnected)
             await asyncio.sleep(60)
             here = {partition for partition in range(5) if elected_again or partition != disconnected}
-            assert statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
+            assert shard_statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
             assert (set(runtime.owned_shards()), runtime.health()) == (here, [])
 
     run(scenario())
@@ -117,10 +125,10 @@ def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, ele
 @pytest.mark.parametrize("turns", range(4))
 def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     async def scenario() -> None:
-        async with replica(FakeKafka()) as one:
+        async with run_replica(FakeKafka()) as one:
             own, first, may_fail = one.log.own, True, asyncio.Event()
 
-            async def fenced_once(*arguments: Any) -> int:
+            async def fence_first_claim(*arguments: Any) -> int:
                 nonlocal first
                 if first:
                     first = False
@@ -129,7 +137,7 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
                 claimed: int = await own(*arguments)
                 return claimed
 
-            one.log.own = fenced_once  # type: ignore[method-assign]
+            one.log.own = fence_first_claim  # type: ignore[method-assign]
             one.runtime.elect(0)
             await asyncio.sleep(0.01)
             may_fail.set()
@@ -139,7 +147,7 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
             asyncio.get_running_loop().call_soon(one.runtime.resign, 0)
             asyncio.get_running_loop().call_soon(one.runtime.elect, 0)
             await asyncio.sleep(60)
-            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
     run(scenario())
 
@@ -147,9 +155,9 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
 def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
     async def scenario() -> None:
         fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
-        async with replica(fake, limits, Lease()) as away, replica(fake, limits, Lease()) as other:
-            await elected(away)
-            await elected(other)
+        async with run_replica(fake, limits, Lease()) as away, run_replica(fake, limits, Lease()) as other:
+            await elect_shard(away)
+            await elect_shard(other)
             began_s = asyncio.get_running_loop().time()
             away.runtime.resign(0)
             away.runtime.elect(0, release_expected=True)
@@ -166,8 +174,8 @@ def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> No
 def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with replica(fake) as one:
-            await elected(one)
+        async with run_replica(fake) as one:
+            await elect_shard(one)
             one.runtime.resign(0)
             await asyncio.sleep(1)
             batch = bytearray(encode_batch(0, 1, [(b"key", b"value")]))
@@ -175,10 +183,10 @@ def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
             fake.topics[TOPIC][0].append(bytes(batch))
             one.runtime.elect(0)
             await asyncio.sleep(HOUR_S)
-            assert (status(one), len(one.runtime.health())) == ("FAILED", 1)
+            assert (shard_status(one), len(one.runtime.health())) == ("FAILED", 1)
             fake.topics[TOPIC][0].batches.pop()
             await asyncio.sleep(HOUR_S)
-            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
     run(scenario())
 
@@ -187,14 +195,14 @@ def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
     async def scenario() -> None:
         lease = Lease()
         lease.fresh = False
-        async with replica(FakeKafka(), lease=lease) as one:
+        async with run_replica(FakeKafka(), lease=lease) as one:
             one.runtime.elect(0)
             for _ in range(10):
                 await asyncio.sleep(0.01)
                 assert one.runtime.health() == ["1 of 1 shards are loading."]
             lease.fresh = True
             await asyncio.sleep(0.2)
-            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
     run(scenario())
 
@@ -203,16 +211,16 @@ def test_missing_lease_is_reported_until_it_is_fresh() -> None:
     async def scenario() -> None:
         lease = Lease()
         lease.fresh = False
-        async with replica(FakeKafka(), lease=lease) as one:
+        async with run_replica(FakeKafka(), lease=lease) as one:
             one.runtime.elect(0)
             await asyncio.sleep(1)
             (reason,) = one.runtime.health()
-            assert (status(one), reason) == (
+            assert (shard_status(one), reason) == (
                 "FAILED",
                 "Shards failed to load: nothing was heard of the others for too long to claim it",
             )
             lease.fresh = True
             await asyncio.sleep(1)
-            assert (status(one), one.runtime.health()) == ("ACTIVE", [])
+            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
     run(scenario())

@@ -10,22 +10,22 @@ from coordinator.service import INITIALIZE, WRITE
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpacked, write
 from tests.simulation.loop import run
-from tests.unit.runtime.test_runtime import driven
+from tests.unit.runtime.test_runtime import run_driver
 
 
-def key_of(partition: int) -> SharePartitionKey:
+def make_key(partition: int) -> SharePartitionKey:
     return SharePartitionKey("group", TOPIC_ID, partition)
 
 
 def test_snapshots_are_written_in_portions_between_client_writes() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(job_records_max=2)) as one:
+        async with run_driver(RuntimeLimits(job_records_max=2)) as one:
             one.log.blocking = False
             await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
             await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             one.log.blocking = True
             ordering = asyncio.ensure_future(
-                one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
+                one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
             )
             await one.until(lambda: one.log.held)
             # A write that arrives meanwhile is appended together with the next portion.
@@ -47,12 +47,12 @@ def test_snapshots_are_written_in_portions_between_client_writes() -> None:
 
 def test_large_snapshot_is_a_portion_of_its_own() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(job_bytes_max=1)) as one:
+        async with run_driver(RuntimeLimits(job_bytes_max=1)) as one:
             one.log.blocking = False
             await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
             one.log.blocking = True
             ordering = asyncio.ensure_future(
-                one.runtime.jobs.snapshot_now(0, [key_of(number) for number in range(5)])
+                one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
             )
             for _ in range(5):
                 await one.until(lambda: one.log.held)
@@ -66,10 +66,10 @@ def test_large_snapshot_is_a_portion_of_its_own() -> None:
 
 def test_share_partition_without_state_is_omitted() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
-            assert await one.runtime.jobs.snapshot_now(0, [key_of(0), key_of(77), key_of(1)]) == 2
-            assert await one.runtime.jobs.snapshot_now(0, [key_of(77)]) == 0
+            assert await one.runtime.jobs.snapshot_now(0, [make_key(0), make_key(77), make_key(1)]) == 2
+            assert await one.runtime.jobs.snapshot_now(0, [make_key(77)]) == 0
             assert await one.runtime.jobs.snapshot_now(0, []) == 0
 
     run(scenario())
@@ -77,8 +77,8 @@ def test_share_partition_without_state_is_omitted() -> None:
 
 def test_failed_snapshot_request_reports_its_progress() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(job_records_max=1)) as one:
-            ordering = asyncio.ensure_future(one.runtime.jobs.snapshot_now(0, [key_of(0), key_of(1)]))
+        async with run_driver(RuntimeLimits(job_records_max=1)) as one:
+            ordering = asyncio.ensure_future(one.runtime.jobs.snapshot_now(0, [make_key(0), make_key(1)]))
             await one.until(lambda: one.log.held)
             one.log.release_appends()
             await one.until(lambda: one.log.held)
@@ -91,12 +91,12 @@ def test_failed_snapshot_request_reports_its_progress() -> None:
 
 def test_shard_that_is_not_owned_is_not_pruned() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.runtime.jobs.prune_now(0)
             one.runtime.resign(0)
             with pytest.raises(OperationFailed, match="shard 0 is CLOSED"):
                 one.runtime.jobs.prune_now(0)
             with pytest.raises(OperationFailed, match="0 of 1 snapshots were written"):
-                await one.runtime.jobs.snapshot_now(0, [key_of(0)])
+                await one.runtime.jobs.snapshot_now(0, [make_key(0)])
 
     run(scenario())

@@ -42,7 +42,7 @@ class Origin:
     disconnected = False
 
 
-class Driven:
+class RuntimeDriver:
     """A service and a runtime over a BlockingLog."""
 
     def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
@@ -99,9 +99,11 @@ class Driven:
 
 
 @asynccontextmanager
-async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = True) -> AsyncIterator[Driven]:
+async def run_driver(
+    limits: RuntimeLimits | None = None, *, initialised: bool = True
+) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator whose shard is loaded; by default, share-partitions 0 and 1 are initialized."""
-    one = Driven(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
+    one = RuntimeDriver(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
     await one.runtime.start()
     try:
         await one.until(lambda: one.runtime.health() == [])
@@ -119,7 +121,7 @@ async def driven(limits: RuntimeLimits | None = None, *, initialised: bool = Tru
 @pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             answer = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             await one.until(lambda: one.log.held)
             assert not answer.done()
@@ -135,7 +137,7 @@ def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None
 
 def test_state_equals_the_log_after_a_failed_append() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             refused = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             await one.until(lambda: one.log.held)
             one.log.fail(LogOutcomeUnknown("lost"))
@@ -149,7 +151,7 @@ def test_state_equals_the_log_after_a_failed_append() -> None:
 
 def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             writing = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             await one.until(lambda: one.log.held)
             assert await one.code(READ, read(partition=1)) == ErrorCode.NONE
@@ -165,7 +167,7 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
 
 def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.ask(WRITE, write(partition=1))
             await one.until(lambda: one.log.held)
             one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
@@ -181,7 +183,7 @@ def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
 
 def test_read_without_a_lease_waits_for_an_append() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.lease_s = 0.0
             reading = one.ask(READ, read())
             await one.until(lambda: one.log.held)
@@ -195,7 +197,7 @@ def test_read_without_a_lease_waits_for_an_append() -> None:
 
 def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.unhealthy = "The disk is full."
             assert await one.code(READ, read()) == ErrorCode.NONE
             assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -212,7 +214,7 @@ def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> Non
 
 def test_operations_queued_during_an_append_share_the_next_one() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             first = one.ask(WRITE, write())
             await one.until(lambda: one.log.held)
             rest = [one.ask(WRITE, write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
@@ -228,7 +230,7 @@ def test_operations_queued_during_an_append_share_the_next_one() -> None:
 
 def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
+        async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
             assert (
                 await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             )
@@ -245,7 +247,7 @@ def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
         log = BlockingLog(STATE_PARTITIONS)
         log.blocking = False
         log.read_error = LogDamaged("segment", 7, "noise", "restore it")
-        one = Driven(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
+        one = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
         await one.runtime.start()
         try:
             assert await one.code(READ, read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -262,7 +264,7 @@ def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
 
 def test_request_older_than_the_age_limit_is_not_executed() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
+        async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert one.log.held == []
 
@@ -271,7 +273,7 @@ def test_request_older_than_the_age_limit_is_not_executed() -> None:
 
 def test_operation_of_a_disconnected_client_is_dropped() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             origin = Origin()
             one.ask(WRITE, write(), origin=origin)
             origin.disconnected = True
@@ -283,7 +285,7 @@ def test_operation_of_a_disconnected_client_is_dropped() -> None:
 
 def test_full_queue_refuses_with_a_retriable_code() -> None:
     async def scenario() -> None:
-        async with driven(RuntimeLimits(queued_operations_max=2)) as one:
+        async with run_driver(RuntimeLimits(queued_operations_max=2)) as one:
             waiting = [one.ask(WRITE, write()) for _ in range(2)]
             assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             one.log.blocking = False
@@ -297,7 +299,7 @@ def test_full_queue_refuses_with_a_retriable_code() -> None:
 
 def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             writing = one.ask(WRITE, write())
             await one.until(lambda: one.log.held)
             stopping = asyncio.create_task(one.runtime.stop())
@@ -313,7 +315,7 @@ def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_succe
 
 def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             writing = one.ask(WRITE, write())
             await one.until(lambda: one.log.held)
             ((_, _, _, done),) = one.log.held
@@ -328,7 +330,7 @@ def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
 
 def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
     async def scenario() -> None:
-        async with driven() as one:
+        async with run_driver() as one:
             one.log.blocking = False
             results = await one.ask(WRITE, write((0, 0, 0, 1)), write(partition=1), write((1, 1, 0, 1)))
             assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]

@@ -78,7 +78,7 @@ def test_scram_refuses_unknown_users_like_wrong_passwords(
         assert str(raised.value) == INVALID
 
     @async_test
-    async def asked_twice() -> None:
+    async def compare_responses() -> None:
         firsts = []
         for _ in range(2):
             exchange = ScramExchange("SCRAM-SHA-256", users)
@@ -90,7 +90,7 @@ def test_scram_refuses_unknown_users_like_wrong_passwords(
     refused("mallory")
     # bob has keys of another mechanism only.
     refused("bob")
-    asked_twice()
+    compare_responses()
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_formatted_user_line_is_read_by_the_users_file(users_of: Callable[[str],
     assert all(keys.matches("the word", mechanism) for mechanism, keys in user.keys.items())
 
 
-def first_answer(users: Users, name: str, mechanism: str) -> tuple[int, int]:
+def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
     """Return the length of the salt and the iterations in the first SCRAM response for a user name."""
     exchange = ScramExchange(mechanism, users)
     found: list[str] = []
@@ -260,9 +260,9 @@ def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
     users_of: Callable[[str], Users], mechanism: str
 ) -> None:
     users = users_of(f"alice={keys_text('alice-secret', mechanism)}\n")
-    assert first_answer(users, "alice", mechanism) == (24, 8192)
-    assert first_answer(users, "nobody", mechanism) == (24, 8192)
-    assert first_answer(users, "nobody", mechanism) == first_answer(users, "nobody", mechanism)
+    assert salt_and_iterations(users, "alice", mechanism) == (24, 8192)
+    assert salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
+    assert salt_and_iterations(users, "nobody", mechanism) == salt_and_iterations(users, "nobody", mechanism)
 
 
 def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
@@ -272,11 +272,11 @@ def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
     derived: list[int] = []
     derive = ScramKeys.derive
 
-    def counted(password: str, mechanism: str, salt: bytes, iterations: int) -> ScramKeys:
+    def count_derivation(password: str, mechanism: str, salt: bytes, iterations: int) -> ScramKeys:
         derived.append(iterations)
         return derive(password, mechanism, salt, iterations)
 
-    monkeypatch.setattr(ScramKeys, "derive", counted)
+    monkeypatch.setattr(ScramKeys, "derive", count_derivation)
     for name, password, fits in (
         ("alice", "alice-secret", True),
         ("alice", "wrong", False),

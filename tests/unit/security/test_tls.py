@@ -29,7 +29,7 @@ def theirs(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "theirs")
 
 
-def files_of(issued: IssuedCertificate, **more: str) -> TlsFiles:
+def tls_files(issued: IssuedCertificate, **more: str) -> TlsFiles:
     return TlsFiles(str(issued.certificate), str(issued.key), issued.key_password)._replace(**more)  # type: ignore[arg-type]
 
 
@@ -48,7 +48,7 @@ def served_name(tls: ServerTls, authority: Authority, name: str | None = "localh
 
 def test_key_may_be_in_the_certificate_file_and_encrypted(ours: Authority) -> None:
     issued = ours.issue("one", key_password="let me in")
-    assert served_name(ServerTls(files_of(issued), "listen"), ours) == "one"
+    assert served_name(ServerTls(tls_files(issued), "listen"), ours) == "one"
     alone = TlsFiles(str(issued.combined_file), key_password="let me in")
     assert served_name(ServerTls(alone, "listen"), ours) == "one"
 
@@ -71,7 +71,7 @@ def test_key_may_be_in_the_certificate_file_and_encrypted(ours: Authority) -> No
 def test_handshake_follows_client_auth(
     ours: Authority, theirs: Authority, client_auth: str, showing: str, let_in: bool
 ) -> None:
-    files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+    files = tls_files(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
     tls = ServerTls(files, "listen")
     certificate = {
         "nothing": "",
@@ -90,14 +90,14 @@ def test_handshake_follows_client_auth(
 
 
 def test_protocols_older_than_tls_1_2_are_refused(ours: Authority) -> None:
-    tls = ServerTls(files_of(ours.issue("server")), "listen")
+    tls = ServerTls(tls_files(ours.issue("server")), "listen")
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("name", ["localhost", None])
 def test_new_certificate_is_used_from_the_next_handshake(ours: Authority, name: str | None) -> None:
     issued = ours.issue("before")
-    tls = ServerTls(files_of(issued), "listen")
+    tls = ServerTls(tls_files(issued), "listen")
     assert tls.reload_if_changed() is False
 
     after = ours.issue("after")
@@ -111,7 +111,7 @@ def test_new_certificate_is_used_from_the_next_handshake(ours: Authority, name: 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
 def test_sessions_are_not_resumed_with_tls_1_2(ours: Authority, client_auth: str) -> None:
-    files = files_of(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+    files = tls_files(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
     tls = ServerTls(files, "listen")
     client = client_context(
         str(ours.certificate), str(ours.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
@@ -126,7 +126,7 @@ def test_sessions_are_not_resumed_with_tls_1_2(ours: Authority, client_auth: str
 
 def test_context_is_freed_after_its_handshake(ours: Authority) -> None:
     """A context takes about 13 KB; reference counting frees it without the garbage collector."""
-    tls = ServerTls(files_of(ours.issue("server")), "listen")
+    tls = ServerTls(tls_files(ours.issue("server")), "listen")
     gc.collect()
     gc.disable()
     try:
@@ -139,7 +139,7 @@ def test_context_is_freed_after_its_handshake(ours: Authority) -> None:
 def test_removed_authority_is_no_longer_trusted(ours: Authority, theirs: Authority) -> None:
     both = ours.certificate.with_name("both.pem")
     both.write_bytes(ours.certificate.read_bytes() + theirs.certificate.read_bytes())
-    files = files_of(ours.issue("server"), ca=str(both), client_auth="required")
+    files = tls_files(ours.issue("server"), ca=str(both), client_auth="required")
     tls = ServerTls(files, "listen")
     client = client_context(
         str(ours.certificate), str(theirs.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
@@ -187,17 +187,17 @@ def remove_certificate(issued: IssuedCertificate) -> None:
     issued.certificate.unlink()
 
 
-def take_the_key_of_another(issued: IssuedCertificate) -> None:
+def replace_key(issued: IssuedCertificate) -> None:
     other = Authority(issued.key.parent / "other").issue("other")
     replace_by(issued.key, other.key)
 
 
-@pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, take_the_key_of_another])
+@pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, replace_key])
 def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     ours: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     issued = ours.issue("before")
-    tls = ServerTls(files_of(issued), "listen")
+    tls = ServerTls(tls_files(issued), "listen")
     spoil(issued)
 
     with caplog.at_level(logging.INFO):
@@ -216,7 +216,7 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     assert served_name(tls, ours) == "after"
 
 
-class Reported(ServerTls):
+class ReloadRecorder(ServerTls):
     """A ServerTls that sets an event when it has reloaded its files."""
 
     def __init__(self, files: TlsFiles) -> None:
@@ -233,7 +233,7 @@ class Reported(ServerTls):
 @async_test
 async def test_watch_reloads_changed_files(ours: Authority) -> None:
     issued = ours.issue("before")
-    tls = Reported(files_of(issued))
+    tls = ReloadRecorder(tls_files(issued))
     watching = asyncio.create_task(tls.watch(0.01))
     after = ours.issue("after")
     replace_by(issued.key, after.key)
@@ -255,7 +255,7 @@ async def test_watch_reloads_changed_files(ours: Authority) -> None:
     ],
 )
 def test_unusable_file_is_one_error_line(ours: Authority, change: dict[str, str], complaint: str) -> None:
-    files = files_of(ours.issue("server", key_password="right"), **change)
+    files = tls_files(ours.issue("server", key_password="right"), **change)
     with pytest.raises(ConfigError) as raised:
         ServerTls(files, "listen")
     assert str(raised.value).startswith(complaint)

@@ -30,7 +30,9 @@ def key_file(tmp_path: Path) -> str:
     return ISSUER.write_keys(tmp_path / "keys.json")
 
 
-def tokens_of(location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1) -> TokenValidator:
+def make_validator(
+    location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1
+) -> TokenValidator:
     return TokenValidator(
         open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s)
     )
@@ -44,11 +46,11 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
 def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
     @async_test
     async def taken() -> None:
-        turn = await TokenExchange(tokens_of(key_file)).take(first_message(ISSUER.token()))
+        turn = await TokenExchange(make_validator(key_file)).take(first_message(ISSUER.token()))
         assert turn.response == b""
         assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
         # The token may omit the id of its key.
-        identity = await tokens_of(key_file).validate(ISSUER.token(key_id=None))
+        identity = await make_validator(key_file).validate(ISSUER.token(key_id=None))
         assert identity.principal == "User:alice"
 
     taken()
@@ -89,7 +91,7 @@ def test_invalid_token_is_refused(key_file: str, token: str, rules: TokenRules |
     @async_test
     async def refused() -> None:
         with pytest.raises(InvalidToken, match=reason):
-            await tokens_of(key_file, rules).validate(token)
+            await make_validator(key_file, rules).validate(token)
 
     refused()
 
@@ -98,11 +100,11 @@ def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
     @async_test
     async def taken() -> None:
         token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
-        identity = await tokens_of(key_file, RULES._replace(subject_claim="azp")).validate(token)
+        identity = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
         assert identity.name == "client-7"
         # A clock difference of up to 30 s is allowed.
-        assert await tokens_of(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
-        assert await tokens_of(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
+        assert await make_validator(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
+        assert await make_validator(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
 
     taken()
 
@@ -117,7 +119,7 @@ def rename_keys(key_file: str) -> None:
 def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
     @async_test
     async def taken() -> None:
-        tokens = tokens_of(key_file)
+        tokens = make_validator(key_file)
         turn = await TokenExchange(tokens).take(first_message(ISSUER.token()))
         assert turn.is_valid()
         rename_keys(key_file)
@@ -130,7 +132,7 @@ def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: st
 def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
     @async_test
     async def refused() -> None:
-        exchange = TokenExchange(tokens_of(key_file))
+        exchange = TokenExchange(make_validator(key_file))
         turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
         assert turn.identity is None
         assert json.loads(turn.response) == {"status": "invalid_token"}
@@ -148,7 +150,7 @@ def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> No
     @async_test
     async def refused() -> None:
         with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
-            await TokenExchange(tokens_of(key_file)).take(message)
+            await TokenExchange(make_validator(key_file)).take(message)
 
     refused()
 
@@ -156,7 +158,7 @@ def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> No
 def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
     @async_test
     async def refused() -> None:
-        exchange = TokenExchange(tokens_of(key_file))
+        exchange = TokenExchange(make_validator(key_file))
         assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
         with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
             await exchange.take(first_message(ISSUER.token(), "bob"))
@@ -172,7 +174,7 @@ def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
 
     @async_test
     async def known(key_id: str, expected: int) -> None:
-        assert len(await keys.matching(key_id)) == expected
+        assert len(await keys.find_keys(key_id)) == expected
 
     known("key-1", 1)
     other.write_keys(tmp_path / "fresh")
@@ -209,7 +211,7 @@ class KeyServer(ThreadingHTTPServer):
     asked = 0
 
 
-class _Answer(BaseHTTPRequestHandler):
+class _KeyHandler(BaseHTTPRequestHandler):
     server: KeyServer
 
     def do_GET(self) -> None:
@@ -227,7 +229,7 @@ class _Answer(BaseHTTPRequestHandler):
 @contextmanager
 def key_server(certificate: Path | None = None) -> Iterator[tuple[KeyServer, str]]:
     """Run a key server, over TLS if a certificate is given; yield the server and its URL."""
-    with KeyServer(("127.0.0.1", 0), _Answer) as server:
+    with KeyServer(("127.0.0.1", 0), _KeyHandler) as server:
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
@@ -255,22 +257,22 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
             keys = open_key_source(url, SETTING, 3600)
             assert isinstance(keys, UrlKeySource)
             # The first request fails. It is not repeated before the retry interval has passed.
-            assert await keys.matching("key-1") == []
+            assert await keys.find_keys("key-1") == []
             server.keys = ISSUER.keys
-            assert await keys.matching("key-1") == []
+            assert await keys.find_keys("key-1") == []
             assert server.asked == 1
             now_s += jwks.RETRY_INTERVAL_S
-            assert len(await keys.matching("key-1")) == 1
+            assert len(await keys.find_keys("key-1")) == 1
             # The server has a new key.
             server.keys = Issuer("key-2").keys
-            assert await keys.matching("key-2") == []
+            assert await keys.find_keys("key-2") == []
             now_s += jwks.RETRY_INTERVAL_S
-            assert len(await keys.matching("key-2")) == 1
+            assert len(await keys.find_keys("key-2")) == 1
             # The last keys stay in use while the server fails.
             server.keys = None
             now_s += jwks.RETRY_INTERVAL_S
-            assert await keys.matching("key-3") == []
-            assert len(await keys.matching("key-2")) == 1
+            assert await keys.find_keys("key-3") == []
+            assert len(await keys.find_keys("key-2")) == 1
             assert server.asked == 4
 
     asked()
@@ -286,9 +288,9 @@ def test_key_server_must_have_a_certificate_of_the_given_authority(
         with key_server(authority.issue("keys").combined_file) as (server, url):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert len(await trusting.matching("key-1")) == 1
+            assert len(await trusting.find_keys("key-1")) == 1
             for ca_file in ("", str(other.certificate)):
-                assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).matching("key-1") == []
+                assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).find_keys("key-1") == []
             assert server.asked == 1
 
     asked()
@@ -307,7 +309,7 @@ def test_key_server_certificate_must_match_the_host_name(
         with key_server(authority.issue("else", hosts=("else.example",)).combined_file) as (server, url):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert await trusting.matching("key-1") == []
+            assert await trusting.find_keys("key-1") == []
             assert server.asked == 0
 
     asked()

@@ -9,20 +9,22 @@ import pytest
 from coordinator.server import ServerLimits
 from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import Run, password_security
-from tests.unit.server.wire import Served, served
+from tests.unit.server.wire import ServedCoordinator, serve_coordinator
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs a scenario against a listener with SASL."""
 
-    def one(
-        scenario: Callable[[Served], Awaitable[Any]], limits: ServerLimits | None = None, **more: Any
+    def run_scenario(
+        scenario: Callable[[ServedCoordinator], Awaitable[Any]],
+        limits: ServerLimits | None = None,
+        **more: Any,
     ) -> None:
-        async def whole() -> None:
-            async with served(limits, password_security(tmp_path, **more)) as one:
+        async def serve_and_run() -> None:
+            async with serve_coordinator(limits, password_security(tmp_path, **more)) as one:
                 await scenario(one)
 
-        clock_skipping.run(whole())
+        clock_skipping.run(serve_and_run())
 
-    return one
+    return run_scenario

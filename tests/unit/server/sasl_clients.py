@@ -14,7 +14,7 @@ from coordinator.server.connection import Connection
 from protocol.messages import api_versions, find_coordinator, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.server.wire import Client, Served, request_frame
+from tests.unit.server.wire import Client, ServedCoordinator, request_frame
 
 # The type of the fixture `run` (conftest.py): runs a scenario against a listener with SASL.
 Run = Callable[..., None]
@@ -86,7 +86,7 @@ async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
-async def connection_of_one(one: Served) -> Connection:
+async def only_connection(one: ServedCoordinator) -> Connection:
     """Return the server side of the only connection."""
     await one.until(lambda: one.listener.connection_count == 1)
     (connection,) = one.listener._connections

@@ -8,12 +8,12 @@ from coordinator.server import api as api_module
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.unit.server.test_server import find_body
-from tests.unit.server.wire import Client, request_frame, served
+from tests.unit.server.wire import Client, request_frame, serve_coordinator
 
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:{}"
 
 
-async def found(client: Client, partition: int) -> int:
+async def find_error(client: Client, partition: int) -> int:
     """Send FindCoordinator for a share-partition; return the error code."""
     client.send(request_frame(10, 6, partition, find_body(KEY.format(partition))))
     _, rest = await client.frame()
@@ -23,13 +23,13 @@ async def found(client: Client, partition: int) -> int:
 
 def test_cached_responses_are_dropped_when_owners_change() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
-            assert await found(client, 0) == ErrorCode.NONE
+            assert await find_error(client, 0) == ErrorCode.NONE
             one.directory.follow(None)
-            assert await found(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert await find_error(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             one.directory.advertise(one.directory.advertised)
-            assert await found(client, 0) == ErrorCode.NONE
+            assert await find_error(client, 0) == ErrorCode.NONE
 
     asyncio.run(scenario())
 
@@ -38,10 +38,10 @@ def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_module, "CACHED_RESPONSES_MAX", 3)
 
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             for partition in range(10):
-                assert await found(client, partition) == ErrorCode.NONE
+                assert await find_error(client, partition) == ErrorCode.NONE
                 assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3
 
     asyncio.run(scenario())

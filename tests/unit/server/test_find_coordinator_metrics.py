@@ -9,12 +9,12 @@ from coordinator.server import api
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.builders import KEY
-from tests.unit.server.wire import Client, Served, request_frame, served
+from tests.unit.server.wire import Client, ServedCoordinator, request_frame, serve_coordinator
 
 FIND = find_coordinator.API_KEY
 
 
-async def find(client: Client, *keys: str, version: int = 6) -> None:
+async def send_find(client: Client, *keys: str, version: int = 6) -> None:
     """Send FindCoordinator and wait for the response."""
     request = find_coordinator.FindCoordinatorRequest(
         key="" if version >= 4 else keys[0],
@@ -26,25 +26,25 @@ async def find(client: Client, *keys: str, version: int = 6) -> None:
     await client.frame()
 
 
-def counted(one: Served) -> dict[int, int]:
+def count_by_error(one: ServedCoordinator) -> dict[int, int]:
     """Return the number of requests by error code."""
     return {code: number for (_, code), number in one.metrics.request_histogram(FIND)[0].items() if number}
 
 
 def test_requests_are_counted_by_the_first_error_code() -> None:
     async def whole() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
-            await find(client, str(KEY))
-            assert counted(one) == {ErrorCode.NONE: 1}
+            await send_find(client, str(KEY))
+            assert count_by_error(one) == {ErrorCode.NONE: 1}
             for _ in range(2):  # the second response comes from the cache
-                await find(client, str(KEY), "no share-partition")
-            assert counted(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
-            await find(client, "a consumer group", version=2)
-            assert counted(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
+                await send_find(client, str(KEY), "no share-partition")
+            assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
+            await send_find(client, "a consumer group", version=2)
+            assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
             one.directory.follow(None)
-            await find(client, str(KEY))
-            assert counted(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
+            await send_find(client, str(KEY))
+            assert count_by_error(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
 
     asyncio.run(whole())
 
@@ -54,10 +54,10 @@ def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(api, "monotonic_seconds", lambda: next(seconds), raising=False)
 
     async def whole() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             for _ in range(2):
-                await find(client, str(KEY))
+                await send_find(client, str(KEY))
             _, seconds_sum = one.metrics.request_histogram(FIND)[1].cumulative()
             assert seconds_sum == 1.0
 
@@ -66,7 +66,7 @@ def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch)
 
 def test_duration_of_api_versions_is_measured() -> None:
     async def whole() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             client.send(request_frame(18, 0, 5, b"", flexible=False))
             await client.frame()

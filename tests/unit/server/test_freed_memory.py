@@ -7,36 +7,36 @@ import platform
 import pytest
 
 from coordinator.server import ServerLimits, freed_memory, listener
-from coordinator.server.freed_memory import CLOSED_MIN, INTERVAL_S, FreedMemory, trim_heap
+from coordinator.server.freed_memory import CLOSED_MIN, INTERVAL_S, HeapTrimmer, trim_heap
 from tests.benchmarks.machine import resident_bytes
-from tests.unit.server.wire import served
+from tests.unit.server.wire import serve_coordinator
 
 BLOCK_BYTES, BLOCKS = 4_096, 20_000
 
 
-def closed(memory: FreedMemory, count: int) -> None:
+def close_connections(memory: HeapTrimmer, count: int) -> None:
     for _ in range(count):
         memory.connection_closed()
 
 
 def test_many_closed_connections_are_followed_by_two_trims() -> None:
-    memory = FreedMemory()
-    closed(memory, CLOSED_MIN)
+    memory = HeapTrimmer()
+    close_connections(memory, CLOSED_MIN)
     assert [memory.is_due(at * INTERVAL_S) for at in range(1, 5)] == [True, True, False, False]
 
 
 def test_few_closed_connections_are_not_followed_by_a_trim() -> None:
-    memory = FreedMemory()
+    memory = HeapTrimmer()
     for at in range(1, 10):
-        closed(memory, CLOSED_MIN - 1)
+        close_connections(memory, CLOSED_MIN - 1)
         assert not memory.is_due(at * INTERVAL_S)
 
 
 def test_trims_have_a_minimum_interval() -> None:
-    memory = FreedMemory()
-    closed(memory, CLOSED_MIN)
+    memory = HeapTrimmer()
+    close_connections(memory, CLOSED_MIN)
     assert memory.is_due(100.0)
-    closed(memory, CLOSED_MIN)
+    close_connections(memory, CLOSED_MIN)
     assert not memory.is_due(100.0 + INTERVAL_S - 0.1)
     assert memory.is_due(100.0 + INTERVAL_S)
 
@@ -48,7 +48,7 @@ def test_listener_trims_the_heap_after_many_connections(monkeypatch: pytest.Monk
     monkeypatch.setattr(freed_memory, "INTERVAL_S", 0.0)
 
     async def scenario() -> None:
-        async with served(ServerLimits(sweep_s=0.001)) as one:
+        async with serve_coordinator(ServerLimits(sweep_s=0.001)) as one:
             client = await one.connect()
             client.writer.close()
             await asyncio.wait_for(trimmed.wait(), 60)

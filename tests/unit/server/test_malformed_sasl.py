@@ -16,22 +16,22 @@ from tests.unit.server.sasl_clients import (
     password_security,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
-from tests.unit.server.wire import Client, Served, request_frame, served
+from tests.unit.server.wire import Client, ServedCoordinator, request_frame, serve_coordinator
 
 SEED = 932
 DIALOGUES = 400
 AT_A_TIME = 20
 
 
-def handshake(mechanism: str, version: int = 1) -> bytes:
+def handshake_frame(mechanism: str, version: int = 1) -> bytes:
     body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
     return request_frame(17, version, 1, body, flexible=False)
 
 
 FRAMES = [
-    handshake("PLAIN"),
-    handshake("SCRAM-SHA-256"),
-    handshake("PLAIN", 0),
+    handshake_frame("PLAIN"),
+    handshake_frame("SCRAM-SHA-256"),
+    handshake_frame("PLAIN", 0),
     authenticate_frame(b"\0alice\0wrong"),
     authenticate_frame(b"n,,n=alice,r=abcdef"),
     authenticate_frame(b"c=biws,r=abcdef,p=AAAA", 1),
@@ -43,7 +43,7 @@ FRAMES = [
 ]
 
 
-def corrupted(dice: random.Random, frame: bytes) -> bytes:
+def corrupt_frame(dice: random.Random, frame: bytes) -> bytes:
     """Return the frame unchanged, with changed bytes, truncated or extended; its size is correct."""
     kind = dice.randrange(4)
     body = bytearray(frame[4:])
@@ -57,15 +57,15 @@ def corrupted(dice: random.Random, frame: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + bytes(body)
 
 
-async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
+async def send_corrupted(client: Client, dice: random.Random, *, known: bool) -> None:
     """Begin a valid dialogue, send corrupted frames, and read until the server closes the connection."""
     if known:
         await log_in(client, dice.choice(["alice", "bob"]))
     elif dice.random() < 0.7:
-        client.send(handshake(dice.choice(["PLAIN", "SCRAM-SHA-256"]), dice.randint(0, 1)))
+        client.send(handshake_frame(dice.choice(["PLAIN", "SCRAM-SHA-256"]), dice.randint(0, 1)))
         await client.frame()
     for _ in range(dice.randint(1, 4)):
-        client.send(corrupted(dice, dice.choice(FRAMES)))
+        client.send(corrupt_frame(dice, dice.choice(FRAMES)))
     client.writer.write_eof()
     async with asyncio.timeout(60):
         await client.reader.read()
@@ -75,21 +75,21 @@ async def talk(client: Client, dice: random.Random, *, known: bool) -> None:
 def test_corrupted_sasl_frames_close_only_their_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         dice = random.Random(f"{SEED} {known}")
 
-        async def some() -> None:
+        async def send_dialogues() -> None:
             for _ in range(DIALOGUES // AT_A_TIME):
                 client = await one.connect()
                 try:
-                    await talk(client, dice, known=known)
+                    await send_corrupted(client, dice, known=known)
                 except (ConnectionError, asyncio.IncompleteReadError):
                     # The server closed the connection while the client was still sending.
                     pass
                 finally:
                     client.writer.close()
 
-        await asyncio.gather(*(some() for _ in range(AT_A_TIME)))
+        await asyncio.gather(*(send_dialogues() for _ in range(AT_A_TIME)))
         assert one.metrics._connections_closed["internal_error"] == 0
         await one.until(lambda: one.listener.connection_count == 0)
         assert one.listener.held_bytes == 0
@@ -98,7 +98,7 @@ def test_corrupted_sasl_frames_close_only_their_connection(
         assert await find_error(client) == 0
 
     async def whole() -> None:
-        async with served(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:
+        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:
             await scenario(one)
 
     with caplog.at_level(logging.WARNING):

@@ -4,16 +4,16 @@ import resource
 
 import pytest
 
-from coordinator.admin.event_stream import SUBSCRIBERS_MAX, subscribers_to_accept
+from coordinator.admin.event_stream import SUBSCRIBERS_MAX, subscriber_limit
 from coordinator.open_files import (
     FILES_KEPT_BACK,
     HTTP_CONNECTIONS_MAX,
-    connections_to_accept,
-    http_connections_to_accept,
+    connection_limit,
+    http_connection_limit,
 )
 
 
-class System:
+class FakeResourceLimits:
     """The resource limits of the process."""
 
     def __init__(self, soft: int, hard: int) -> None:
@@ -50,13 +50,13 @@ def test_accepted_connections_leave_files_for_other_uses(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    system = System(soft, hard)
+    system = FakeResourceLimits(soft, hard)
     monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
-    assert connections_to_accept(2_000) == accepted
+    assert connection_limit(2_000) == accepted
     assert system.limits == (open_files, hard)
     # Some files are left even when all Kafka and HTTP connections are open.
-    left = open_files - accepted - http_connections_to_accept()
+    left = open_files - accepted - http_connection_limit()
     assert left >= min(128, open_files // 4) or open_files == resource.RLIM_INFINITY
     said = (
         f"max.connections=2000, but the system allows {open_files} open files (ulimit -n). At most {accepted}"
@@ -76,14 +76,14 @@ def test_accepted_connections_leave_files_for_other_uses(
 def test_http_connections_and_subscribers_take_a_bounded_part_of_the_files(
     open_files: int, accepted: int, viewers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", System(open_files, open_files).getrlimit)
-    assert http_connections_to_accept() == accepted
-    assert subscribers_to_accept() == viewers
+    monkeypatch.setattr(resource, "getrlimit", FakeResourceLimits(open_files, open_files).getrlimit)
+    assert http_connection_limit() == accepted
+    assert subscriber_limit() == viewers
 
 
 def test_files_for_http_are_added_to_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    system = System(1_024, 524_288)
+    system = FakeResourceLimits(1_024, 524_288)
     monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)
-    assert connections_to_accept(10_000) == 10_000
+    assert connection_limit(10_000) == 10_000
     assert system.limits[0] == 10_000 + FILES_KEPT_BACK

@@ -21,7 +21,7 @@ class SilentHandler:
         pass
 
 
-class Wire(asyncio.Transport):
+class FakeTransport(asyncio.Transport):
     """A transport that records only whether it is read."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class SharedMemoryConnections:
     def __init__(self, bytes_max: int) -> None:
         self.request_memory = RequestMemory(bytes_max)
 
-    def connect(self, limits: ServerLimits = LIMITS) -> tuple[Connection, Wire]:
+    def connect(self, limits: ServerLimits = LIMITS) -> tuple[Connection, FakeTransport]:
         connection = Connection(SilentHandler(), cast(Any, self), Metrics(), limits)
-        wire = Wire()
+        wire = FakeTransport()
         connection.connection_made(wire)
         return connection, wire
 

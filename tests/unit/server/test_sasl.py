@@ -16,18 +16,18 @@ from tests.unit.server.sasl_clients import (
     Run,
     authenticate,
     authenticate_frame,
-    connection_of_one,
     find_error,
     log_in,
+    only_connection,
     served_apis,
     shake_hands,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
-from tests.unit.server.wire import Served, request_frame, served
+from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 
 def test_authenticated_client_is_served(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         apis = await served_apis(client)
         assert apis[17] == (0, 1)
@@ -47,7 +47,7 @@ def test_authenticated_client_is_served(run: Run) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "SCRAM-SHA-256")
         scram = ScramClient(["SCRAM-SHA-256"], "alice", "alice-secret")
@@ -62,7 +62,7 @@ def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
 
 
 def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         assert (await shake_hands(client, "PLAIN", version=0)).error_code == 0
         token = b"\0alice\0alice-secret"
@@ -80,7 +80,7 @@ def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
 
 
 def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong") + authenticate_frame(b"\0alice\0alice-secret"))
@@ -90,7 +90,7 @@ def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> 
 
 
 def test_unknown_mechanism_is_answered_with_the_enabled_ones(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         response = await shake_hands(client, "GSSAPI")
         assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -104,7 +104,7 @@ def test_unknown_mechanism_is_answered_with_the_enabled_ones(run: Run) -> None:
 def test_wrong_password_returns_an_error_and_closes_the_connection(
     run: Run, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         for _ in range(3):
             client = await one.connect()
             await shake_hands(client, "PLAIN")
@@ -123,7 +123,7 @@ def test_wrong_password_returns_an_error_and_closes_the_connection(
 
 
 def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         loop = asyncio.get_running_loop()
         client = await one.connect()
         await shake_hands(client, "PLAIN")
@@ -140,11 +140,11 @@ def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
 def test_refused_token_is_counted_logged_and_answered_after_a_delay(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Refusing:
+    class RefusingMechanism:
         async def take(self, token: bytes) -> SaslStep:
             return SaslStep(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(3):
             client = await one.connect()
@@ -156,7 +156,7 @@ def test_refused_token_is_counted_logged_and_answered_after_a_delay(
         await one.until(lambda: one.metrics._requests[36, 58] == 3)
         assert one.metrics._requests[36, 0] == 0
 
-    run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": Refusing})
+    run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": RefusingMechanism})
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.getMessage() == "A login failed."
     assert line.__dict__["reason"].startswith("expired xxx")
@@ -164,11 +164,11 @@ def test_refused_token_is_counted_logged_and_answered_after_a_delay(
 
 
 def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong"))
-        connection = await connection_of_one(one)
+        connection = await only_connection(one)
         await one.until(lambda: connection._draining)
         client.send(request_frame(10, 6, 3, FIND_BODY))
         _, rest = await client.frame()
@@ -191,7 +191,7 @@ def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
     ],
 )
 def test_request_before_login_closes_the_connection(run: Run, frame: bytes) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         client.send(frame)
         assert await client.closed()
@@ -200,7 +200,7 @@ def test_request_before_login_closes_the_connection(run: Run, frame: bytes) -> N
 
 
 def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         client.send(request_frame(18, 99, 4, b"", flexible=True))
         _, rest = await client.frame()
@@ -213,7 +213,7 @@ def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
 
 
 def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         assert await find_error(client) == ErrorCode.ILLEGAL_SASL_STATE
@@ -227,7 +227,7 @@ def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -
 
 
 def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await log_in(client)
         answer = await authenticate(client, b"\0alice\0alice-secret")
@@ -241,7 +241,7 @@ def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
 
 def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
     async def scenario() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             client = await one.connect()
             assert 17 not in await served_apis(client)
             assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -251,7 +251,7 @@ def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
 
 
 def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         assert (await log_in(client, "bob")).error_code == 0
         for version in range(7):
@@ -285,7 +285,7 @@ def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pyte
 
 
 def test_login_that_takes_too_long_is_closed(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
         await shake_hands(slow, "PLAIN")
@@ -299,7 +299,7 @@ def test_login_that_takes_too_long_is_closed(run: Run) -> None:
 
 
 def test_large_frame_before_login_closes_the_connection(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         stranger = await one.connect()
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
         assert await stranger.closed()

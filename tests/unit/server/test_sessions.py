@@ -18,17 +18,17 @@ from tests.unit.server.sasl_clients import (
     Run,
     authenticate,
     authenticate_frame,
-    connection_of_one,
     find_error,
     log_in,
+    only_connection,
     password_security,
     shake_hands,
 )
-from tests.unit.server.wire import Served, request_frame, served
+from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 
 def test_session_expires_without_reauthentication(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client, idle = await one.connect(), await one.connect()
         for each in (client, idle):
             assert (await log_in(each)).session_lifetime_ms == 60_000
@@ -72,7 +72,7 @@ def test_session_expires_without_reauthentication(run: Run) -> None:
 def test_reauthentication_cannot_change_principal_or_mechanism(
     run: Run, mechanism: str, token: bytes, message: str
 ) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await log_in(client)
         assert (await shake_hands(client, mechanism)).error_code == 0
@@ -83,7 +83,7 @@ def test_reauthentication_cannot_change_principal_or_mechanism(
     run(scenario, reauth_max_ms=60_000)
 
 
-class _ByExchange:
+class _FixedMechanism:
     """A mechanism that returns the given step for each token; if it is None, it raises."""
 
     def __init__(self, turn: SaslStep | None) -> None:
@@ -98,35 +98,35 @@ class _ByExchange:
 def test_session_ends_when_its_token_expires(run: Run) -> None:
     ended = SaslStep(b"", Identity("alice", expires_ms=1))
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         assert (await authenticate(client, b"token")).session_lifetime_ms == 0
-        connection = await connection_of_one(one)
+        connection = await only_connection(one)
         assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
-    run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(ended)}, reauth_max_ms=60_000)
+    run(scenario, mechanisms={"PLAIN": lambda: _FixedMechanism(ended)}, reauth_max_ms=60_000)
 
 
 def test_failing_mechanism_closes_the_connection(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await shake_hands(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
         assert await client.closed()
         assert one.metrics._connections_closed["internal_error"] == 1
 
-    run(scenario, mechanisms={"PLAIN": lambda: _ByExchange(None)})
+    run(scenario, mechanisms={"PLAIN": lambda: _FixedMechanism(None)})
 
 
 def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client, loop = await one.connect(), asyncio.get_running_loop()
         await log_in(client)
-        connection = await connection_of_one(one)
+        connection = await only_connection(one)
         assert connection.sasl_authenticator is not None
         # Pretend that the deadline of the first login has passed.
         connection.sasl_authenticator._deadline_s = loop.time() - 1.0
@@ -138,7 +138,7 @@ def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
 
 
 def test_empty_list_of_principals_allows_no_client(run: Run) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await log_in(client)
         assert await find_error(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -150,7 +150,7 @@ def test_empty_list_of_principals_allows_no_client(run: Run) -> None:
 def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path, change: str) -> None:
     async def scenario() -> None:
         security = password_security(tmp_path, handshake_s=600.0)
-        async with served(ServerLimits(sweep_s=0.01), security) as one:
+        async with serve_coordinator(ServerLimits(sweep_s=0.01), security) as one:
             exchange: Any = security.mechanisms["PLAIN"]
             users = exchange.args[0]
             client = await one.connect()

@@ -12,21 +12,21 @@ import pytest
 import uvloop
 
 from coordinator.security.principals import AllowedPrincipals, MappingRules
-from coordinator.security.tls import ServerTls, TlsFiles, Trust
+from coordinator.security.tls import CertificateTrust, ServerTls, TlsFiles
 from coordinator.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.security.handshakes import client_context
 from tests.unit.security.test_tls import replace_by
 from tests.unit.server.sasl_clients import FIND_BODY, find_error, log_in, password_security
-from tests.unit.server.test_server import initialised, write_body
-from tests.unit.server.wire import Served, request_frame, served
+from tests.unit.server.test_server import connect_initialized, write_body
+from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 CLUSTER_AUTHORIZATION_FAILED = 31
 
 
-class World:
+class TlsListener:
     """An authority, the certificate of the server, and a runner of scenarios."""
 
     def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
@@ -38,7 +38,7 @@ class World:
 
     def run(
         self,
-        scenario: Callable[[Served], Awaitable[Any]],
+        scenario: Callable[[ServedCoordinator], Awaitable[Any]],
         *,
         client_auth: str = "required",
         limits: ServerLimits | None = None,
@@ -63,7 +63,7 @@ class World:
         security = (base or ListenerSecurityConfig())._replace(**whole)
 
         async def serve() -> None:
-            async with served(limits, security) as one:
+            async with serve_coordinator(limits, security) as one:
                 await scenario(one)
 
         with asyncio.Runner(loop_factory=self._new_loop) as runner:
@@ -74,22 +74,22 @@ class World:
 
 
 @pytest.fixture(params=LOOPS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, LOOPS[request.param])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener:
+    return TlsListener(tmp_path, LOOPS[request.param])
 
 
-def closed(one: Served) -> dict[str, int]:
+def closed_counts(one: ServedCoordinator) -> dict[str, int]:
     return one.metrics._connections_closed
 
 
-def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_client_certificate_gives_the_principal(world: World) -> None:
+def test_client_certificate_gives_the_principal(world: TlsListener) -> None:
     broker, other = world.authority.issue("broker-1"), world.authority.issue("broker-2")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         # With TLS 1.3, the client sends its first request together with the end of its handshake.
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             assert await find_error(await one.connect(world.client(broker, newest=newest))) == 0
@@ -99,26 +99,26 @@ def test_client_certificate_gives_the_principal(world: World) -> None:
     world.run(scenario)
 
 
-def test_client_without_certificate_is_anonymous(world: World) -> None:
-    async def refused(one: Served) -> None:
+def test_client_without_certificate_is_anonymous(world: TlsListener) -> None:
+    async def check_refused(one: ServedCoordinator) -> None:
         assert await find_error(await one.connect(world.client())) == CLUSTER_AUTHORIZATION_FAILED
 
-    async def let_in(one: Served) -> None:
+    async def check_accepted(one: ServedCoordinator) -> None:
         assert await find_error(await one.connect(world.client())) == 0
 
-    world.run(refused, client_auth="requested")
-    world.run(refused, client_auth="none")
-    world.run(let_in, client_auth="none", allowed=AllowedPrincipals.parse("User:ANONYMOUS"))
+    world.run(check_refused, client_auth="requested")
+    world.run(check_refused, client_auth="none")
+    world.run(check_accepted, client_auth="none", allowed=AllowedPrincipals.parse("User:ANONYMOUS"))
 
 
-def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: World) -> None:
+def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: TlsListener) -> None:
     broker, other = world.authority.issue("broker-1"), world.authority.issue("else")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         assert await find_error(await one.connect(world.client(broker))) == 0
         client = await one.connect(world.client(other))
         assert await client.closed()
-        assert closed(one)["unmapped_certificate"] == 1
+        assert closed_counts(one)["unmapped_certificate"] == 1
 
     rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
     world.run(scenario, rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1"))
@@ -141,7 +141,7 @@ def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: 
     ],
 )
 def test_bad_client_certificates_are_refused_with_one_log_line(
-    world: World, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
+    world: TlsListener, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
 ) -> None:
     own = {
         "nothing": None,
@@ -149,26 +149,26 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
         "expired": world.authority.issue("broker-1", ended=True, file="ended"),
     }[showing]
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(world.client(own, newest=ssl.TLSVersion.TLSv1_2))
-            await one.until(lambda: closed(one)[reason] == attempt)  # noqa: B023
+            await one.until(lambda: closed_counts(one)[reason] == attempt)  # noqa: B023
         assert one.listener.connection_count == 0
 
     world.run(scenario)
-    assert warnings(caplog) == [sentence]
+    assert warning_messages(caplog) == [sentence]
 
 
-def test_handshake_aborted_by_the_client_is_counted(world: World) -> None:
+def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
     stranger = Authority(world.folder / "else", "stranger")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients send an alert, others only close the connection.
-        await one.until(lambda: closed(one)["tls_failed"] + closed(one)["tls_unfinished"] == 1)
+        await one.until(lambda: closed_counts(one)["tls_failed"] + closed_counts(one)["tls_unfinished"] == 1)
 
     world.run(scenario)
 
@@ -179,58 +179,60 @@ def test_handshake_aborted_by_the_client_is_counted(world: World) -> None:
     ids=["Kafka", "HTTP"],
 )
 def test_plaintext_to_a_tls_port_is_closed_at_once(
-    world: World, caplog: pytest.LogCaptureFixture, said: bytes
+    world: TlsListener, caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             client = await one.connect()
             client.send(said)
             # The server sends at most an alert before it closes the connection.
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
-            await one.until(lambda: closed(one)["plaintext_to_tls"] == attempt)  # noqa: B023
+            await one.until(lambda: closed_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
 
     world.run(scenario)
-    assert warnings(caplog) == ["a client without TLS came to the TLS port"]
+    assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
 
 
-def test_tls_to_a_plaintext_port_is_closed_at_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(one: Served) -> None:
+def test_tls_to_a_plaintext_port_is_closed_at_once(
+    world: TlsListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(world.client())
-            await one.until(lambda: closed(one)["tls_to_plaintext"] == attempt)  # noqa: B023
+            await one.until(lambda: closed_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
 
     async def serve() -> None:
-        async with served() as one:
+        async with serve_coordinator() as one:
             await scenario(one)
 
     asyncio.run(serve())
-    assert warnings(caplog) == ["a client with TLS came to a port without it"]
+    assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
 
 
 def test_unfinished_handshakes_leave_no_connection_or_memory(
-    world: World, caplog: pytest.LogCaptureFixture
+    world: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         for _ in range(3):
             # Connect and close, as a TCP health check does.
             socket.create_connection(("127.0.0.1", one.port)).close()
-        await one.until(lambda: closed(one)["tls_unfinished"] == 3)
+        await one.until(lambda: closed_counts(one)["tls_unfinished"] == 3)
         silent = await one.connect()
         assert await silent.closed()
-        await one.until(lambda: closed(one)["tls_unfinished"] == 4)
+        await one.until(lambda: closed_counts(one)["tls_unfinished"] == 4)
         assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
 
     world.run(scenario, handshake_s=0.2)
-    assert warnings(caplog) == []
+    assert warning_messages(caplog) == []
 
 
-def test_removed_authority_closes_connections_and_added_one_does_not(world: World) -> None:
+def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
     more = Authority(world.folder / "more")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
         ca = world.authority.certificate
         ours = ca.read_bytes()
@@ -245,27 +247,27 @@ def test_removed_authority_closes_connections_and_added_one_does_not(world: Worl
         replace_by(ca, more.certificate)
         await one.until(lambda: tls.removals == 1)
         assert await client.closed()
-        await one.until(lambda: closed(one)["certificate_revoked"] == 1)
+        await one.until(lambda: closed_counts(one)["certificate_revoked"] == 1)
 
     world.run(scenario, limits=ServerLimits(sweep_s=0.01))
 
 
-def test_expired_client_certificate_ends_trust(world: World) -> None:
+def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
     tls = ServerTls(TlsFiles(str(world.server.combined_file)), "listen")
-    trust = Trust(tls, certificate)
+    trust = CertificateTrust(tls, certificate)
     assert trust.holds(1_515_144_882_999)
     assert not trust.holds(1_515_144_883_000)
 
 
-def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: World) -> None:
+def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         first, second = await one.connect(), await one.connect()
         third = await one.connect()
         assert await first.closed()
-        assert closed(one)["too_many_connections"] == 1
+        assert closed_counts(one)["too_many_connections"] == 1
         # A broker can connect although silent clients hold all connections.
         there = await one.connect(world.client(broker))
         assert await second.closed()
@@ -279,33 +281,33 @@ def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: Wor
     world.run(scenario, limits=ServerLimits(connections_max=2))
 
 
-def test_renewed_certificate_keeps_existing_connections(world: World) -> None:
+def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
         after = world.authority.issue("after")
         replace_by(world.server.key, after.key)
         replace_by(world.server.certificate, after.certificate)
 
-        async def shown() -> str:
+        async def served_name() -> str:
             fresh = await one.connect(world.client(broker))
             (((_, name),),) = fresh.writer.get_extra_info("peercert")["subject"]
             return str(name)
 
         async with asyncio.timeout(60):
-            while await shown() != "after":
+            while await served_name() != "after":
                 pass
         assert await find_error(client) == 0
 
     world.run(scenario)
 
 
-def test_large_requests_over_tls_are_answered_in_order(world: World) -> None:
+def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
-        client = await initialised(one, world.client(broker))
+    async def scenario(one: ServedCoordinator) -> None:
+        client = await connect_initialized(one, world.client(broker))
         for number in range(200):
             client.send(request_frame(85, 1, number, write_body()))
             client.send(request_frame(10, 6, 1000 + number, FIND_BODY))
@@ -318,11 +320,11 @@ def test_large_requests_over_tls_are_answered_in_order(world: World) -> None:
     world.run(scenario)
 
 
-def test_consecutive_writes_over_tls_are_answered(world: World) -> None:
+def test_consecutive_writes_over_tls_are_answered(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
-        client = await initialised(one, world.client(broker))
+    async def scenario(one: ServedCoordinator) -> None:
+        client = await connect_initialized(one, world.client(broker))
         for number in range(3):
             client.send(request_frame(85, 1, number, write_body()))
             assert (await client.frame())[0] == number
@@ -330,14 +332,14 @@ def test_consecutive_writes_over_tls_are_answered(world: World) -> None:
     world.run(scenario)
 
 
-def test_sasl_login_works_over_tls(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(world.folder)
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client())
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
-        assert warnings(caplog) == []
+        assert warning_messages(caplog) == []
         stranger = await one.connect(world.client())
         stranger.send(request_frame(10, 6, 3, FIND_BODY))
         assert await stranger.closed()
@@ -345,10 +347,10 @@ def test_sasl_login_works_over_tls(world: World, caplog: pytest.LogCaptureFixtur
     world.run(scenario, client_auth="none", base=base, allowed=base.allowed)
 
 
-def test_stop_closes_tls_connections_and_handshakes(world: World) -> None:
+def test_stop_closes_tls_connections_and_handshakes(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client, silent = await one.connect(world.client(broker)), await one.connect()
         assert await find_error(client) == 0
         await one.listener.drain(1.0)

@@ -8,14 +8,14 @@ import pytest
 from coordinator.security.tls import ServerTls
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
 from tests.unit.server.sasl_clients import FIND_BODY, find_error
-from tests.unit.server.test_tls_port import World, world
-from tests.unit.server.wire import Served, request_frame
+from tests.unit.server.test_tls_port import TlsListener, world
+from tests.unit.server.wire import ServedCoordinator, request_frame
 
 __all__ = ["world"]
 
 
 def test_handshake_begins_when_the_client_hello_is_complete(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: TlsListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[ServerTls] = []
     make_context: Callable[[ServerTls], ssl.SSLContext] = vars(ServerTls)["context"].fget
@@ -27,7 +27,7 @@ def test_handshake_begins_when_the_client_hello_is_complete(
     monkeypatch.setattr(ServerTls, "context", property(count))
     broker = world.authority.issue("broker-1")
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         _, incomplete = await one.connect(), await one.connect()
         incomplete.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         await incomplete.writer.drain()
@@ -40,11 +40,11 @@ def test_handshake_begins_when_the_client_hello_is_complete(
     world.run(scenario)
 
 
-def test_requests_larger_than_the_read_buffer_keep_their_order(world: World) -> None:
+def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListener) -> None:
     broker = world.authority.issue("broker-1")
     large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
 
-    async def scenario(one: Served) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
         for number in range(200):
             client.send(request_frame(10, 6, number, FIND_BODY))

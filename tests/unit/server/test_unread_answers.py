@@ -10,7 +10,7 @@ import uvloop
 
 from protocol.frames import FrameReader
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
-from tests.unit.server.wire import Served, request_frame, served
+from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 # More requests than are needed to fill the socket with responses.
 REQUESTS_MAX = 3_000
@@ -22,7 +22,7 @@ PIECE_BYTES = 200
 A_READ_EVERY = 7
 
 
-def request(number: int) -> bytes:
+def make_request(number: int) -> bytes:
     if number == 0:
         return request_frame(83, 0, number, INITIALIZE_FRAME_BODY)
     if number % A_READ_EVERY == 0:
@@ -33,7 +33,7 @@ def request(number: int) -> bytes:
 class SlowClient:
     """A client that reads only on demand."""
 
-    def __init__(self, one: Served, own: socket.socket) -> None:
+    def __init__(self, one: ServedCoordinator, own: socket.socket) -> None:
         self.one = one
         self.own = own
         self.sent = 0
@@ -42,7 +42,7 @@ class SlowClient:
 
     async def ask(self) -> None:
         """Send the next request, and wait until the server has executed it."""
-        await asyncio.get_running_loop().sock_sendall(self.own, request(self.sent))
+        await asyncio.get_running_loop().sock_sendall(self.own, make_request(self.sent))
         self.sent += 1
         async with asyncio.timeout(60):
             while sum(self.one.metrics._requests.values()) < self.sent:  # noqa: ASYNC110
@@ -62,7 +62,7 @@ async def read_slowly() -> None:
 
 
 async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> None:
-    async with served() as one:
+    async with serve_coordinator() as one:
         served_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         make_connection = cast(Any, one.listener)._connection
         loop = asyncio.get_running_loop()

@@ -58,7 +58,7 @@ class Client:
                 return True
 
 
-class Served:
+class ServedCoordinator:
     """A listener with a runtime over a BlockingLog."""
 
     def __init__(self, limits: ServerLimits, security: ListenerSecurityConfig | None = None) -> None:
@@ -113,11 +113,11 @@ class Served:
 
 
 @asynccontextmanager
-async def served(
+async def serve_coordinator(
     limits: ServerLimits | None = None, security: ListenerSecurityConfig | None = None
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[ServedCoordinator]:
     """Serve on a free loopback port until the end of the block."""
-    one = Served(limits or ServerLimits(), security)
+    one = ServedCoordinator(limits or ServerLimits(), security)
     await one.runtime.start()
     await one.listener.start(HostPort("127.0.0.1", 0))
     one.port = one.listener.port

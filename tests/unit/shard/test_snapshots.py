@@ -31,7 +31,7 @@ def driven() -> DrivenShard:
     return shard
 
 
-def last_record_alone(driven: DrivenShard) -> DrivenShard:
+def reload_last_record(driven: DrivenShard) -> DrivenShard:
     reloaded = driven.reloaded()
     assert driven.shard.redundant_offset == len(driven.log) - 1, (
         "all records before the last snapshot are redundant"
@@ -41,7 +41,7 @@ def last_record_alone(driven: DrivenShard) -> DrivenShard:
 
 def test_snapshot_of_a_read_fences_the_previous_leader(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=5))
-    for shard in (driven, last_record_alone(driven)):
+    for shard in (driven, reload_last_record(driven)):
         assert shard.write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert shard.summary().leader_epoch == 5
 
@@ -49,7 +49,7 @@ def test_snapshot_of_a_read_fences_the_previous_leader(driven: DrivenShard) -> N
 def test_snapshot_of_a_write_changes_no_epoch(driven: DrivenShard) -> None:
     driven.read(read(leader_epoch=5))
     driven.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
-    for shard in (driven, last_record_alone(driven)):
+    for shard in (driven, reload_last_record(driven)):
         assert (shard.summary().leader_epoch, shard.summary().state_epoch) == (5, 0)
         assert shard.read(read(leader_epoch=5)).error_code == ErrorCode.NONE
 
@@ -70,7 +70,7 @@ def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
     driven.read(read(leader_epoch=9))
     driven.initialize(initialize(state_epoch=1, start_offset=50))
     snapshot(driven)
-    reloaded = last_record_alone(driven)
+    reloaded = reload_last_record(driven)
     assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert reloaded.summary().leader_epoch == 0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, judge
+from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 
 LIMITS = SignalLimits()
 
@@ -22,15 +22,15 @@ CASES = {
 }
 
 
-def judged(**figures: object) -> GroupSignals:
+def judge_figures(**figures: object) -> GroupSignals:
     signals = GroupSignals(group="workers", **figures)  # type: ignore[arg-type]
-    judge(signals, LIMITS)
+    set_problem(signals, LIMITS)
     return signals
 
 
 @pytest.mark.parametrize("problem", Problem)
 def test_each_problem_is_detected_from_its_values(problem: Problem) -> None:
-    signals = judged(**CASES[problem])
+    signals = judge_figures(**CASES[problem])
     assert signals.problem is problem
     assert bool(signals.message) is (problem is not Problem.NONE)
 
@@ -41,7 +41,7 @@ def test_most_severe_problem_is_reported() -> None:
         if problem is Problem.NO_CONSUMERS:
             continue
         figures |= CASES[problem]
-        assert judged(**figures).problem is problem
+        assert judge_figures(**figures).problem is problem
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_most_severe_problem_is_reported() -> None:
     ],
 )
 def test_values_below_a_limit_are_no_problem(figures: dict[str, object]) -> None:
-    assert judged(**figures).problem is Problem.NONE
+    assert judge_figures(**figures).problem is Problem.NONE

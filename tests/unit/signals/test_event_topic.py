@@ -13,7 +13,7 @@ from coordinator.signals.monitor import Event
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, decode_batches
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.log.kafka_logs import run
+from tests.unit.log.kafka_logs import run_simulated
 
 TOPIC = "share-group-events"
 
@@ -43,7 +43,7 @@ def deliver(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
         running.cancel()
         await queue.close()
 
-    run(main())
+    run_simulated(main())
     return [record for partition in records(kafka) for record in partition]
 
 
@@ -97,7 +97,7 @@ def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture
         await asyncio.sleep(600)
         running.cancel()
 
-    run(main())
+    run_simulated(main())
     assert TOPIC not in kafka.topics
     assert f"topic {TOPIC} does not exist" in caplog.text
 

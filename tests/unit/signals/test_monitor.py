@@ -14,16 +14,16 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
-from tests.unit.log.kafka_logs import run
+from tests.unit.log.kafka_logs import run_simulated
 
 NOW_MS = 1_000_000_000
 
 
-def state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
+def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
     return ShareState(start_offset=start_offset, batches=packed(*batches), delivery_complete_count=complete)
 
 
-class View:
+class FakeView:
     """The part of `StateView` that the monitor uses."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class View:
             yield entry
 
 
-class Topics:
+class FakeTopics:
     """User topics; all partitions have the same log start offset and log end offset."""
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Topics:
         return {each: -1 if time_ms > NOW_MS - 100_000 else 0 for each, time_ms in times_ms.items()}
 
 
-class World:
+class MonitorSetup:
     def __init__(self, sample: AppendSample | None = None) -> None:
-        self.view, self.topics = View(), Topics()
+        self.view, self.topics = FakeView(), FakeTopics()
         self.members = 1
         self.now_ms = NOW_MS
         self.events: list[Event] = []
@@ -81,17 +81,17 @@ class World:
         before = self.view.states[KEY]
         record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
         self.monitor.record_followed(KEY, before, record)
-        self.view.states[KEY] = state(*batches, start_offset=start_offset)
+        self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
 
 def test_group_values_combine_those_of_its_share_partitions() -> None:
     async def main() -> None:
-        world = World()
+        world = MonitorSetup()
         batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
         world.view.states = {
-            KEY: state(*batches, complete=3),
-            KEY._replace(partition=1): state(complete=0),
-            KEY._replace(group_id="other"): state(start_offset=10),
+            KEY: make_state(*batches, complete=3),
+            KEY._replace(partition=1): make_state(complete=0),
+            KEY._replace(group_id="other"): make_state(start_offset=10),
         }
         await world.monitor.look()
         signals = world.monitor.groups[KEY.group_id]
@@ -103,23 +103,23 @@ def test_group_values_combine_those_of_its_share_partitions() -> None:
         assert signals.window_usage == pytest.approx(5 / 2_000)
         assert world.monitor.groups["other"].lag == 0
 
-    run(main())
+    run_simulated(main())
 
 
 def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
     async def main() -> None:
-        world = World()
-        world.view.states = {KEY: state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].lag == 7
 
-    run(main())
+    run_simulated(main())
 
 
 def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
     async def main() -> None:
-        world = World()
-        world.view.states = {KEY: state((0, 1, AVAILABLE, 1))}
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
         await world.monitor.look()
         assert world.events == []
         await asyncio.sleep(61)
@@ -127,31 +127,31 @@ def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
         (event,) = world.events
         assert (event.problem, event.began) == ("stuck", True)
         assert str(KEY) in event.message
-        world.view.states = {KEY: state((1, 1, AVAILABLE, 1), start_offset=1)}
+        world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
         await world.monitor.look()
         assert [each.began for each in world.events] == [True, False]
 
-    run(main())
+    run_simulated(main())
 
 
 def test_group_without_waiting_records_is_not_stuck() -> None:
     async def main() -> None:
-        world = World()
-        world.view.states = {KEY: state(start_offset=10)}
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state(start_offset=10)}
         await world.monitor.look()
         await asyncio.sleep(600)
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
 
-    run(main())
+    run_simulated(main())
 
 
 @pytest.mark.parametrize(("log_start", "lost"), [(8, 4), (5, 0)])
 def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int, lost: int) -> None:
     async def main() -> None:
-        world = World()
+        world = MonitorSetup()
         world.topics.start = log_start
-        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
         world.follow(start_offset=8)
         await world.monitor.look()
         signals = world.monitor.groups[KEY.group_id]
@@ -163,13 +163,13 @@ def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int,
         assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
         assert world.monitor.groups[KEY.group_id].lost_records == lost
 
-    run(main())
+    run_simulated(main())
 
 
 def test_rates_are_records_per_second_between_two_calls() -> None:
     async def main() -> None:
-        world = World()
-        world.view.states = {KEY: state()}
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state()}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
         world.follow((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
@@ -179,10 +179,10 @@ def test_rates_are_records_per_second_between_two_calls() -> None:
         assert signals.acknowledged_rate == pytest.approx(2.0)
         assert signals.released_rate == pytest.approx(1.0)
 
-    run(main())
+    run_simulated(main())
 
 
-class Coordinator(World):
+class Coordinator(MonitorSetup):
     """A world whose monitor gets the appends of the log instead of followed records."""
 
     def __init__(self) -> None:
@@ -194,13 +194,13 @@ class Coordinator(World):
         record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
         self.sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
         if shown:
-            self.view.states[KEY] = state(*batches, start_offset=start_offset)
+            self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
 
 def test_coordinator_has_rates_from_its_appends() -> None:
     async def main() -> None:
         world = Coordinator()
-        world.view.states = {KEY: state()}
+        world.view.states = {KEY: make_state()}
         await world.monitor.look()
         world.append((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
         await asyncio.sleep(5)
@@ -208,7 +208,7 @@ def test_coordinator_has_rates_from_its_appends() -> None:
         signals = world.monitor.groups[KEY.group_id]
         assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
 
-    run(main())
+    run_simulated(main())
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, los
         world = Coordinator()
         world.topics.start = log_start
         # Offsets 0 to 3 are complete, 4 to 7 are not.
-        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
         await world.monitor.look()
         if acknowledged:
             world.append((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0, shown=False)
@@ -234,53 +234,53 @@ def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, los
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].lost_records == lost
 
-    run(main())
+    run_simulated(main())
 
 
 def test_reset_of_offsets_in_a_coordinator_loses_nothing() -> None:
     async def main() -> None:
         world = Coordinator()
         world.topics.start = 8
-        world.view.states = {KEY: state((0, 3, ACKNOWLEDGED, 1))}
+        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
         await world.monitor.look()
         value = ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0)
         world.sample.add([encode_batch(0, 1, [encode_record(StateRecord(KEY, value))])], 0)
-        world.view.states[KEY] = state(start_offset=8)
+        world.view.states[KEY] = make_state(start_offset=8)
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].lost_records == 0
 
-    run(main())
+    run_simulated(main())
 
 
 def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
     async def main() -> None:
-        world = World()
-        world.view.states = {KEY: state(), KEY._replace(group_id="idle"): state(start_offset=10)}
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state(), KEY._replace(group_id="idle"): make_state(start_offset=10)}
         await world.monitor.look()
         assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
         assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
 
-    run(main())
+    run_simulated(main())
 
 
 def test_unreachable_cluster_leaves_lag_unknown() -> None:
     async def main() -> None:
-        world = World()
+        world = MonitorSetup()
         world.topics.fails = True
-        world.view.states = {KEY: state((0, 1, AVAILABLE, 1))}
+        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
         await world.monitor.look()
         signals = world.monitor.groups[KEY.group_id]
         assert (signals.lag, signals.in_flight) == (-1, 2)
 
-    run(main())
+    run_simulated(main())
 
 
 def test_lag_without_members_is_reported() -> None:
     async def main() -> None:
-        world = World()
+        world = MonitorSetup()
         world.members = 0
-        world.view.states = {KEY: state()}
+        world.view.states = {KEY: make_state()}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
 
-    run(main())
+    run_simulated(main())

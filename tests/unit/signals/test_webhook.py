@@ -14,7 +14,7 @@ from coordinator.signals.monitor import Event
 from coordinator.signals.webhook import Webhook
 
 
-def event(number: int) -> Event:
+def make_event(number: int) -> Event:
     return Event(number, "workers", "stuck", began=True, message=f"message {number}")
 
 
@@ -53,7 +53,7 @@ class Endpoint:
         return f"http://127.0.0.1:{self._server.server_port}/events"
 
 
-def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
+def send_events(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def received(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[s
 
 def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
     with Endpoint([204, 503]) as endpoint:
-        bodies = received(endpoint, [event(1), event(2), event(3)], 4)
+        bodies = send_events(endpoint, [make_event(1), make_event(2), make_event(3)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 2, 2, 3]
     assert bodies[0] == {
         "timestamp_ms": 1,
@@ -83,12 +83,12 @@ def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
 
 def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
     with Endpoint([500, 500, 500]) as endpoint:
-        bodies = received(endpoint, [event(1), event(2)], 4)
+        bodies = send_events(endpoint, [make_event(1), make_event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
     assert "which was dropped: HTTP Error 500" in caplog.text
 
 
 def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:
     with Endpoint([]) as endpoint:
-        (first,) = received(endpoint, [event(number) for number in range(WAITING_MAX + 1)], 1)
+        (first,) = send_events(endpoint, [make_event(number) for number in range(WAITING_MAX + 1)], 1)
     assert first["timestamp_ms"] == 1
