@@ -35,8 +35,9 @@ help:
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
+PXD := $(wildcard coordinator/*/*.pxd coordinator/*/*/*.pxd)
 SOURCES := pyproject.toml $(wildcard coordinator/fastpath/*.pyx coordinator/fastpath/*.pxi coordinator/fastpath/*.h) \
-	$(wildcard coordinator/*/*.pxd) $(patsubst %.pxd,%.py,$(wildcard coordinator/*/*.pxd))
+	$(PXD) $(PXD:.pxd=.py)
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

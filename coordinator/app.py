@@ -11,28 +11,28 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
-from coordinator import event_loop
-from coordinator.admin import HttpService, OwnerDirectory, make_user_topics
-from coordinator.clock import SteadyClock, SystemClock, seconds_since_boot
+from coordinator.cluster.kafka.group import GroupClient
+from coordinator.cluster.ownership import Assignment, Ownership, Replica, StaticOwnership
+from coordinator.cluster.ownership.group import GroupOwnership
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
-from coordinator.expiry import Expiry, make_expiry
-from coordinator.forwarding import KAFKA_STATE_TOPIC, Forwarder, ForwardingMode
-from coordinator.kafka.group import GroupClient
 from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import ObservedAppends, StateLog
 from coordinator.metrics import Metrics
-from coordinator.ownership import Assignment, Ownership, Replica, StaticOwnership
-from coordinator.ownership.group import GroupOwnership
-from coordinator.ownership.limits import GroupLimits
-from coordinator.runtime import LogOpener, Runtime, RuntimeLimits
+from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.assembly import SignalService
+from coordinator.operate.admin import HttpService, OwnerDirectory, make_user_topics
+from coordinator.operate.expiry import Expiry, make_expiry
+from coordinator.process import event_loop
+from coordinator.process.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.security.client_security import make_client_security, make_peer_security
-from coordinator.server import CoordinatorDirectory, Listener, make_listener
-from coordinator.service import Service, ServiceLimits
+from coordinator.serve.forwarding import KAFKA_STATE_TOPIC, Forwarder, ForwardingMode
+from coordinator.serve.runtime import LogOpener, Runtime, RuntimeLimits
+from coordinator.serve.server import CoordinatorDirectory, Listener, make_listener
+from coordinator.serve.service import Service, ServiceLimits
 from coordinator.shard import SnapshotPolicy
-from coordinator.signals.append_sample import AppendSample
-from coordinator.signals.assembly import SignalService
-from coordinator.topics import AllTopics
 
 _logger = logging.getLogger(__name__)
 
@@ -282,7 +282,7 @@ def make_forwarding(
     """Return the forwarding to other coordinators, None with static ownership."""
     if config.ownership == "static":
         return None
-    from coordinator.kafka.topic_existence import TopicExistence
+    from coordinator.cluster.kafka.topic_existence import TopicExistence
 
     look = TopicExistence(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=make_client_security(config))
     return ForwardingMode(
@@ -303,7 +303,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
     )
     if config.ownership == "static":
         return StaticOwnership(replica, config.state_partitions)
-    from coordinator.kafka.group_client import KafkaGroupClient
+    from coordinator.cluster.kafka.group_client import KafkaGroupClient
 
     limits = _group_limits(config)
 

@@ -22,8 +22,8 @@ COMPILED_SOURCES = frozenset(
         "coordinator.fastpath.commit_batch",
         "coordinator.fastpath.histogram",
         "coordinator.fastpath.operation_queue",
-        "coordinator.runtime.commit_scheduler",
-        "coordinator.runtime.shard_queue",
+        "coordinator.serve.runtime.commit_scheduler",
+        "coordinator.serve.runtime.shard_queue",
     }
 )
 # Extension modules without a Python source. They require the compiled form of the others.

@@ -251,9 +251,9 @@ def add_cluster_data(items: list[Answer], config: "Config | None") -> None:
         return
     import asyncio
 
-    from coordinator.kafka.user_topics import UserTopics
+    from coordinator.cluster.kafka.user_topics import UserTopics
+    from coordinator.cluster.topics import compute_lag
     from coordinator.security.client_security import make_client_security
-    from coordinator.topics import compute_lag
     from protocol.state_records import parse_topic_id
 
     async def read_cluster_data() -> None:

@@ -58,10 +58,10 @@ def check(
 
     Exit code 2 if they are invalid. Accepts the flags of serve.
     """
-    from coordinator.admin.access_control import AccessControl
-    from coordinator.admin.http_service import make_server_tls
-    from coordinator.clock import SystemClock
-    from coordinator.server import make_listener_security
+    from coordinator.operate.admin.access_control import AccessControl
+    from coordinator.operate.admin.http_service import make_server_tls
+    from coordinator.process.clock import SystemClock
+    from coordinator.serve.server import make_listener_security
 
     loaded = flags.load(ctx.args, config, settings)
     # Read the files of certificates, users, tokens and keys as serve does.

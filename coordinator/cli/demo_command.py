@@ -38,8 +38,8 @@ def demo(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Act as a share-partition leader of a running coordinator and print each step."""
+    from coordinator.cli.demo import run
     from coordinator.config import Config
-    from coordinator.demo import run
 
     security = flags.client_security(client_config, Config())
     if own:

@@ -17,8 +17,8 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from coordinator.migration import Location, Report
-    from coordinator.migration.readers import Progress
+    from coordinator.operate.migration import Location, Report
+    from coordinator.operate.migration.readers import Progress
     from protocol.state_records import SharePartitionKey
 
 EXIT_FAILED = 1
@@ -68,9 +68,9 @@ def migrate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Copy the state of share groups from one place to another. A dry run unless --execute is given."""
-    from coordinator.logging_setup import set_up_logging
-    from coordinator.migration import Options, make_source, make_target, parse_source, parse_target
-    from coordinator.migration import migrate as carry
+    from coordinator.operate.migration import Options, make_source, make_target, parse_source, parse_target
+    from coordinator.operate.migration import migrate as carry
+    from coordinator.process.logging_setup import set_up_logging
 
     source_place = parse_source(source_text)
     target_place = parse_target(target_text, source_place)
@@ -117,7 +117,7 @@ def _progress_bar() -> Iterator["Progress"]:
 
 
 def _print_report(source: "Location", target: "Location", report: "Report") -> None:
-    from coordinator.migration import Action
+    from coordinator.operate.migration import Action
 
     rows = [
         (
@@ -176,7 +176,7 @@ def _format_span(offsets: list[int]) -> str:
 
 
 def _as_json(source: "Location", target: "Location", report: "Report") -> dict[str, Any]:
-    from coordinator.migration import Action
+    from coordinator.operate.migration import Action
 
     groups = [
         {

@@ -18,8 +18,8 @@ from coordinator.cli.write_commands import print_dry_run_note
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient
     from coordinator.cli.offsets_plan import PlannedChange, TopicPartition
-    from coordinator.kafka.share_groups import ChangeResult, ShareGroups
-    from coordinator.kafka.user_topics import UserTopics
+    from coordinator.cluster.kafka.share_groups import ChangeResult, ShareGroups
+    from coordinator.cluster.kafka.user_topics import UserTopics
 
 Done = TypeVar("Done")
 
@@ -137,9 +137,9 @@ def delete(
 def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
     """Run a function with the configured cluster. Raises ConfigError without a cluster."""
     from coordinator.cli.admin_client import cluster_config
+    from coordinator.cluster.kafka.share_groups import ShareGroups
+    from coordinator.cluster.kafka.user_topics import UserTopics
     from coordinator.errors import ConfigError
-    from coordinator.kafka.share_groups import ShareGroups
-    from coordinator.kafka.user_topics import UserTopics
     from coordinator.security.client_security import make_client_security
 
     config = cluster_config(extra)

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coordinator.cluster.kafka.share_group_types import GroupDescription
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
-from coordinator.kafka.share_group_types import GroupDescription
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient
-    from coordinator.kafka.share_groups import ShareGroups
-    from coordinator.kafka.user_topics import UserTopics
+    from coordinator.cluster.kafka.share_groups import ShareGroups
+    from coordinator.cluster.kafka.user_topics import UserTopics
 
 TopicPartition = tuple[bytes, int]
 

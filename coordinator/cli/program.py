@@ -29,7 +29,7 @@ from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
-from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
 
 EXIT_FAILED = 1
 

@@ -106,7 +106,7 @@ def _archive_with_spark(
 
 def _write_checkpoint(folder: Path, interval: str) -> None:
     from coordinator.cli.recovery_audit import parse_duration_s
-    from coordinator.clock import SystemClock
+    from coordinator.process.clock import SystemClock
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
     worker = recovery.open_engine("local", "", None)

@@ -325,7 +325,7 @@ def _external_checks(
 
 
 def _now_text() -> str:
-    from coordinator.clock import SystemClock
+    from coordinator.process.clock import SystemClock
 
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
 

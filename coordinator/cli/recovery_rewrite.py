@@ -72,8 +72,8 @@ def rewrite(
     cut = recovery.parse_cut(as_of_offset, as_of_time)
     needs_cluster = target.startswith("kafka:")
     loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
-    from coordinator.logging_setup import set_up_logging
-    from coordinator.migration import Options
+    from coordinator.operate.migration import Options
+    from coordinator.process.logging_setup import set_up_logging
     from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rewrite import default_partitions
     from coordinator.recovery.rewrite import rewrite as write_anew

@@ -27,8 +27,8 @@ def relay(
     The relay takes the place of the broker's inter-broker listener. All other requests go to the broker.
     """
     loaded = flags.load(ctx.args, config, settings)
-    from coordinator.logging_setup import set_up_logging
-    from coordinator.relay import relay as relay_until_stopped
+    from coordinator.process.logging_setup import set_up_logging
+    from coordinator.serve.relay import relay as relay_until_stopped
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     for note in loaded.notes:

@@ -18,7 +18,7 @@ def serve(
     from coordinator import fastpath
     from coordinator.app import serve as serve_until_stopped
     from coordinator.compiled_sources import PURE_PYTHON_ENV, is_pure_python
-    from coordinator.logging_setup import set_up_logging
+    from coordinator.process.logging_setup import set_up_logging
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     for note in loaded.notes:

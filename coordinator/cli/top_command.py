@@ -112,7 +112,7 @@ class _Poller:
 
     def poll(self, rows: int) -> _Sample:
         """Request a refresh and return it."""
-        from coordinator.clock import SystemClock, seconds_since_boot
+        from coordinator.process.clock import SystemClock, seconds_since_boot
 
         health = self._api.get("/healthz")
         shards = list(self._api.items("/api/v1/shards"))

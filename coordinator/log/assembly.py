@@ -1,6 +1,5 @@
 """Create the state log that the configuration selects."""
 
-from coordinator.clock import SystemClock
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.log.base import StateLog
@@ -8,7 +7,8 @@ from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.process.clock import SystemClock
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 
 
@@ -29,7 +29,7 @@ def make_log(config: Config, metrics: Metrics) -> StateLog:
 def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
     try:
         # Only the Kafka log needs the client library.
-        from coordinator.kafka.brokers import Brokers
+        from coordinator.cluster.kafka.brokers import Brokers
     except ModuleNotFoundError:
         raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
     security = make_client_security(config)

@@ -21,7 +21,7 @@ only its claim.  Its first other record therefore proves that earlier leases hav
 from struct import Struct
 from typing import NamedTuple
 
-from coordinator.kafka.metadata import NO_TOPIC_ID
+from coordinator.cluster.kafka.metadata import NO_TOPIC_ID
 from protocol.record_batch import LogRecord
 
 OWNER_EPOCH_HEADER = "owner-epoch"

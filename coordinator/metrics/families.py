@@ -15,7 +15,7 @@ SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 
 
 class ShardStats(Protocol):
-    """The values of a shard that a scrape reads; `coordinator.runtime.ShardView` has them."""
+    """The values of a shard that a scrape reads; `coordinator.serve.runtime.ShardView` has them."""
 
     @property
     def state_partition(self) -> int: ...

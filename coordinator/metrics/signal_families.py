@@ -14,7 +14,7 @@ GROUPS_MAX = 100
 
 
 class GroupFigures(Protocol):
-    """The values of a group that a scrape reads; `coordinator.signals.GroupSignals` has them."""
+    """The values of a group that a scrape reads; `coordinator.observe.signals.GroupSignals` has them."""
 
     group: str
     lag: int

@@ -1,6 +1,5 @@
 """Observe mode: follow the state log of a cluster read-only and show its state."""
 
 from coordinator.observe.follower import LogFollower
-from coordinator.observe.process import observe
 
-__all__ = ["LogFollower", "observe"]
+__all__ = ["LogFollower"]

@@ -12,13 +12,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 
+from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.errors import CoordinatorError, LogRefused
-from coordinator.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import valid_batches
-from coordinator.runtime.replay import Replay, make_replays, release_memory
+from coordinator.serve.runtime.replay import Replay, make_replays, release_memory
+from coordinator.serve.state_view import ShardView
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
-from coordinator.state_view import ShardView
 from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import batch_size_at, decode_batches, next_offset_at
 from protocol.routing import state_partition
@@ -312,7 +312,7 @@ class LogFollower:
             )
         each.caught_up_once = True
 
-    # The methods of `coordinator.state_view.StateView`, as in `Runtime`.
+    # The methods of `coordinator.serve.state_view.StateView`, as in `Runtime`.
 
     @property
     def state_partitions(self) -> int:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from coordinator.clock import Clock, SystemClock
 from coordinator.errors import ConfigError, LogError, LogUnavailable
+from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.durable_files import sync_folder
 from coordinator.recovery.progress import Phases

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from coordinator.clock import Clock, SystemClock
+from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.archive import (
     ArchiveResult,
     Copier,

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from coordinator.clock import Clock, SystemClock
 from coordinator.errors import LogDamaged
+from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
 from coordinator.recovery.checks.findings import (

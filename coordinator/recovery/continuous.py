@@ -13,9 +13,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
-from coordinator.clock import Clock, SystemClock, seconds_since_boot
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.process.clock import Clock, SystemClock, seconds_since_boot
 from coordinator.recovery.audit import EXIT_FAILED, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES

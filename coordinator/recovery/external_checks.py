@@ -119,17 +119,17 @@ class ClusterCheck:
         return found, known
 
     def _share_groups(self) -> Any:
-        from coordinator.kafka.share_groups import ShareGroups
+        from coordinator.cluster.kafka.share_groups import ShareGroups
 
         return ShareGroups(**self._access)
 
     def _user_topics(self) -> Any:
-        from coordinator.kafka.user_topics import UserTopics
+        from coordinator.cluster.kafka.user_topics import UserTopics
 
         return UserTopics(**self._access)
 
     async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
-        from coordinator.kafka.brokers import Brokers
+        from coordinator.cluster.kafka.brokers import Brokers
 
         brokers = Brokers(topic=topic, **self._access)
         await brokers.connect()
@@ -277,7 +277,7 @@ def list_initialised_keys(
     """Return the share-partitions that the groups of a cluster have initialised. Raises LogError."""
 
     async def list_keys() -> list[SharePartitionKey]:
-        from coordinator.kafka.share_groups import ShareGroups
+        from coordinator.cluster.kafka.share_groups import ShareGroups
 
         groups = ShareGroups(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
         try:
@@ -298,7 +298,7 @@ def topic_id_of(
     """
 
     async def find_topic_id() -> bytes | None:
-        from coordinator.kafka.user_topics import UserTopics
+        from coordinator.cluster.kafka.user_topics import UserTopics
 
         topics = UserTopics(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
         try:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coordinator.clock import cpu_seconds
+from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.checks.partition_stats import PartitionStats, partition_stats
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import Records, numbers
 from coordinator.recovery.sources.base import Cut, Source
-from coordinator.runtime.replay import FINISH_BATCH, make_replays
+from coordinator.serve.runtime.replay import FINISH_BATCH, make_replays
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.record_batch import encode_batch

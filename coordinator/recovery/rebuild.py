@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.clock import Clock, SystemClock
+from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs

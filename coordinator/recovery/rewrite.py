@@ -1,7 +1,8 @@
 """The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-The target is a journal or a topic of this project.  The job uses `coordinator.migration`. It only prints its
-plan unless it is told to execute. It refuses a target that a coordinator owns or that has other state.
+The target is a journal or a topic of this project.  The job uses `coordinator.operate.migration`. It only
+prints its plan unless it is told to execute. It refuses a target that a coordinator owns or that has other
+state.
 Afterwards it compares source and target (X4): `migration` folds the target record by record, and `rebuild`
 folds both logs in columns.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError
-from coordinator.migration import (
+from coordinator.operate.migration import (
     Location,
     MigrationRefused,
     Options,
@@ -23,9 +24,9 @@ from coordinator.migration import (
     migrate,
     parse_target,
 )
-from coordinator.migration.fold import FoldedLog
-from coordinator.migration.locations import LocationKind
-from coordinator.migration.readers import Progress
+from coordinator.operate.migration.fold import FoldedLog
+from coordinator.operate.migration.locations import LocationKind
+from coordinator.operate.migration.readers import Progress
 from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, is_in_place, key_of
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.progress import Phases

@@ -18,8 +18,8 @@ from urllib.request import url2pathname
 import jwt
 
 from coordinator.client.tls import client_context
-from coordinator.clock import seconds_since_boot
 from coordinator.errors import ConfigError
+from coordinator.process.clock import seconds_since_boot
 from coordinator.security.reloading_files import ReloadingFiles
 
 _logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from coordinator.clock import seconds_since_boot
+from coordinator.process.clock import seconds_since_boot
 
 _logger = logging.getLogger(__name__)
 

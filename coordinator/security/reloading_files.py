@@ -4,8 +4,8 @@ import asyncio
 import logging
 import os
 
-from coordinator.clock import seconds_since_boot
 from coordinator.errors import ConfigError
+from coordinator.process.clock import seconds_since_boot
 
 _logger = logging.getLogger(__name__)
 

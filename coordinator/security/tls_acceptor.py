@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, cast
 
-from coordinator.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue, network_of
 from coordinator.security.client_hello import wait_for_client_hello
 from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls_reader import TlsReader

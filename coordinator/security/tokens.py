@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import jwt
 
-from coordinator.clock import Clock
+from coordinator.process.clock import Clock
 from coordinator.security.jwks import KeySource
 from coordinator.security.sasl import (
     OAUTHBEARER,

@@ -4,7 +4,7 @@ import resource
 from pathlib import Path
 from typing import NamedTuple
 
-from coordinator.clock import cpu_seconds
+from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.compaction import DAY_MS
 from coordinator.recovery.sources.archive import ArchiveSource, Commit, RowGroup, write_commit
 from coordinator.recovery.sources.base import Cut

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.limits import GroupLimits
 from tests.benchmarks.plots import STYLE, configure_axes, save
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from coordinator.signals import GroupSignals, Problem
-from coordinator.signals.detectors import SignalLimits, set_problem
+from coordinator.observe.signals import GroupSignals, Problem
+from coordinator.observe.signals.detectors import SignalLimits, set_problem
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, packed

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from coordinator.client import ShareCoordinatorClient
-from coordinator.ownership import Assignment, Replica
+from coordinator.cluster.ownership import Assignment, Replica
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text

@@ -46,7 +46,7 @@ def test_list_shows_sort_by_topic_id(page: Page, coordinator: AdminServer) -> No
 def test_page_polls_shards_when_event_stream_is_refused(
     page: Page, coordinator: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
+    monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
     noted = """
         window.delays = [];
         const later = window.setTimeout;

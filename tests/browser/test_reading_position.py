@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.ownership import Assignment, Replica
+from coordinator.cluster.ownership import Assignment, Replica
 from tests.browser.chromium import Page
 from tests.builders import packed
 from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin

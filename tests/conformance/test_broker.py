@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.topics import StaticTopics
 from coordinator.config import HostPort
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
-from coordinator.service import Service
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import StaticTopics
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.config import HostPort
-from coordinator.server import CoordinatorDirectory
+from coordinator.serve.server import CoordinatorDirectory
 from coordinator.shard.state import ShareState
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.state_batches import unpack

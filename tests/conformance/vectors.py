@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.topics import StaticTopics
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
-from coordinator.topics import StaticTopics
 from protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from coordinator.signals import GroupSignals, Problem
-from coordinator.signals.monitor import Event, SignalMonitor
+from coordinator.observe.signals import GroupSignals, Problem
+from coordinator.observe.signals.monitor import Event, SignalMonitor
 from tests.deploy.files import DASHBOARD, alert_rules
 from tests.deploy.prometheus import metric_names
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coordinator.app import make_log, make_runtime
-from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
-from coordinator.expiry import Expiry, Forecast, RoundResult, make_expiry
 from coordinator.metrics import Metrics
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
-from coordinator.service import Service
+from coordinator.operate.expiry import Expiry, Forecast, RoundResult, make_expiry
+from coordinator.process.clock import SystemClock
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.serve.service import Service
 from protocol.state_records import SharePartitionKey
 from tests.kafka import (
     RELEASES,

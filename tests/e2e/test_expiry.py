@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.client import ShareCoordinatorClient
 from coordinator.errors import LogUnavailable
-from coordinator.expiry import Status
+from coordinator.operate.expiry import Status
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.expiry_rig import (
     GRACE_MINUTES,

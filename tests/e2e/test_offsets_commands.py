@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.kafka.share_groups import ShareGroups
+from coordinator.cluster.kafka.share_groups import ShareGroups
 from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, mixed_acknowledgements, new_topic, produce
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import BUILT_IN, STANDALONE

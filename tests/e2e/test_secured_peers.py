@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClient
-from coordinator.migration.migrate import migrate
+from coordinator.operate.migration.migrate import migrate
 from protocol.state_records import SharePartitionKey
 from tests.certificates import Authority
 from tests.kafka import BuiltInRig

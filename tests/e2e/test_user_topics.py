@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator.client import ShareCoordinatorClient
+from coordinator.cluster.kafka.user_topics import UserTopics
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.user_topics import UserTopics
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import BuiltInRig, wait_until

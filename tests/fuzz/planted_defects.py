@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coordinator.log.journal import layout
-from coordinator.runtime import replay
 from coordinator.security import passwords
+from coordinator.serve.runtime import replay
 from coordinator.shard import Shard, decisions
 from protocol.errors import DecodeError
 from protocol.frames import FrameReader

@@ -15,14 +15,14 @@ from typing import Any
 from crc32c import crc32c
 
 from coordinator import fastpath
+from coordinator.cluster.topics import AllTopics
 from coordinator.log.journal import layout
-from coordinator.runtime.replay import GeneralReplay, replay_record
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, Exchange
 from coordinator.security.users import Users
-from coordinator.server.error_responses import decode_frame, error_response
+from coordinator.serve.runtime.replay import GeneralReplay, replay_record
+from coordinator.serve.server.error_responses import decode_frame, error_response
 from coordinator.shard import Shard, SnapshotPolicy
-from coordinator.topics import AllTopics
 from protocol.errors import DecodeError, ErrorCode, FrameError
 from protocol.frames import FrameReader
 from protocol.messages import APIS

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from coordinator.open_files import raise_open_files
+from coordinator.process.open_files import raise_open_files
 from protocol.messages import sasl_authenticate, sasl_handshake
 from tests.limits import frames
 

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coordinator import event_loop
+from coordinator.process import event_loop
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.served_process import Build
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.server import Api, ServerLimits
-from coordinator.server.error_responses import UNTRUSTED_ELEMENTS_MAX
-from coordinator.server.large_requests import LARGE_FIND_BYTES
-from coordinator.server.listener_security import UnauthorizedHandler
+from coordinator.serve.server import Api, ServerLimits
+from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX
+from coordinator.serve.server.large_requests import LARGE_FIND_BYTES
+from coordinator.serve.server.listener_security import UnauthorizedHandler
 from protocol.errors import TooManyElementsError
 from protocol.messages import (
     APIS,

@@ -14,18 +14,18 @@ import msgspec
 import pytest
 
 from coordinator import fastpath
+from coordinator.cluster.topics import AllTopics, TopicDirectory
 from coordinator.config import HostPort
 from coordinator.fastpath.commit_batch import unit_bytes
 from coordinator.fastpath.operation_queue import WriteDecider
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory
-from coordinator.server.api import CloseConnection
-from coordinator.service import Service
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory
+from coordinator.serve.server.api import CloseConnection
+from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy, decisions
-from coordinator.topics import AllTopics, TopicDirectory
 from protocol import record_batch
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api

@@ -14,7 +14,7 @@ import pytest
 
 from coordinator import fastpath
 from coordinator.errors import LogUnavailable
-from coordinator.server import ServerLimits
+from coordinator.serve.server import ServerLimits
 from tests.property.test_fastpath import compiled
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
 from tests.unit.server.wire import ServedCoordinator, request_frame

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.runtime.replay import GeneralReplay, replay_record
+from coordinator.serve.runtime.replay import GeneralReplay, replay_record
 from coordinator.shard import Shard, SnapshotPolicy
 from coordinator.shard.packed_state import first_needed_offset
 from protocol import record_batch

@@ -23,7 +23,7 @@ from typing import Any
 from coordinator.cli import main as command_line
 from coordinator.cli import recovery_commands
 from coordinator.config import load_config
-from coordinator.migration import Options as MigrationOptions
+from coordinator.operate.migration import Options as MigrationOptions
 from coordinator.recovery import archive_stream, diff
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit

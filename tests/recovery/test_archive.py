@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.clock import cpu_seconds
 from coordinator.errors import ConfigError, LogDamaged, LogError
 from coordinator.log.claims import encode_claim
+from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.archive import archive
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild

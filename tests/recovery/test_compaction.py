@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.clock import cpu_seconds
+from coordinator.process.clock import cpu_seconds
 from coordinator.recovery import compaction
 from coordinator.recovery.archive import archive
 from coordinator.recovery.compaction import DAY_MS, compact

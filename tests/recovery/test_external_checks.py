@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.migration.plan import find_differences
+from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
 from coordinator.recovery.audit import AuditResult, ExternalFindings, LogContents, Options
 from coordinator.recovery.checks.baseline import Baseline
@@ -317,7 +317,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tm
 
 def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
     states = {key_of(row): rewrite.state_of(row) for row in rows(before)}
-    from coordinator.migration.fold import ComparableState
+    from coordinator.operate.migration.fold import ComparableState
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
     key = next(iter(held))

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
+from coordinator.cluster.kafka.cluster import ListedOffset
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.kafka.cluster import ListedOffset
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range

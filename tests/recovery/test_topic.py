@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.clock import SystemClock
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.kafka.brokers import Brokers
 from coordinator.log.claims import owner_epoch_headers
+from coordinator.process.clock import SystemClock
 from coordinator.recovery import api
 from coordinator.recovery.archive import archive
 from coordinator.recovery.engines import LocalEngine

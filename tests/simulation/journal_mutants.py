@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.log.journal import Journal, layout, recovery, segments
 from coordinator.log.journal.scan import Scan, Tail
-from coordinator.runtime.maintenance import MaintenanceJobs
+from coordinator.serve.runtime.maintenance import MaintenanceJobs
 
 Patch = pytest.MonkeyPatch
 JOURNAL_MUTANTS: dict[str, Callable[[Patch], None]] = {}

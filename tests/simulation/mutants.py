@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.runtime.completion import refuse_all
-from coordinator.runtime.shard_runner import ShardRunner
-from coordinator.server.connection import Connection
+from coordinator.serve.runtime.completion import refuse_all
+from coordinator.serve.runtime.shard_runner import ShardRunner
+from coordinator.serve.server.connection import Connection
 from coordinator.shard import checks, decisions, state
 from coordinator.shard.machine import CoordinatorResult, Shard
 from coordinator.shard.pruning_offsets import PruningOffsets

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordinator.topics import AllTopics, StaticTopics, TopicDirectory
+from coordinator.cluster.topics import AllTopics, StaticTopics, TopicDirectory
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey

@@ -10,8 +10,8 @@ from math import exp, log
 from random import Random
 from typing import Literal
 
-from coordinator.runtime import RuntimeLimits
-from coordinator.server import ServerLimits
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.server import ServerLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.disk import DiskFaults
 from tests.simulation.log import LogFaults

@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
+from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
 from coordinator.errors import LogDamaged
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime
-from coordinator.server import Api, CoordinatorDirectory, Listener
-from coordinator.service import Service
-from coordinator.topics import TopicDirectory
+from coordinator.serve.runtime import Runtime
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener
+from coordinator.serve.service import Service
 from tests.simulation.loop import PROCESS, Process, SimLoop
 from tests.simulation.plan import Plan
 

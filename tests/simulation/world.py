@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
+from coordinator.cluster.topics import TopicDirectory
 from coordinator.errors import LogDamaged, LogError
 from coordinator.shard import Shard, ShareState
-from coordinator.topics import TopicDirectory
 from protocol.record_batch import decode_batches
 from protocol.state_records import SharePartitionKey, decode_record
 from tests.simulation.history import History, Violation

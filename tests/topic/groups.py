@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import (
+from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.group import (
     CoordinatorLookup,
     DescribeResult,
     JoinResult,
     MetadataSnapshot,
     SyncResult,
 )
-from coordinator.kafka.group_client import KafkaGroupClient
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.replicas import ReplicaGroup
 
 # A short session timeout, for tests that wait until a session expires.

@@ -5,9 +5,9 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from coordinator.clock import SystemClock
-from coordinator.kafka.brokers import Brokers
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.process.clock import SystemClock
 from tests.unit.log.environments import read_all
 from tests.unit.log.kafka_logs import wait_for_leases
 

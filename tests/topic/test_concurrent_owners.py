@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.clock import SystemClock
 from coordinator.errors import LogError, LogFenced
 from coordinator.log.kafka import KafkaLog
+from coordinator.process.clock import SystemClock
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig

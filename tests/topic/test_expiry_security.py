@@ -9,8 +9,8 @@ from typing import TypeVar
 import pytest
 
 from coordinator.client import ClientSecurity
-from coordinator.kafka.share_groups import ShareGroups
-from coordinator.kafka.topic_id_resolver import TopicIdResolver
+from coordinator.cluster.kafka.share_groups import ShareGroups
+from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.kafka.group import JoinResult, SyncResult
-from coordinator.kafka.group_client import KafkaGroupClient
-from coordinator.ownership.base import Replica
-from coordinator.ownership.messages import (
+from coordinator.cluster.kafka.group import JoinResult, SyncResult
+from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.ownership.base import Replica
+from coordinator.cluster.ownership.messages import (
     GroupSettings,
     Metadata,
     encode_message,

@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient
-from coordinator.clock import SystemClock
-from coordinator.kafka.brokers import Brokers
-from coordinator.kafka.cluster import Cluster
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.log.kafka import KafkaLog, TopicConfig
-from coordinator.migration.coordinator_target import RETRY, CoordinatorTarget
-from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import FoldedLog
-from coordinator.migration.locations import KAFKA_STATE_TOPIC
-from coordinator.migration.log_target import OWNER, LogTarget
-from coordinator.migration.migrate import Options, Report, TopicSource, migrate
-from coordinator.migration.plan import Action
-from coordinator.migration.readers import TopicReader
+from coordinator.operate.migration.coordinator_target import RETRY, CoordinatorTarget
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.fold import FoldedLog
+from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC
+from coordinator.operate.migration.log_target import OWNER, LogTarget
+from coordinator.operate.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.operate.migration.plan import Action
+from coordinator.operate.migration.readers import TopicReader
+from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record, parse_topic_id

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ShareCoordinatorClient, SharePartitionKey, StateBatch
-from coordinator.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from protocol.routing import state_partition
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.kafka import wait_until

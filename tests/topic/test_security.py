@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ClientSecurity
-from coordinator.clock import SystemClock
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import LogRefused
-from coordinator.kafka.brokers import Brokers
 from coordinator.log.kafka import KafkaLog, TopicConfig
+from coordinator.process.clock import SystemClock
 from tests.kafka import wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
+from coordinator.cluster.kafka.share_groups import ChangeResult, GroupDescription, ShareGroups
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.share_groups import ChangeResult, GroupDescription, ShareGroups
 from protocol.errors import ErrorCode
 from tests.kafka import RELEASES, BuiltInRig, fetch_jars
 from tests.kafka.ports import free_ports

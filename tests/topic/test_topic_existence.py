@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.topic_existence import TopicExistence
 from coordinator.errors import LogUnavailable
-from coordinator.forwarding import KAFKA_STATE_TOPIC
-from coordinator.kafka.topic_existence import TopicExistence
+from coordinator.serve.forwarding import KAFKA_STATE_TOPIC
 from tests.kafka import wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from coordinator import app
-from coordinator.clock import SystemClock
 from coordinator.config import Config, HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
-from coordinator.runtime import Runtime
-from coordinator.server import Listener
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime
+from coordinator.serve.server import Listener
 from protocol.messages import write_share_group_state as write_api
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.blocking_log import BlockingLog

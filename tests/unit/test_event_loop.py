@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from coordinator import event_loop
+from coordinator.process import event_loop
 
 
 def test_clock_has_a_resolution_below_one_millisecond() -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from coordinator.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue, network_of
 
 
 def test_addresses_take_turns() -> None:

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.kafka.cluster import ProducerId
+from coordinator.cluster.kafka.cluster import ProducerId
+from coordinator.cluster.ownership.base import Replica
+from coordinator.cluster.ownership.messages import (
+    AssignmentMessage,
+    GroupSettings,
+    Metadata,
+    decode_assignment,
+    decode_metadata,
+    encode_message,
+)
 from coordinator.log.claims import (
     AcceptedClaim,
     FencingFilter,
@@ -25,15 +34,6 @@ from coordinator.log.claims import (
 )
 from coordinator.log.kafka.batches import encode_owner_batch
 from coordinator.log.kafka.ownership import Ownership
-from coordinator.ownership.base import Replica
-from coordinator.ownership.messages import (
-    AssignmentMessage,
-    GroupSettings,
-    Metadata,
-    decode_assignment,
-    decode_metadata,
-    encode_message,
-)
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue

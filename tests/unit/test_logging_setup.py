@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.logging_setup import set_up_logging
+from coordinator.process.logging_setup import set_up_logging
 from coordinator.security.tls import ServerTls, TlsFiles
 from tests.certificates import Authority
 
@@ -31,7 +31,7 @@ class TerminalStream(io.StringIO):
 def test_json_line_has_extra_values_as_fields() -> None:
     stream = io.StringIO()
     set_up_logging("INFO", "json", stream)
-    logging.getLogger("coordinator.runtime").info(
+    logging.getLogger("coordinator.serve.runtime").info(
         "shard %s loaded", 7, extra={"shard": 7, "group": "é\n\x9b\u202e"}
     )
     (line,) = stream.getvalue().splitlines()
@@ -40,7 +40,7 @@ def test_json_line_has_extra_values_as_fields() -> None:
     assert entry.pop("ts").endswith("Z")
     assert entry == {
         "level": "INFO",
-        "logger": "coordinator.runtime",
+        "logger": "coordinator.serve.runtime",
         "event": "shard 7 loaded",
         "shard": 7,
         "group": "é\n\x9b\u202e",

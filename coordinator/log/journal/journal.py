@@ -1,7 +1,7 @@
 """The embedded journal: one append-only log on the local disk for all shards of the process.
 
 Appends queue. One commit is in flight at a time: it writes all queued appends as one frame and syncs it once.
-A callback at the end of each commit lets callers group more appends (`coordinator.runtime.group_commit`).
+A callback at the end of each commit lets callers group appends (`coordinator.serve.runtime.group_commit`).
 If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
 abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
 and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or

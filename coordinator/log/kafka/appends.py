@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from coordinator.cluster.kafka.cluster import Cluster, ProduceResult
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
-from coordinator.kafka.cluster import Cluster, ProduceResult
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Ownership

@@ -14,9 +14,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from coordinator.clock import Clock, seconds_since_boot
+from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
-from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import AppendCallback, LoggedBatch, ObservedAppends, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
@@ -29,6 +28,7 @@ from coordinator.log.kafka.pruning import Pruner
 from coordinator.log.kafka.replay import PartitionReader, valid_batches
 from coordinator.log.kafka.sizes import PartitionSize
 from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchBytes, TopicConfig, ensure_topic, find_topic
+from coordinator.process.clock import Clock, seconds_since_boot
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
 

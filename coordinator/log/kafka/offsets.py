@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from coordinator.cluster.kafka.cluster import Cluster, ListedOffset
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import Cluster, ListedOffset
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from protocol.errors import ErrorCode
 

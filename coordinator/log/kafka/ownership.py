@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import NamedTuple
 
+from coordinator.cluster.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
 from protocol.errors import ErrorCode

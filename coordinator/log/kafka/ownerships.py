@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from coordinator.cluster.kafka.cluster import ProducerId
+from coordinator.cluster.kafka.metadata import NO_TOPIC_ID
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
-from coordinator.kafka.cluster import ProducerId
-from coordinator.kafka.metadata import NO_TOPIC_ID
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.appends import fenced_error
 from coordinator.log.kafka.ownership import LogTailOwner, Ownership

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
+from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, NoResponse
 from coordinator.errors import LogError
-from coordinator.kafka.cluster import NO_NODE, Cluster, NoResponse
 
 _logger = logging.getLogger(__name__)
 

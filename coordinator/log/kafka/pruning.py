@@ -9,8 +9,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
+from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, UnsupportedApi
 from coordinator.errors import LogError
-from coordinator.kafka.cluster import NO_NODE, Cluster, UnsupportedApi
 from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)

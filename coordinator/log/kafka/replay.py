@@ -8,8 +8,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 
+from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.errors import LogRefused, LogUnavailable
-from coordinator.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import FencingFilter, is_ownership_record
 from protocol.errors import ErrorCode

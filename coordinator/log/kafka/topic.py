@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from coordinator.cluster.kafka.cluster import Cluster, TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.kafka.cluster import Cluster, TopicDescription
 from coordinator.log.base import RECORD_BYTES_MAX
 
 _logger = logging.getLogger(__name__)

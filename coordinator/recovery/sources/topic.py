@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.cluster import ListedOffset, NoResponse
 from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
-from coordinator.kafka.cluster import ListedOffset, NoResponse
-from coordinator.optional_dependencies import KAFKA_EXTRA
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, PrunedError, run_on_thread
@@ -58,8 +58,8 @@ class TopicSource:
         return run_on_thread(self._identity())
 
     async def _identity(self) -> dict[str, str]:
-        from coordinator.kafka.topic_id_resolver import TopicIdResolver
-        from coordinator.kafka.user_topics import UserTopics
+        from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
+        from coordinator.cluster.kafka.user_topics import UserTopics
 
         security, timeout_s = self.security, self.request_timeout_s
         presence = TopicIdResolver(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
@@ -220,7 +220,7 @@ class TopicSource:
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[Any]:
         try:
-            from coordinator.kafka.brokers import Brokers
+            from coordinator.cluster.kafka.brokers import Brokers
         except ImportError:
             raise LogError(f"reading a topic requires aiokafka: {KAFKA_EXTRA}") from None
         brokers = Brokers(

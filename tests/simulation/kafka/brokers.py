@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
-from coordinator.kafka.metadata import PartitionMetadata
+from coordinator.cluster.kafka import cluster as kafka
+from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
+from coordinator.cluster.kafka.metadata import PartitionMetadata
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop

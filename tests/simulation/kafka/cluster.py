@@ -10,9 +10,8 @@ from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
 
-from coordinator.errors import LogUnavailable
-from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import (
+from coordinator.cluster.kafka import cluster as kafka
+from coordinator.cluster.kafka.cluster import (
     FetchResult,
     ListedOffset,
     NoResponse,
@@ -20,8 +19,9 @@ from coordinator.kafka.cluster import (
     ProducerId,
     TopicDescription,
 )
-from coordinator.kafka.metadata import NO_TOPIC_ID, ClusterMetadata, TopicMetadata
-from coordinator.kafka.metadata_cache import MetadataCache
+from coordinator.cluster.kafka.metadata import NO_TOPIC_ID, ClusterMetadata, TopicMetadata
+from coordinator.cluster.kafka.metadata_cache import MetadataCache
+from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import SimBrokers
 

@@ -14,18 +14,18 @@ from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
 
-from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import (
+from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.group import (
     CoordinatorLookup,
     DescribeResult,
     JoinResult,
     MetadataSnapshot,
     SyncResult,
 )
-from coordinator.ownership import Assignment, Ownership, Replica
-from coordinator.ownership.group import GroupOwnership
-from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import read_group_view
+from coordinator.cluster.ownership import Assignment, Ownership, Replica
+from coordinator.cluster.ownership.group import GroupOwnership
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.messages import read_group_view
 from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults

@@ -19,7 +19,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 
-from coordinator.ownership import NOBODY, Assignment, Ownership, OwnershipListener, Replica
+from coordinator.cluster.ownership import NOBODY, Assignment, Ownership, OwnershipListener, Replica
 from tests.simulation.loop import SimLoop
 
 

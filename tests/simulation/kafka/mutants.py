@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
+from coordinator.cluster.kafka import metadata_cache
+from coordinator.cluster.kafka.metadata import NewestTopic
+from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.errors import LogOutcomeUnknown
-from coordinator.kafka import metadata_cache
-from coordinator.kafka.metadata import NewestTopic
-from coordinator.kafka.metadata_cache import MetadataCache
 from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner, is_claim, read_owner_epoch
 from coordinator.log.kafka import KafkaLog, kafka_log
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
-from coordinator.runtime import Runtime
-from coordinator.runtime.completion import refuse_all
-from coordinator.runtime.loader import Loader
-from coordinator.runtime.shard_runner import ShardRunner
+from coordinator.serve.runtime import Runtime
+from coordinator.serve.runtime.completion import refuse_all
+from coordinator.serve.runtime.loader import Loader
+from coordinator.serve.runtime.shard_runner import ShardRunner
 from protocol.errors import ErrorCode
 
 Patch = pytest.MonkeyPatch

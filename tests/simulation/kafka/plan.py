@@ -13,8 +13,8 @@ from typing import Literal
 
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
-from coordinator.runtime import RuntimeLimits
-from coordinator.server import ServerLimits
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.server import ServerLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.brokers import BrokerFaults
 from tests.simulation.kafka.membership import MembershipFaults

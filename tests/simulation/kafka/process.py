@@ -8,14 +8,14 @@ from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
 
+from coordinator.cluster.ownership import Assignment, Replica
+from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
-from coordinator.ownership import Assignment, Replica
-from coordinator.runtime import Runtime
-from coordinator.server import Api, CoordinatorDirectory, Listener
-from coordinator.service import Service
-from coordinator.topics import TopicDirectory
+from coordinator.serve.runtime import Runtime
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener
+from coordinator.serve.service import Service
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.cluster import SimCluster
 from tests.simulation.kafka.group import TOPIC, ProductMembership

@@ -6,7 +6,7 @@ succeed. Its writes to the group's partition fail, so it distributes no new assi
 
 from collections.abc import Mapping
 
-from coordinator.kafka.group import DescribeResult, JoinResult, SyncResult
+from coordinator.cluster.kafka.group import DescribeResult, JoinResult, SyncResult
 from protocol.errors import ErrorCode
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup

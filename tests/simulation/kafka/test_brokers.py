@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from coordinator.kafka import cluster as kafka
-from coordinator.kafka.cluster import NoResponse
+from coordinator.cluster.kafka import cluster as kafka
+from coordinator.cluster.kafka.cluster import NoResponse
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers

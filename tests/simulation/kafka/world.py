@@ -5,9 +5,9 @@ stop.
 import asyncio
 from random import Random
 
+from coordinator.cluster.topics import TopicDirectory
 from coordinator.errors import LogError
 from coordinator.shard import ShareState
-from coordinator.topics import TopicDirectory
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Violation

@@ -10,19 +10,19 @@ from typing import ParamSpec
 import httpx
 from fastapi import FastAPI
 
-from coordinator.admin import HttpServer, OwnerDirectory, create_app
-from coordinator.admin.access_control import AccessControl
-from coordinator.admin.http_service import make_server_tls
-from coordinator.clock import SystemClock
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.expiry import Expiry
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.observe.signals import SignalMonitor
+from coordinator.operate.admin import HttpServer, OwnerDirectory, create_app
+from coordinator.operate.admin.access_control import AccessControl
+from coordinator.operate.admin.http_service import make_server_tls
+from coordinator.operate.expiry import Expiry
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
-from coordinator.signals import SignalMonitor
-from coordinator.topics import AllTopics
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
 

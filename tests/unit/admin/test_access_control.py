@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.admin.access_control import PROBES, AccessControl, AccessDenied
-from coordinator.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
+from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
+from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from tests.unit.admin.admin_server import Admin, admin, async_test
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 

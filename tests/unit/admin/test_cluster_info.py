@@ -2,7 +2,7 @@
 
 import asyncio
 
-from coordinator.admin.cluster_info import NO_CLUSTER, ClusterInfoCache
+from coordinator.operate.admin.cluster_info import NO_CLUSTER, ClusterInfoCache
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.admin import expiry_routes as admin_expiry
-from coordinator.expiry import Expiry, Rules
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime
+from coordinator.operate.admin import expiry_routes as admin_expiry
+from coordinator.operate.expiry import Expiry, Rules
+from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
 from tests.unit.admin.admin_server import NOW_MS, Admin, admin, async_test
 from tests.unit.admin.test_access_control import bearer

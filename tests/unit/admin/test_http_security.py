@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.admin.access_middleware import BODY_BYTES_MAX
-from coordinator.admin.http_protocol import HEAD_BYTES_MAX
+from coordinator.operate.admin.access_middleware import BODY_BYTES_MAX
+from coordinator.operate.admin.http_protocol import HEAD_BYTES_MAX
 from tests.certificates import Authority, subject_of
 from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import snapshot
@@ -283,8 +283,8 @@ def test_oversized_request_head_is_refused(files: CertificateFiles, requested: A
 def test_silent_tls_handshakes_do_not_block_probes(
     files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 2)
-    monkeypatch.setattr("coordinator.admin.http_server._HANDSHAKE_S", 300.0)
+    monkeypatch.setattr("coordinator.process.open_files.HTTP_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr("coordinator.operate.admin.http_server._HANDSHAKE_S", 300.0)
     # A separate coordinator, so that connections of other tests do not count.
     settings = files.settings(http_token_file=str(files.tokens))
     with serve_admin(**settings) as coordinator, ExitStack() as crowd:

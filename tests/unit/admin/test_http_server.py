@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from coordinator.admin import HttpServer
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.operate.admin import HttpServer
 from tests.unit.admin.admin_server import admin, async_test
 
 
@@ -117,7 +117,7 @@ async def test_head_request_of_event_stream_ends() -> None:
 @pytest.mark.slow
 @async_test
 async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("coordinator.operate.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -133,7 +133,7 @@ async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch
 async def test_probe_is_answered_when_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coordinator.open_files.HTTP_CONNECTIONS_MAX", 3)
+    monkeypatch.setattr("coordinator.process.open_files.HTTP_CONNECTIONS_MAX", 3)
     refused: list[int] = []
     begun = (
         b"",
@@ -199,7 +199,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 @async_test
 async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol._BODY_WITHIN_S", 0.2)
+    monkeypatch.setattr("coordinator.operate.admin.http_protocol._BODY_WITHIN_S", 0.2)
     async with admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
@@ -221,7 +221,7 @@ async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest
 
 @async_test
 async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
+    monkeypatch.setattr("coordinator.operate.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

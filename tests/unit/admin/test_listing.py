@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.admin import listing
-from coordinator.admin.listing import SharePartitionOrder
+from coordinator.operate.admin import listing
+from coordinator.operate.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
 from tests.unit.admin.admin_server import admin, async_test

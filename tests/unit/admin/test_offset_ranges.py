@@ -7,9 +7,9 @@ from types import FrameType
 
 import pytest
 
-from coordinator.admin import listing
-from coordinator.admin.api_models import OffsetRange, Page
-from coordinator.admin.offset_ranges import first_batch_index, make_offset_range, unpack_slices
+from coordinator.operate.admin import listing
+from coordinator.operate.admin.api_models import OffsetRange, Page
+from coordinator.operate.admin.offset_ranges import first_batch_index, make_offset_range, unpack_slices
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, packed

@@ -6,9 +6,9 @@ import json
 import httpx
 import pytest
 
-from coordinator.admin import HttpServer, OwnerDirectory
+from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.config import HostPort
-from coordinator.ownership import Assignment, Replica
+from coordinator.operate.admin import HttpServer, OwnerDirectory
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
@@ -170,7 +170,7 @@ async def test_event_stream_stops_refreshing_without_subscribers() -> None:
 
 @async_test
 async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.admin.event_stream.SUBSCRIBERS_MAX", 0)
+    monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
     async with admin() as coordinator:
         answer = await coordinator.get("/api/v1/live")
     assert answer.status_code == 503

@@ -9,7 +9,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, exposition
-from coordinator.signals import GroupSignals, Problem, SignalMonitor
+from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from tests.unit.admin.admin_server import admin, async_test
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.admin.views import iso_time
+from coordinator.operate.admin.views import iso_time
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition

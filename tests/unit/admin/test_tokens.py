@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.admin.login_throttle import FAILED_LOGIN_FORGIVEN_S, FAILED_LOGINS_MAX, LoginThrottle
-from coordinator.admin.tokens import TokenFile
 from coordinator.errors import ConfigError
+from coordinator.operate.admin.login_throttle import FAILED_LOGIN_FORGIVEN_S, FAILED_LOGINS_MAX, LoginThrottle
+from coordinator.operate.admin.tokens import TokenFile
 
 READING, WRITING = "reading-0123456789", "writing-0123456789"
 
@@ -42,7 +42,8 @@ def test_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
 
 def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:
     pages = [
-        Path(__file__).parents[3] / page for page in ("docs/operations.md", "coordinator/admin/tokens.py")
+        Path(__file__).parents[3] / page
+        for page in ("docs/operations.md", "coordinator/operate/admin/tokens.py")
     ]
     line = re.compile(r"^ *(\w+ +(?:read|write) +\S+)$", re.MULTILINE)
     samples = [sample for page in pages for sample in line.findall(page.read_text("utf-8"))]

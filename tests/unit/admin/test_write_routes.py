@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.ownership import Assignment, Replica
+from coordinator.cluster.ownership import Assignment, Replica
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.expiry import Rules
+from coordinator.operate.expiry import Rules
 from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
 from tests.unit.cli.command_line import CommandLine

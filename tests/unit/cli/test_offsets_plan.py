@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cli.offsets_plan import Effect, Scope, Target, check_group, effect
+from coordinator.cluster.kafka.share_group_types import GroupDescription
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
-from coordinator.kafka.share_group_types import GroupDescription
 from protocol.errors import ErrorCode
 
 NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")

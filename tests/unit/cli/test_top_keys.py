@@ -10,7 +10,7 @@ from select import select
 
 import pytest
 
-from coordinator.clock import seconds_since_boot
+from coordinator.process.clock import seconds_since_boot
 from tests.unit.admin.admin_server import serve_admin
 
 TIMEOUT_S = 120

@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
-from coordinator.service import Service
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 from tests.kafka.ports import free_ports
 
 STATE_PARTITIONS = 5

@@ -20,7 +20,7 @@ from coordinator.client import (
 from coordinator.security.jwks import open_key_source
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
-from coordinator.server import ListenerSecurityConfig
+from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import Authority

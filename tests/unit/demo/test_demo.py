@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.cli.demo import run
 from coordinator.client import ONCE, ShareCoordinatorClient, SharePartitionKey, StateSummary
-from coordinator.demo import run
 from coordinator.errors import ConfigError
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from typing import Any
 
-from coordinator.errors import LogUnavailable
-from coordinator.expiry import Expiry, ObservationStore, Rules
-from coordinator.kafka.share_group_types import (
+from coordinator.cluster.kafka.share_group_types import (
     EMPTY,
     ChangeResult,
     GroupDescription,
     GroupOffset,
     ResolvedTopicIds,
 )
+from coordinator.errors import LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime
+from coordinator.operate.expiry import Expiry, ObservationStore, Rules
+from coordinator.serve.runtime import Runtime
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition

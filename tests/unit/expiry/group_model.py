@@ -6,9 +6,15 @@ only infer these times.
 
 import msgspec
 
-from coordinator.expiry.observations import GroupObservation, observe_group
-from coordinator.expiry.rules import AbandonedState, ClusterView, HeldState, Rules, find_abandoned_state
-from coordinator.kafka.share_group_types import EMPTY, GroupDescription
+from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
+from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.operate.expiry.rules import (
+    AbandonedState,
+    ClusterView,
+    HeldState,
+    Rules,
+    find_abandoned_state,
+)
 from protocol.errors import ErrorCode
 
 MINUTE_MS = 60_000

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordinator.kafka import share_groups
-from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.share_group_types import ChangeResult
-from coordinator.kafka.share_groups import ShareGroups
-from coordinator.kafka.topic_id_resolver import TopicIdResolver
+from coordinator.cluster.kafka import share_groups
+from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.share_group_types import ChangeResult
+from coordinator.cluster.kafka.share_groups import ShareGroups
+from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 from protocol.messages.describe_share_group_offsets import DescribedGroup as DescribedOffsets

@@ -1,6 +1,6 @@
 """The forecast of the state that expiry would delete."""
 
-from coordinator.expiry import Rules, Status
+from coordinator.operate.expiry import Rules, Status
 from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import (
     GRACE,

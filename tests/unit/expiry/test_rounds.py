@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from coordinator.cluster.kafka.share_group_types import ChangeResult
 from coordinator.errors import LogUnavailable
-from coordinator.expiry import Status
-from coordinator.expiry import remover as remover_module
-from coordinator.kafka.share_group_types import ChangeResult
-from coordinator.runtime import Operation
-from coordinator.runtime import Status as RunnerStatus
+from coordinator.operate.expiry import Status
+from coordinator.operate.expiry import remover as remover_module
+from coordinator.serve.runtime import Operation
+from coordinator.serve.runtime import Status as RunnerStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey

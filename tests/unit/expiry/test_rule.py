@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.expiry.rules import Reason, Rules, Status
+from coordinator.operate.expiry.rules import Reason, Rules, Status
 from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, GroupModel
 
 RETENTION = 100

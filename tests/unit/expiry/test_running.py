@@ -10,9 +10,9 @@ import pytest
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.expiry import Expiry, make_expiry
-from coordinator.expiry.cluster_thread import ClusterThread
 from coordinator.metrics import Metrics
+from coordinator.operate.expiry import Expiry, make_expiry
+from coordinator.operate.expiry.cluster_thread import ClusterThread
 from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import (
     RULES,
@@ -56,7 +56,9 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
         await wait_until(lambda: cluster.deleted_groups == ["g"])
         await expiry.stop()
         assert await one.topics() == set()
-    told = [record.getMessage() for record in caplog.records if record.name == "coordinator.expiry.expiry"]
+    told = [
+        record.getMessage() for record in caplog.records if record.name == "coordinator.operate.expiry.expiry"
+    ]
     assert told == [
         "Expiry failed, retrying in 0.001 s: No broker of kafka:9092 can be reached (refused).",
         "Expiry works again.",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
 from coordinator.errors import LogUnavailable
-from coordinator.expiry import ObservationStore, Rules, Status
-from coordinator.expiry.observations import GroupObservation, observe_group
-from coordinator.kafka.share_group_types import EMPTY, GroupDescription
-from coordinator.runtime.status import Status as RunnerStatus
+from coordinator.operate.expiry import ObservationStore, Rules, Status
+from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.serve.runtime.status import Status as RunnerStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey

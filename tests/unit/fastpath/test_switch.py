@@ -33,7 +33,7 @@ def test_serve_warns_once_if_the_compiled_module_is_missing(
     monkeypatch.setattr(fastpath, "compiled", None if missing == "_compiled" else object())
     monkeypatch.setattr(fastpath, "loading", None if missing == "_loading" else object())
     monkeypatch.setattr("coordinator.app.serve", lambda config: 0)
-    monkeypatch.setattr("coordinator.logging_setup.set_up_logging", lambda level, form: None)
+    monkeypatch.setattr("coordinator.process.logging_setup.set_up_logging", lambda level, form: None)
     assert CliRunner().invoke(application, ["serve"]).exit_code == 0
     warnings = [record for record in caplog.records if record.name == "coordinator.fastpath"]
     assert len(warnings) == (1 if missing else 0)

@@ -10,18 +10,18 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.ownership import Assignment, Replica
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
-from coordinator.forwarding import Forwarder, ForwardingLimits
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.metrics import Metrics
-from coordinator.ownership import Assignment, Replica
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ServerLimits
-from coordinator.service import Rpc, Service
+from coordinator.process.clock import SystemClock
+from coordinator.serve.forwarding import Forwarder, ForwardingLimits
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
+from coordinator.serve.service import Rpc, Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey

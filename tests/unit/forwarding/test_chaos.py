@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.pipes import NetFaults

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.forwarding import ForwardingLimits
-from coordinator.runtime import RuntimeLimits
-from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.serve.forwarding import ForwardingLimits
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.unit.forwarding.coordinator_group import (

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.forwarding import Forwarder, ForwardingMode
-from coordinator.forwarding.mode import CHECK_INTERVAL_S, FIRST_CHECKS_INTERVAL_S
 from coordinator.metrics import Metrics
+from coordinator.serve.forwarding import Forwarder, ForwardingMode
+from coordinator.serve.forwarding.mode import CHECK_INTERVAL_S, FIRST_CHECKS_INTERVAL_S
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -48,7 +48,7 @@ def run_scene(setting: Literal["auto", "always", "never"], looks: FakeTopicCheck
 def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "coordinator.forwarding")
+    caplog.set_level(logging.INFO, "coordinator.serve.forwarding")
     looks = FakeTopicCheck(False, False, True, True, True, False)
 
     async def scene(forwarder: Forwarder, _: Any) -> None:
@@ -61,7 +61,9 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
 
     run_scene("auto", looks, scene)
     said = [
-        record.getMessage() for record in caplog.records if record.name.startswith("coordinator.forwarding")
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("coordinator.serve.forwarding")
     ]
     assert [sentence.split(",")[0] for sentence in said] == [
         "Topic __share_group_state does not exist",

@@ -1,8 +1,8 @@
 """Routing: any coordinator accepts a request, and the owners of its parts execute it."""
 
 from coordinator.client import Connection
-from coordinator.forwarding import FORWARDED_CLIENT_ID
-from coordinator.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
+from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import read_share_group_state as read_api

@@ -7,12 +7,12 @@ import pytest
 
 from coordinator.client import ClientSecurity, ShareCoordinatorError
 from coordinator.config import Config
-from coordinator.forwarding import ForwardingLimits
-from coordinator.forwarding.peer_connections import PeerConnections
 from coordinator.security.client_security import make_peer_security
 from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.tls import ServerTls, TlsFiles
-from coordinator.server import ListenerSecurityConfig
+from coordinator.serve.forwarding import ForwardingLimits
+from coordinator.serve.forwarding.peer_connections import PeerConnections
+from coordinator.serve.server import ListenerSecurityConfig
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.client.coroutine_tests import async_test

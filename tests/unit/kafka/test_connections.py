@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka import connections
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.errors import LogUnavailable
-from coordinator.kafka import connections
-from coordinator.kafka.brokers import Brokers
-from coordinator.kafka.cluster import NoResponse
 
 
 def test_missing_token_file_means_not_sent_and_no_reachable_broker(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.kafka.brokers import Brokers
+from coordinator.cluster.kafka.brokers import Brokers
 from tests.unit.kafka.fake_brokers import NEW_TOPIC_ID, TOPIC, FakeBroker, start_brokers
 
 OLD, NEW = [(1, 4)], [(2, 5)]

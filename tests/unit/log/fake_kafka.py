@@ -10,8 +10,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import NamedTuple
 
-from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import (
+from coordinator.cluster.kafka.cluster import (
     FetchResult,
     ListedOffset,
     NoResponse,
@@ -20,8 +19,9 @@ from coordinator.kafka.cluster import (
     TopicDescription,
     UnsupportedApi,
 )
-from coordinator.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from coordinator.kafka.metadata_cache import MetadataCache
+from coordinator.cluster.kafka.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from coordinator.cluster.kafka.metadata_cache import MetadataCache
+from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 

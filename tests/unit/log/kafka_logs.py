@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from coordinator.clock import SystemClock
 from coordinator.log.claims import owner_epoch_headers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.process.clock import SystemClock
 from protocol.record_batch import encode_batch
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment, read_all
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.kafka.brokers import Brokers
-from coordinator.kafka.cluster import Cluster
 from coordinator.log.base import ObservedAppends, SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
+from coordinator.process.clock import SystemClock
 from protocol.record_batch import decode_batches
 from tests.unit.log.environments import (
     STATE_PARTITIONS,

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from coordinator.cluster.topics import AllTopics
 from coordinator.log.journal import Journal
 from coordinator.log.journal.scan import segment_name
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api

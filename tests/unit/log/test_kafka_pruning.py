@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.kafka.cluster import NoResponse
 from tests.unit.log.environments import append, append_durably, prune
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from coordinator.cluster.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.errors import LogUnavailable
-from coordinator.kafka.cluster import Cluster, NoResponse, ProducerId
 from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode
 from tests.unit.log.kafka_logs import run_simulated

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from coordinator.cluster.kafka.cluster import TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.kafka.cluster import TopicDescription
 from coordinator.log.kafka.topic import (
     INTERNAL_TOPICS,
     TopicConfig,

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.fastpath.histogram import Histogram
 from coordinator.metrics import Metrics, ShardStats, exposition
+from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.shard import ShareState
-from coordinator.signals import GroupSignals, Problem
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from coordinator.clock import SystemClock
 from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
-from coordinator.migration.fold import ComparableState, FoldedLog
-from coordinator.migration.log_target import OWNER, LogTarget
-from coordinator.migration.migrate import Options, Report, TopicSource, migrate
-from coordinator.migration.readers import JournalReader, TopicReader
+from coordinator.operate.migration.fold import ComparableState, FoldedLog
+from coordinator.operate.migration.log_target import OWNER, LogTarget
+from coordinator.operate.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.operate.migration.readers import JournalReader, TopicReader
+from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.migration.migrate import migrate
+from coordinator.operate.migration.migrate import migrate
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.cli.command_line import CommandLine

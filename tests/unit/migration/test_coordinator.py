@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.migration.coordinator_target import CoordinatorTarget
-from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.fold import ComparableState
-from coordinator.migration.migrate import Options, Report, migrate
-from coordinator.migration.plan import Action
+from coordinator.operate.migration.coordinator_target import CoordinatorTarget
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.fold import ComparableState
+from coordinator.operate.migration.migrate import Options, Report, migrate
+from coordinator.operate.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports

@@ -10,12 +10,12 @@ import pytest
 
 from coordinator.errors import LogError
 from coordinator.log.base import AppendCallback, StateLog, Unit
-from coordinator.migration.factory import JournalSource
-from coordinator.migration.fold import ComparableState
-from coordinator.migration.log_target import LogTarget
-from coordinator.migration.migrate import Options, migrate
-from coordinator.migration.plan import Action
-from coordinator.migration.readers import JournalReader
+from coordinator.operate.migration.factory import JournalSource
+from coordinator.operate.migration.fold import ComparableState
+from coordinator.operate.migration.log_target import LogTarget
+from coordinator.operate.migration.migrate import Options, migrate
+from coordinator.operate.migration.plan import Action
+from coordinator.operate.migration.readers import JournalReader
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import TOPIC_ID

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogFenced, LogLocked
-from coordinator.migration.errors import MigrationRefused
-from coordinator.migration.factory import JournalSource
-from coordinator.migration.log_target import LogTarget
-from coordinator.migration.migrate import Options, migrate
-from coordinator.migration.plan import Action, MigrationDifference, MigrationPlan
-from coordinator.migration.target import LookupResult
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.factory import JournalSource
+from coordinator.operate.migration.log_target import LogTarget
+from coordinator.operate.migration.migrate import Options, migrate
+from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.target import LookupResult
 from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition

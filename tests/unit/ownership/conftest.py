@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.limits import GroupLimits
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup

@@ -7,7 +7,7 @@ JoinGroup or SyncGroup request is pending.
 import asyncio
 from collections.abc import Mapping
 
-from coordinator.kafka.group import DescribeResult, JoinResult, MemberDescription, SyncResult
+from coordinator.cluster.kafka.group import DescribeResult, JoinResult, MemberDescription, SyncResult
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group_client import FakeGroupClient
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from coordinator.kafka.cluster import NoResponse
-from coordinator.kafka.group import (
+from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.group import (
     CoordinatorLookup,
     DescribeResult,
     JoinResult,

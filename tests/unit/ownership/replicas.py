@@ -5,10 +5,10 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from coordinator.kafka.group import GroupClient
-from coordinator.ownership.base import Assignment, Replica
-from coordinator.ownership.group import GroupOwnership
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.kafka.group import GroupClient
+from coordinator.cluster.ownership.base import Assignment, Replica
+from coordinator.cluster.ownership.group import GroupOwnership
+from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import FakeGroup
 
 _starts = itertools.count(1)

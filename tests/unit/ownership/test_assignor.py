@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.ownership.assignor import AssignableMember, AssignmentPlan, assign
-from coordinator.ownership.base import NOBODY
+from coordinator.cluster.ownership.assignor import AssignableMember, AssignmentPlan, assign
+from coordinator.cluster.ownership.base import NOBODY
 
 
 def member(number: int, **facts: object) -> AssignableMember:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.kafka.group import MetadataSnapshot
-from coordinator.ownership.assignor import AssignableMember, assign
-from coordinator.ownership.broker_reachability import PROBES_MAX, BrokerReachability
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.kafka.group import MetadataSnapshot
+from coordinator.cluster.ownership.assignor import AssignableMember, assign
+from coordinator.cluster.ownership.broker_reachability import PROBES_MAX, BrokerReachability
+from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import GroupReplica, Play, ReplicaGroup
 from tests.unit.ownership.test_assignor import adopt, check_balance, groups, locality, may_own, member

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import STABLE, FakeGroup

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.kafka.group import JoinResult
-from coordinator.ownership.lease import Lease
-from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.membership import Membership
+from coordinator.cluster.kafka.group import JoinResult
+from coordinator.cluster.ownership.lease import Lease
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.membership import Membership
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off
@@ -178,7 +178,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.group_member.plan_assignment", raise_defect)
+            patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
             replicas[0].listener.is_ready = False
             await fleet.until(
                 lambda: "could not compute an assignment" in str(replicas[1].ownership.health())

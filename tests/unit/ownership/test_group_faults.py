@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from coordinator.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
@@ -132,7 +132,7 @@ def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: p
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         with monkeypatch.context() as patch:
-            patch.setattr("coordinator.ownership.group_member.plan_assignment", raise_defect)
+            patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
             replicas.append(await fleet.add())
             await fleet.until(
                 lambda: "could not compute an assignment" in str(replicas[0].ownership.health())

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.ownership.base import NOBODY, Replica
-from coordinator.ownership.messages import (
+from coordinator.cluster.ownership.base import NOBODY, Replica
+from coordinator.cluster.ownership.messages import (
     AssignmentMessage,
     GroupSettings,
     Metadata,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.ownership.messages import AssignmentMessage
-from coordinator.ownership.owned_shards import OwnedShards, OwnershipChange
+from coordinator.cluster.ownership.messages import AssignmentMessage
+from coordinator.cluster.ownership.owned_shards import OwnedShards, OwnershipChange
 
 
 def make_assignment(*owned: int, handed_over: tuple[int, ...] = ()) -> AssignmentMessage:

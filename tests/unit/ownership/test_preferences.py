@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.ownership.assignor import AssignableMember, assign
+from coordinator.cluster.ownership.assignor import AssignableMember, assign
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
 from tests.unit.ownership.test_assignor import adopt, check_balance, groups, member

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.ownership.base import Replica
-from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import (
+from coordinator.cluster.ownership.base import Replica
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.messages import (
     GroupSettings,
     Metadata,
     encode_message,

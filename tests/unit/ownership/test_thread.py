@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from coordinator.kafka.group import GroupClient
-from coordinator.ownership.limits import GroupLimits
-from coordinator.ownership.messages import decode_metadata
+from coordinator.cluster.kafka.group import GroupClient
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.messages import decode_metadata
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import ReplicaGroup
 

@@ -16,13 +16,13 @@ from typing import Any, ParamSpec
 import uvloop
 
 from coordinator.config import HostPort
-from coordinator.relay.connection import PeerCheck, Route
-from coordinator.relay.limits import RelayLimits
-from coordinator.relay.listener import Listener
-from coordinator.relay.metrics import RelayMetrics
-from coordinator.relay.upstream import ClientTls, Upstream
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls
+from coordinator.serve.relay.connection import PeerCheck, Route
+from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.listener import Listener
+from coordinator.serve.relay.metrics import RelayMetrics
+from coordinator.serve.relay.upstream import ClientTls, Upstream
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports

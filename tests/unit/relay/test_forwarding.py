@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from coordinator.relay import connection as connection_module
+from coordinator.serve.relay import connection as connection_module
 from tests.unit.relay.fake_peers import (
     ANSWER,
     LIMITS,

@@ -12,16 +12,24 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.config import HostPort, load_config
 from coordinator.errors import ConfigError, ListenError
-from coordinator.relay.health_server import HealthServer
-from coordinator.relay.listener import Listener
-from coordinator.relay.metrics import RelayMetrics
-from coordinator.relay.process import inherited_socket, make_route
+from coordinator.serve.relay.health_server import HealthServer
+from coordinator.serve.relay.listener import Listener
+from coordinator.serve.relay.metrics import RelayMetrics
+from coordinator.serve.relay.process import inherited_socket, make_route
 from tests.certificates import Authority
 from tests.kafka.processes import PROGRAM
 from tests.unit.relay.fake_peers import HERE, async_test, connect_persister, run_relay
 
 # Modules of the coordinator whose import takes longer than that of the relay.
-HEAVY = ("fastapi", "uvicorn", "prometheus_client", "aiokafka", "starlette", "rich", "coordinator.runtime")
+HEAVY = (
+    "fastapi",
+    "uvicorn",
+    "prometheus_client",
+    "aiokafka",
+    "starlette",
+    "rich",
+    "coordinator.serve.runtime",
+)
 
 
 def test_relay_imports_no_heavy_modules() -> None:

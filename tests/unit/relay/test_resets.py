@@ -6,9 +6,9 @@ from struct import pack
 
 import pytest
 
-from coordinator.relay import forwarding
-from coordinator.relay.forwarding import forward_both_ways
-from coordinator.relay.streams import PlainStream
+from coordinator.serve.relay import forwarding
+from coordinator.serve.relay.forwarding import forward_both_ways
+from coordinator.serve.relay.streams import PlainStream
 from tests.unit.relay.fake_peers import HERE, async_test, wait_until
 
 SAID = bytes(range(256)) * 512

@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from coordinator.relay.sasl import Exchange, parse_user
+from coordinator.serve.relay.sasl import Exchange, parse_user
 from protocol.errors import DecodeError
 from tests.unit.relay.fake_peers import encode_frame, handshake_request, token_request
 

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from coordinator.relay import connection, upstream
+from coordinator.serve.relay import connection, upstream
 from tests.unit.relay.fake_peers import (
     ANSWER,
     PERSISTER,

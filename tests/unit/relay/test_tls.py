@@ -10,9 +10,9 @@ import pytest
 
 from coordinator.config import HostPort
 from coordinator.errors import ConfigError
-from coordinator.relay import streams
-from coordinator.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
+from coordinator.serve.relay import streams
+from coordinator.serve.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,

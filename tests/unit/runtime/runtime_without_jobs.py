@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from coordinator.clock import Clock, SystemClock
+from coordinator.cluster.topics import AllTopics
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.process.clock import Clock, SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 
 _LONG_MS = 3_600_000
 

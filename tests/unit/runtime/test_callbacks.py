@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.runtime import Operation, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory
-from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.serve.runtime import Operation, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
-from coordinator.topics import AllTopics
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpacked, write

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.log.journal import Journal
-from coordinator.runtime.group_commit import LINGER_S, GroupCommitLinger
-from coordinator.service import INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger
+from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api

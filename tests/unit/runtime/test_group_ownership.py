@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.ownership import Assignment, Replica
+from coordinator.cluster.ownership.group import GroupOwnership
+from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.log.kafka import KafkaLog, TopicConfig
-from coordinator.ownership import Assignment, Replica
-from coordinator.ownership.group import GroupOwnership
-from coordinator.ownership.limits import GroupLimits
+from coordinator.process.clock import SystemClock
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time

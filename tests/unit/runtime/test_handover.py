@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from coordinator.clock import SystemClock
 from coordinator.log.base import LoggedBatch
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.metrics import exposition
-from coordinator.runtime import RuntimeLimits
-from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
 from tests.simulation.loop import run

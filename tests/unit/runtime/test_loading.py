@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from coordinator.clock import SystemClock
 from coordinator.log.base import LoggedBatch, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
-from coordinator.runtime import Runtime, RuntimeLimits
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka

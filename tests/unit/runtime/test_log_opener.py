@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from coordinator.errors import ConfigError, CoordinatorError, LogRefused, LogUnavailable
-from coordinator.runtime.log_opener import PAUSE_MAX_S, REPEAT_INTERVAL_S, LogOpener
+from coordinator.serve.runtime.log_opener import PAUSE_MAX_S, REPEAT_INTERVAL_S, LogOpener
 from tests.simulation.loop import SimLoop
 
 

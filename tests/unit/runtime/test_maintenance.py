@@ -4,9 +4,9 @@ import asyncio
 
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.metrics import Metrics
-from coordinator.runtime import RuntimeLimits
-from coordinator.runtime.maintenance import MaintenanceJobs
-from coordinator.service import WRITE
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.runtime.maintenance import MaintenanceJobs
+from coordinator.serve.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, write
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog

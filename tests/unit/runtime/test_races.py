@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch
-from coordinator.service import INITIALIZE, READ, WRITE
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, initialize, read, write

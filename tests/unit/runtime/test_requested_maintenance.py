@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown, OperationFailed
-from coordinator.runtime import RuntimeLimits
-from coordinator.service import INITIALIZE, WRITE
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.service import INITIALIZE, WRITE
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpacked, write
 from tests.simulation.loop import run

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from coordinator.cluster.topics import AllTopics
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from coordinator.clock import SystemClock
+from coordinator.cluster.topics import AllTopics
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.runtime import Operation, RuntimeLimits
-from coordinator.runtime.commit_scheduler import CommitScheduler
-from coordinator.runtime.decider import Decider
-from coordinator.runtime.shard_queue import ShardQueue
-from coordinator.runtime.status import Status
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import Operation, RuntimeLimits
+from coordinator.serve.runtime.commit_scheduler import CommitScheduler
+from coordinator.serve.runtime.decider import Decider
+from coordinator.serve.runtime.shard_queue import ShardQueue
+from coordinator.serve.runtime.status import Status
 from coordinator.shard import Shard, SnapshotPolicy
-from coordinator.topics import AllTopics
 from tests.builders import KEY, initialize
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.server import ServerLimits
+from coordinator.serve.server import ServerLimits
 from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import Run, password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator

@@ -9,8 +9,8 @@ from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.sasl import Mechanism
 from coordinator.security.users import Users
-from coordinator.server import ListenerSecurityConfig
-from coordinator.server.connection import Connection
+from coordinator.serve.server import ListenerSecurityConfig
+from coordinator.serve.server.connection import Connection
 from protocol.messages import api_versions, find_coordinator, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

@@ -2,10 +2,10 @@
 
 from zlib import crc32
 
+from coordinator.cluster.ownership import NOBODY, Assignment, Replica
 from coordinator.config import INT32_MAX, HostPort
-from coordinator.ownership import NOBODY, Assignment, Replica
-from coordinator.server import CoordinatorDirectory
-from coordinator.server.find_coordinator import NODE_IDS_PER_REPLICA
+from coordinator.serve.server import CoordinatorDirectory
+from coordinator.serve.server.find_coordinator import NODE_IDS_PER_REPLICA
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
 from protocol.routing import state_partition

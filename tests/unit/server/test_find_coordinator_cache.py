@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.server import api as api_module
+from coordinator.serve.server import api as api_module
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.unit.server.test_server import find_body

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from coordinator.server import api
+from coordinator.serve.server import api
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.builders import KEY

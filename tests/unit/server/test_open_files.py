@@ -4,8 +4,8 @@ import resource
 
 import pytest
 
-from coordinator.admin.event_stream import SUBSCRIBERS_MAX, subscriber_limit
-from coordinator.open_files import (
+from coordinator.operate.admin.event_stream import SUBSCRIBERS_MAX, subscriber_limit
+from coordinator.process.open_files import (
     FILES_KEPT_BACK,
     HTTP_CONNECTIONS_MAX,
     connection_limit,

@@ -5,9 +5,9 @@ from struct import pack
 from typing import Any, cast
 
 from coordinator.metrics import Metrics
-from coordinator.server import ServerLimits
-from coordinator.server.connection import Connection
-from coordinator.server.request_memory import RequestMemory
+from coordinator.serve.server import ServerLimits
+from coordinator.serve.server.connection import Connection
+from coordinator.serve.server.request_memory import RequestMemory
 
 LIMITS = ServerLimits()
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.metrics import Metrics
-from coordinator.server import Api, Listener, ServerLimits
+from coordinator.serve.server import Api, Listener, ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import api_versions, find_coordinator
 from protocol.messages import initialize_share_group_state as initialize_api

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.security.principals import AllowedPrincipals
 from coordinator.security.sasl import Identity, SaslStep
-from coordinator.server import ServerLimits
+from coordinator.serve.server import ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import sasl_handshake
 from tests.unit import clock_skipping

@@ -13,7 +13,7 @@ import uvloop
 
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import CertificateTrust, ServerTls, TlsFiles
-from coordinator.server import ListenerSecurityConfig, ServerLimits
+from coordinator.serve.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.security.handshakes import client_context

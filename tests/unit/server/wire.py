@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from struct import Struct
 from typing import Any
 
+from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.metrics import Metrics
-from coordinator.runtime import Runtime, RuntimeLimits
-from coordinator.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
-from coordinator.service import Service
+from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
+from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
-from coordinator.topics import AllTopics
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import StandingClock
 

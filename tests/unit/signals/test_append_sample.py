@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coordinator.signals import append_sample
-from coordinator.signals.append_sample import AppendSample, count_offsets
+from coordinator.observe.signals import append_sample
+from coordinator.observe.signals.append_sample import AppendSample, count_offsets
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch

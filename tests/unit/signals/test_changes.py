@@ -2,8 +2,8 @@
 
 import pytest
 
+from coordinator.observe.signals import RecordChange, compute_change
 from coordinator.shard import ShareState
-from coordinator.signals import RecordChange, compute_change
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import StateRecord

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 
 LIMITS = SignalLimits()
 

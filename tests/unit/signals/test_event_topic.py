@@ -7,9 +7,9 @@ import pytest
 
 from coordinator.config import load_config
 from coordinator.errors import ConfigError
-from coordinator.signals.event_queue import EventQueue
-from coordinator.signals.event_topic import EventTopic
-from coordinator.signals.monitor import Event
+from coordinator.observe.signals.event_queue import EventQueue
+from coordinator.observe.signals.event_topic import EventTopic
+from coordinator.observe.signals.monitor import Event
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, decode_batches
 from tests.unit.log.fake_kafka import FakeKafka

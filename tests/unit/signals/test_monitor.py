@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
+from coordinator.observe.signals import Problem, SignalMonitor
+from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.monitor import Event
 from coordinator.shard import ShareState
-from coordinator.signals import Problem, SignalMonitor
-from coordinator.signals.append_sample import AppendSample
-from coordinator.signals.monitor import Event
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch

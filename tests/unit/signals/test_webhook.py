@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.signals.event_queue import WAITING_MAX, EventQueue
-from coordinator.signals.monitor import Event
-from coordinator.signals.webhook import Webhook
+from coordinator.observe.signals.event_queue import WAITING_MAX, EventQueue
+from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.webhook import Webhook
 
 
 def make_event(number: int) -> Event:

@@ -1,0 +1,279 @@
+"""Implement the cluster interface of the state log with real brokers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiokafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest, DescribeConfigsRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import InitProducerIdRequest
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.cluster import (
+    NO_NODE,
+    FetchResult,
+    ListedOffset,
+    NoResponse,
+    ProduceResult,
+    ProducerId,
+    TopicDescription,
+    UnsupportedApi,
+)
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.cluster.kafka.metadata import topic_error_code
+from coordinator.cluster.kafka.topic_id_requests import (
+    fetch_request,
+    produce_request,
+    read_fetch_response,
+    read_produce_response,
+)
+from coordinator.errors import LogRefused, LogUnavailable
+from protocol.errors import ErrorCode
+
+_LATEST, _EARLIEST = -1, -2
+_READ_UNCOMMITTED = 0
+_ACKS_ALL = -1
+_TRANSACTION = 1
+_TOPIC_RESOURCE = 2
+# Errors that a retry does not change.
+_REFUSALS = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_CONFIG,
+    ErrorCode.POLICY_VIOLATION,
+}
+# Has no effect, because no transaction begins; brokers require a value up to their maximum.
+_TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class Brokers:
+    """A `Cluster` that is found through bootstrap servers ("host:port,host:port")."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator",
+        request_timeout_s: float = 10.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        self._topic = topic
+        self._request_timeout_s = request_timeout_s
+        self._connections = Connections(
+            bootstrap_servers,
+            topic,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+        self._coordinators: dict[str, int] = {}
+
+    async def connect(self) -> None:
+        """Find the cluster, ask several of its brokers for metadata, and keep the metadata fresh."""
+        await self._connections.refresh()
+        await self._connections.refresh(wait_for_others=True)
+        self._connections.start_refreshing()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+    def leader(self, partition: int) -> int:
+        """Return the leader of a partition, NO_NODE if it is not known."""
+        return self._connections.metadata.leader(partition)
+
+    def refresh_soon(self) -> None:
+        """Request a metadata refresh; the frequency of refreshes is limited."""
+        self._connections.refresh_soon()
+
+    def unreachable_reason(self) -> str | None:
+        """Return why no broker can be reached, None if one can."""
+        return self._connections.unreachable_reason()
+
+    def pin_topic_id(self) -> bytes:
+        """Return the topic id and pin it: another topic with the same name is not used from now on."""
+        return self._connections.metadata.topic.pin()
+
+    def recreated_reason(self) -> str | None:
+        """Return why the topic cannot be used if it was deleted and created again, else None."""
+        return self._connections.metadata.recreated_reason()
+
+    # Requests about the topic.
+
+    async def produce(
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
+        """Append one batch to each of these partitions, acks=all."""
+        topic_id = self._connections.metadata.topic.pinned_id
+        if topic_id is not None:
+            try:
+                request = produce_request(topic_id, batches, timeout_ms)
+                return read_produce_response(await self._connections.send(node, channel, request))
+            except UnsupportedApi:
+                # Brokers below Kafka 4.1 identify the topic by its name only.
+                pass
+        return await self._produce_by_name(node, channel, batches, timeout_ms)
+
+    async def _produce_by_name(
+        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
+    ) -> Mapping[int, ProduceResult]:
+        request = ProduceRequest(None, _ACKS_ALL, timeout_ms, [(self._topic, list(batches))])
+        response = await self._connections.send(node, channel, request)
+        return {
+            partition: ProduceResult(code, base_offset)
+            for _, partitions in response.topics
+            for partition, code, base_offset, *_ in partitions
+        }
+
+    async def list_ends(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
+        """Return the high watermarks."""
+        return await self._list(node, channel, partitions, _LATEST)
+
+    async def list_starts(
+        self, node: int, channel: str, partitions: Sequence[int]
+    ) -> Mapping[int, ListedOffset]:
+        """Return the log start offsets."""
+        return await self._list(node, channel, partitions, _EARLIEST)
+
+    async def list_later(
+        self, node: int, channel: str, partitions: Sequence[int], time_ms: int
+    ) -> Mapping[int, ListedOffset]:
+        """Return the offset of the first record after a time, -1 if there is none."""
+        return await self._list(node, channel, partitions, time_ms + 1)
+
+    async def _list(
+        self, node: int, channel: str, partitions: Sequence[int], which: int
+    ) -> Mapping[int, ListedOffset]:
+        asked = [(partition, which) for partition in partitions]
+        response = await self._connections.send(
+            node, channel, OffsetRequest(-1, _READ_UNCOMMITTED, [(self._topic, asked)])
+        )
+        return {
+            partition: ListedOffset(code, log_offset)
+            for _, answered in response.topics
+            for partition, code, _, log_offset, *_ in answered
+        }
+
+    async def fetch(
+        self,
+        node: int,
+        channel: str,
+        positions: Mapping[int, int],
+        bytes_max: int,
+        max_wait_ms: int = 0,
+    ) -> Mapping[int, FetchResult]:
+        """Return committed batches; if there are none, the broker waits up to `max_wait_ms`."""
+        topic = self._connections.metadata.topic
+        if topic.pinned_id is not None:
+            try:
+                request = fetch_request(topic, positions, bytes_max, max_wait_ms)
+                return read_fetch_response(await self._connections.send(node, channel, request), positions)
+            except UnsupportedApi:
+                # Brokers below Kafka 3.1 identify the topic by its name only.
+                pass
+        return await self._fetch_by_name(node, channel, positions, bytes_max, max_wait_ms)
+
+    async def _fetch_by_name(
+        self, node: int, channel: str, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
+    ) -> Mapping[int, FetchResult]:
+        asked = [(partition, position, bytes_max) for partition, position in positions.items()]
+        request = FetchRequest(
+            max_wait_ms, 1 if max_wait_ms else 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)]
+        )
+        response = await self._connections.send(node, channel, request)
+        return {
+            answer[0]: FetchResult(answer[1], answer[4], answer[-1] or b"")
+            for _, answers in response.topics
+            for answer in answers
+        }
+
+    async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
+        """Delete the records below these log offsets."""
+        request = DeleteRecordsRequest(
+            [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
+        )
+        response = await self._connections.send(node, METADATA_CHANNEL, request)
+        return {partition: code for _, answers, *_ in response.topics for partition, _, code, *_ in answers}
+
+    # Requests about a producer.
+
+    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+        """Get a producer id; with a transactional id, from its transaction coordinator."""
+        request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
+        if transactional_id is None:
+            response = await self._connections.send_to_any(request)
+            return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
+        code, node = await self._coordinator(transactional_id)
+        if code != ErrorCode.NONE:
+            return ProducerId(code, -1, -1)
+        try:
+            response = await self._connections.send(node, METADATA_CHANNEL, request)
+        except NoResponse:
+            self._coordinators.clear()
+            raise
+        if response.error_code != ErrorCode.NONE:
+            self._coordinators.pop(transactional_id, None)
+        return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
+
+    async def _coordinator(self, transactional_id: str) -> tuple[int, int]:
+        known = self._coordinators.get(transactional_id)
+        if known is not None:
+            return ErrorCode.NONE, known
+        found = await self._connections.send_to_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
+        if found.error_code == ErrorCode.NONE:
+            self._coordinators[transactional_id] = found.coordinator_id
+            self._connections.add_address(found.coordinator_id, found.host, found.port)
+        return found.error_code, found.coordinator_id
+
+    # Administration.
+
+    async def brokers(self) -> int:
+        """Return the number of brokers."""
+        await self._connections.refresh()
+        return len(self._connections.nodes())
+
+    async def describe_topic(self) -> TopicDescription | None:
+        """Return the topic as the brokers report it now, None if it does not exist."""
+        reported = await self._connections.refresh(wait_for_others=True)
+        code = topic_error_code(reported, self._topic)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return None
+        if code != ErrorCode.NONE:
+            error = LogRefused if code in _REFUSALS else LogUnavailable
+            raise error(f"topic {self._topic} cannot be described: Kafka's error {code}")
+        partitions = self._connections.metadata.topic.partitions.values()
+        replicas = min(len(partition.replicas) for partition in partitions)
+        ready = all(partition.leader != NO_NODE for partition in partitions)
+        return TopicDescription(len(partitions), replicas, ready)
+
+    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Create the topic through any broker, which forwards the request to the controller."""
+        wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
+        timeout_ms = round(self._request_timeout_s * 1000)
+        response = await self._connections.send_to_any(CreateTopicsRequest([wanted], timeout_ms, False))
+        ((_, code, message, *_),) = response.topic_errors
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            error = LogRefused if code in _REFUSALS else LogUnavailable
+            why = f"{message or 'no reason given'} (Kafka's error {code})"
+            raise error(f"topic {self._topic} cannot be created: {why}")
+        return bool(code == ErrorCode.NONE)
+
+    async def topic_configs(self) -> Mapping[str, str] | None:
+        """Return all configs of the topic including defaults, None if they cannot be read."""
+        try:
+            response = await self._connections.send_to_any(
+                DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)
+            )
+        except UnsupportedApi:
+            return None
+        code, _, _, _, entries = response.resources[0]
+        if code != ErrorCode.NONE:
+            return None
+        return {name: value for name, value, *_ in entries if value is not None}

@@ -1,0 +1,271 @@
+"""Connect to brokers through aiokafka, and keep the metadata of one topic.
+
+Only aiokafka's connections (TLS, SASL, ApiVersions, framing) and request classes are used. Its client is not
+used, because it connects to one broker at a time and never returns to the bootstrap servers. It may also
+create a topic by requesting its metadata. Metadata requests of this module never create topics.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from zlib import crc32
+
+from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    IllegalSaslStateError,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.cluster import NoResponse, UnsupportedApi
+from coordinator.cluster.kafka.metadata import ClusterMetadata
+from coordinator.cluster.kafka.metadata_cache import MetadataCache
+from coordinator.cluster.kafka.metadata_requests import metadata_request, old_metadata_request, read_metadata
+from coordinator.cluster.kafka.token_provider import FileTokenProvider
+from coordinator.errors import LogRefused, LogUnavailable
+
+_logger = logging.getLogger(__name__)
+
+# The channel of rare requests that do not delay others.
+METADATA_CHANNEL = "metadata"
+
+_METADATA_AGE_MAX_S = 60.0
+_REFRESH_PAUSE_S = 0.1
+_UNREACHABLE_PAUSE_S = 1.0
+
+# Errors before the request was sent. LogUnavailable: the SASL token cannot be read.
+_NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
+# The server rejects this client, or the server's certificate is not trusted.
+_REFUSED = (
+    AuthenticationFailedError,
+    IllegalSaslStateError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+    ssl.SSLCertVerificationError,
+)
+
+
+class Connections:
+    """One connection per broker and channel, opened when it is needed. Used on one event loop.
+
+    `metadata` has the cluster and the topic as the brokers report them.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str | None,
+        *,
+        security: ClientSecurity | None,
+        client_id: str,
+        request_timeout_s: float,
+        channel_timeouts_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        Without a topic, `metadata` has only the brokers. `channel_timeouts_s` maps channels to a response
+        timeout that is longer than `request_timeout_s`.
+        """
+        security = security or ClientSecurity()
+        self._bootstrap = bootstrap_servers
+        self._topics = () if topic is None else (topic,)
+        self._request_timeout_s = request_timeout_s
+        self._channel_timeouts_s = channel_timeouts_s or {}
+        self._connect_options = {
+            "client_id": client_id,
+            # aiokafka's timeout for connecting and for each response.
+            "request_timeout_ms": round(request_timeout_s * 1000),
+            "security_protocol": security.protocol,
+            "ssl_context": security.tls_context(),
+            "sasl_mechanism": security.mechanism,
+            "sasl_plain_username": security.username or None,
+            "sasl_plain_password": security.password or None,
+            "sasl_oauth_token_provider": FileTokenProvider(security.token_file)
+            if security.token_file
+            else None,
+        }
+        process = crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
+        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers, process)
+        self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
+        self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
+        self._refresh_asked = asyncio.Event()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def start_refreshing(self) -> None:
+        """Refresh the metadata periodically from now on."""
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
+        await self.metadata.close()
+        closing = [connection.close(reason=CloseReason.SHUTDOWN) for connection in self._connections.values()]
+        self._connections.clear()
+        await asyncio.gather(*(closed for closed in closing if closed is not None))
+
+    def refresh_soon(self) -> None:
+        """Request a metadata refresh; the frequency of refreshes is limited."""
+        self._refresh_asked.set()
+
+    def unreachable_reason(self) -> str | None:
+        """Return why no broker can be reached, None if one can."""
+        return self.metadata.unreachable_reason
+
+    def nodes(self) -> list[int]:
+        """Return the node ids of the known brokers."""
+        return list(self.metadata.addresses)
+
+    def address(self, node: int) -> str:
+        """Return the address of a broker ("host:port"), "" if it is not known."""
+        host, port = self.metadata.addresses.get(node, ("", 0))
+        return f"{host}:{port}" if host else ""
+
+    def add_address(self, node: int, host: str, port: int) -> None:
+        """Store the address of a broker unless it is known."""
+        self.metadata.addresses.setdefault(node, (host, port))
+
+    def drop(self, node: int, channel: str) -> None:
+        """Close a connection whose request was cancelled, because it would delay later requests."""
+        connection = self._connections.pop((node, channel), None)
+        if connection is not None:
+            connection.close()
+
+    # Metadata.
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            was_reachable = self.unreachable_reason() is None
+            try:
+                async with asyncio.timeout(_METADATA_AGE_MAX_S if was_reachable else _UNREACHABLE_PAUSE_S):
+                    await self._refresh_asked.wait()
+            except TimeoutError:
+                pass
+            had_errors = self._refresh_asked.is_set()
+            self._refresh_asked.clear()
+            try:
+                await self.refresh(ask_others=had_errors)
+            except LogUnavailable as error:
+                if was_reachable:
+                    _logger.warning("%s", error)
+            except Exception:
+                # Continue, because new leaders are found only through metadata.
+                _logger.exception("Metadata of Kafka could not be refreshed; trying again")
+            await asyncio.sleep(_REFRESH_PAUSE_S)
+
+    async def refresh(
+        self, *, wait_for_others: bool = False, ask_others: bool = False
+    ) -> list[ClusterMetadata]:
+        """Refresh the metadata; see `MetadataCache.refresh`."""
+        return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
+
+    async def _ask_metadata(self, node: int) -> ClusterMetadata:
+        try:
+            response = await self.send(node, METADATA_CHANNEL, metadata_request(self._topics))
+        except UnsupportedApi:
+            response = await self.send(node, METADATA_CHANNEL, old_metadata_request(self._topics))
+        return read_metadata(response)
+
+    async def _ask_bootstrap_servers(self) -> ClusterMetadata:
+        why: object = "no bootstrap server is given"
+        kind: type[LogUnavailable] = LogUnavailable
+        for host, port, _ in collect_hosts(self._bootstrap):
+            try:
+                connection = await create_conn(host, port, **self._connect_options)
+                try:
+                    return read_metadata(await self._send_metadata_request(connection))
+                finally:
+                    await connection.close()
+            except _NEVER_SENT as error:
+                if kind is LogUnavailable:
+                    why = f"{host}:{port}: {_error_text(error)}"
+                if isinstance(error, _REFUSED):
+                    kind = LogRefused
+        raise kind(f"No broker of {self._bootstrap} can be reached ({why}).")
+
+    async def _send_metadata_request(self, connection: AIOKafkaConnection) -> Any:
+        try:
+            return await connection.send(metadata_request(self._topics))
+        except (IncompatibleBrokerVersion, NotImplementedError):
+            return await connection.send(old_metadata_request(self._topics))
+
+    # Requests.
+
+    async def send_to_any(self, request: Any) -> Any:
+        """Send a request to one broker after the other until one answers. Raises LogUnavailable."""
+        error: NoResponse = NoResponse("no broker is known", sent=False)
+        # The last broker that answered is first, because each silent broker costs a request timeout.
+        for node in self.metadata.nodes_best_first():
+            try:
+                answer = await self.send(node, METADATA_CHANNEL, request)
+            except NoResponse as failed:
+                error = failed
+            else:
+                self.metadata.record_response(node)
+                return answer
+        raise LogUnavailable(str(error)) from error
+
+    async def send(self, node: int, channel: str, request: Any) -> Any:
+        """Send a request to a broker; return the response. Raises NoResponse and UnsupportedApi."""
+        connection = await self._connection(node, channel)
+        try:
+            answer = connection.send(request)
+        except (IncompatibleBrokerVersion, NotImplementedError) as error:
+            raise UnsupportedApi(f"broker {node}: {error}") from error
+        except KafkaError as error:
+            raise NoResponse(f"broker {node}: {_error_text(error)}", sent=False) from error
+        try:
+            return await answer
+        except (OSError, TimeoutError, KafkaError) as error:
+            # A late response would match no request on this connection.
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            self.refresh_soon()
+            raise NoResponse(f"broker {node} did not answer: {_error_text(error)}", sent=True) from error
+
+    async def _connection(self, node: int, channel: str) -> AIOKafkaConnection:
+        key = (node, channel)
+        lock = self._connecting.setdefault(key, asyncio.Lock())
+        async with lock:
+            address = self.metadata.addresses.get(node)
+            if address is None:
+                raise NoResponse(f"broker {node} is not known", sent=False)
+            connection = self._connections.get(key)
+            if connection is not None:
+                if connection.connected() and (connection.host, connection.port) == address:
+                    return connection
+                connection.close()
+            try:
+                connection = await self._connect(channel, *address)
+            except _NEVER_SENT as error:
+                self._connections.pop(key, None)
+                self.refresh_soon()
+                host, port = address
+                raise NoResponse(
+                    f"broker {node} at {host}:{port}: {_error_text(error)}", sent=False
+                ) from error
+            self._connections[key] = connection
+            return connection
+
+    async def _connect(self, channel: str, host: str, port: int) -> AIOKafkaConnection:
+        timeout_s = self._channel_timeouts_s.get(channel)
+        if timeout_s is None:
+            return await create_conn(host, port, **self._connect_options)
+        # The longer timeout of a channel does not apply to connecting.
+        async with asyncio.timeout(self._request_timeout_s):
+            options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
+            return await create_conn(host, port, **options)
+
+
+def _error_text(error: BaseException) -> str:
+    """Return the message of an error, or the name of its class if the message is empty."""
+    return str(error) or type(error).__name__

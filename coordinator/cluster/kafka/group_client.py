@@ -1,0 +1,214 @@
+"""Send requests of the group protocol to the coordinator of a Kafka group through aiokafka."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+
+from aiokafka.protocol.admin import DescribeGroupsRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from aiokafka.protocol.metadata import MetadataRequest
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.connections import Connections
+from coordinator.cluster.kafka.generated_requests import GeneratedRequest
+from coordinator.cluster.kafka.group import (
+    PROTOCOL_NAME,
+    PROTOCOL_TYPE,
+    STABLE,
+    CoordinatorLookup,
+    DescribeResult,
+    JoinResult,
+    MemberDescription,
+    MetadataSnapshot,
+    SyncResult,
+)
+from coordinator.errors import LogError
+from protocol.errors import ErrorCode
+from protocol.messages import heartbeat as heartbeat_api
+
+_GROUP_KEY = 0
+# Maximum wait for partition leaders: they only affect preferences, so the assignment does not wait longer.
+_LEADERS_WITHIN_S = 1.0
+
+# A broker delays a join, and later requests on the connection, until the other members have joined.
+_JOIN_CHANNEL = "join"
+_HEARTBEAT_CHANNEL = "heartbeat"
+_PROBE_CHANNEL = "look"
+_DESCRIBE_LANE = "describe"
+# Added to the rebalance timeout for a join, as in Kafka's own clients.
+_JOIN_MARGIN_S = 5.0
+
+
+class KafkaGroupClient:
+    """A `GroupClient` that finds the cluster through bootstrap servers. Used on one event loop.
+
+    `bootstrap_servers` is "host:port,host:port".
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator",
+        session_timeout_s: float = 10.0,
+        rebalance_timeout_s: float = 10.0,
+        request_timeout_s: float = 3.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this should be
+        a small part of the session timeout.
+        """
+        self._group_id = group_id
+        self._session_timeout_ms = round(session_timeout_s * 1000)
+        self._rebalance_timeout_ms = round(rebalance_timeout_s * 1000)
+        self._request_timeout_s = request_timeout_s
+        self._connections = Connections(
+            bootstrap_servers,
+            topic,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            channel_timeouts_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
+        )
+
+    async def find_coordinator(self) -> CoordinatorLookup:
+        """Find the coordinator through brokers of refreshed metadata."""
+        await self._connections.refresh(ask_others=True)
+        found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
+        if found.error_code == ErrorCode.NONE:
+            self._connections.add_address(found.coordinator_id, found.host, found.port)
+        return CoordinatorLookup(found.error_code, found.coordinator_id)
+
+    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
+        """Join the next generation."""
+        request = JoinGroupRequest(
+            self._group_id,
+            self._session_timeout_ms,
+            self._rebalance_timeout_ms,
+            member_id,
+            instance_id or None,
+            PROTOCOL_TYPE,
+            [(PROTOCOL_NAME, metadata)],
+        )
+        try:
+            answer = await self._connections.send(node, _JOIN_CHANNEL, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_CHANNEL)
+            raise
+        # Newer versions put the member's instance id in between; the leader does not need it.
+        members = {member: metadata for member, *_, metadata in answer.members}
+        return JoinResult(
+            answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members
+        )
+
+    async def sync(
+        self,
+        node: int,
+        generation: int,
+        member_id: str,
+        assignments: Mapping[str, bytes],
+        instance_id: str = "",
+    ) -> SyncResult:
+        """Send the assignments of all members; return this member's assignment."""
+        request = SyncGroupRequest(
+            self._group_id, generation, member_id, instance_id or None, list(assignments.items())
+        )
+        try:
+            answer = await self._connections.send(node, _JOIN_CHANNEL, request)
+        except asyncio.CancelledError:
+            self._connections.drop(node, _JOIN_CHANNEL)
+            raise
+        return SyncResult(answer.error_code, answer.member_assignment or b"")
+
+    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
+        """Send a heartbeat; return Kafka's error code."""
+        request = (
+            _make_static_heartbeat(self._group_id, generation, member_id, instance_id)
+            if instance_id
+            else HeartbeatRequest(self._group_id, generation, member_id)
+        )
+        answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
+        code: int = answer.error_code
+        return code
+
+    async def leave(self, node: int, member_id: str) -> int:
+        """Leave the group; return Kafka's error code."""
+        request = LeaveGroupRequest(self._group_id, member_id)
+        answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
+        code: int = answer.error_code
+        return code
+
+    async def describe(self, node: int) -> DescribeResult:
+        """Return the metadata and the assignments of all members."""
+        answer = await self._connections.send(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
+        (group,) = answer.groups
+        if group[1] != self._group_id or group[0] != ErrorCode.NONE or group[2] != STABLE:
+            return DescribeResult(group[0])
+        return DescribeResult(
+            ErrorCode.NONE, [MemberDescription(member[-2], member[-1]) for member in group[5]]
+        )
+
+    async def leaders(self) -> Mapping[int, int]:
+        """Return the partition leaders, refreshed if that takes at most a second."""
+        try:
+            async with asyncio.timeout(_LEADERS_WITHIN_S):
+                await self._connections.refresh()
+        except (LogError, TimeoutError):
+            pass
+        return self._leaders()
+
+    async def probe_leaders(
+        self, choose: Callable[[Mapping[int, int]], Collection[int]]
+    ) -> MetadataSnapshot | None:
+        """Return the partition leaders, and the chosen brokers that do not answer.
+
+        Brokers that are not in the metadata are not probed.
+        """
+        try:
+            await self._connections.refresh()
+        except LogError:
+            return None
+        leaders = self._leaders()
+        asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
+        answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
+        return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
+
+    def _leaders(self) -> dict[int, int]:
+        partitions = self._connections.metadata.topic.partitions
+        return {partition: known.leader for partition, known in partitions.items()}
+
+    async def _probe_node(self, node: int) -> str:
+        """Send a small request to a broker; return why no response came in time, "" if one did."""
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                await self._connections.send(
+                    node, _PROBE_CHANNEL, MetadataRequest([], allow_auto_topic_creation=False)
+                )
+        except LogError as error:
+            return str(error)
+        except TimeoutError:
+            self._connections.drop(node, _PROBE_CHANNEL)
+            address = self._connections.address(node)
+            return f"broker {node} at {address}: no answer within {self._request_timeout_s:g} s"
+        return ""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+
+def _make_static_heartbeat(
+    group_id: str, generation: int, member_id: str, group_instance_id: str
+) -> GeneratedRequest:
+    """Return the heartbeat of a static member; Kafka rejects it if the member was replaced (KIP-345)."""
+    message = heartbeat_api.HeartbeatRequest(group_id, generation, member_id, group_instance_id)
+    return GeneratedRequest(heartbeat_api, message)

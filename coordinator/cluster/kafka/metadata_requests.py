@@ -1,0 +1,72 @@
+"""Metadata requests: with topic ids and leader epochs (KIP-516, KIP-320), or without for old brokers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka.protocol.metadata import MetadataRequest as OldMetadataRequest
+
+from coordinator.cluster.kafka.generated_requests import GeneratedRequest
+from coordinator.cluster.kafka.metadata import (
+    NO_LEADER_EPOCH,
+    NO_TOPIC_ID,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from protocol.messages import metadata as metadata_api
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, RequestedTopic
+
+
+def metadata_request(names: Iterable[str] = (), topic_ids: Iterable[bytes] = ()) -> GeneratedRequest:
+    """Return a request for the brokers, and for topics by name and topic id. Never creates a topic."""
+    topics = [RequestedTopic(NO_TOPIC_ID, name) for name in names]
+    topics += [RequestedTopic(topic_id, None) for topic_id in topic_ids]
+    return GeneratedRequest(metadata_api, MetadataRequest(topics, False, False))
+
+
+def old_metadata_request(names: Iterable[str]) -> Any:
+    """Return a request for brokers below Kafka 3.1, which report no topic ids and leader epochs."""
+    return OldMetadataRequest(list(names), allow_auto_topic_creation=False)
+
+
+def read_metadata(response: Any) -> ClusterMetadata:
+    """Return the metadata in a response to either request."""
+    if not isinstance(response, MetadataResponse):
+        return _read_old_metadata(response)
+    return ClusterMetadata(
+        response.cluster_id or "",
+        {broker.node_id: (broker.host, broker.port) for broker in response.brokers},
+        [
+            TopicMetadata(
+                topic.error_code,
+                topic.name,
+                topic.topic_id,
+                [
+                    PartitionMetadata(
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in response.topics
+        ],
+    )
+
+
+def _read_old_metadata(response: Any) -> ClusterMetadata:
+    topics = [
+        TopicMetadata(
+            code,
+            name,
+            NO_TOPIC_ID,
+            [
+                PartitionMetadata(partition, leader, NO_LEADER_EPOCH, tuple(replicas))
+                for _, partition, leader, replicas, *_ in partitions
+            ],
+        )
+        for code, name, _, partitions in response.topics
+    ]
+    return ClusterMetadata("", {node: (host, port) for node, host, port, *_ in response.brokers}, topics)

@@ -1,0 +1,337 @@
+"""Describe and change share groups through Kafka's group coordinators: members, offsets, deletion.
+
+ListGroups and DescribeShareGroupOffsets go to every broker; each answers for the groups that it coordinates.
+All other requests go to the coordinator of the group.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from aiokafka.protocol.admin import DeleteGroupsRequest
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka import share_group_requests as requests
+from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.cluster.kafka.share_group_types import EMPTY, ChangeResult, GroupDescription, GroupOffset
+from coordinator.errors import LogUnavailable
+from protocol.errors import ErrorCode
+from protocol.messages.share_group_describe import DescribedGroup
+
+__all__ = [
+    "EMPTY",
+    "ChangeResult",
+    "GroupDescription",
+    "GroupOffset",
+    "ShareGroups",
+]
+
+# Groups per request.
+_GROUPS_MAX = 200
+
+# Attempts to reach a coordinator, and the first pause between them. A coordinator moves within seconds.
+_ATTEMPTS_MAX = 6
+_FIRST_PAUSE_S = 0.1
+
+# Changes have a separate channel, so that they do not delay queries.
+_CHANGE_CHANNEL = "changes"
+
+_DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
+# The result if the response does not mention an item.
+_UNANSWERED = ChangeResult(-1, "the response of Kafka's group coordinator has no result for it")
+
+# An internal code, not one of Kafka's: the group has offsets.
+_NOT_BARE = -1
+_MOVED = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class ShareGroups:
+    """Describes and changes the share groups of a cluster. Made and used on one event loop.
+
+    `bootstrap_servers` is "host:port,host:port".
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
+        change_timeout_s: float = 60.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+
+        Brokers answer a change after the share coordinator has made it, which may take several attempts.
+        Therefore, changes have a longer timeout, by default that of Kafka's admin client.
+        """
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            channel_timeouts_s={_CHANGE_CHANNEL: change_timeout_s},
+        )
+        self._coordinators: dict[str, int] = {}
+
+    # Queries.
+
+    async def names(self) -> set[str]:
+        """Return all share groups. Raises LogUnavailable if a broker does not answer, and UnsupportedApi."""
+        found: set[str] = set()
+        for response in await self._send_to_all_brokers(requests.list_share_groups()):
+            if response.error_code != ErrorCode.NONE:
+                raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
+            found |= {group.group_id for group in response.groups}
+        return found
+
+    async def offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
+        """Return the share-partitions that these groups have initialised.
+
+        Groups and share-partitions with an error are omitted. Raises like `names`.
+        """
+        found: list[GroupOffset] = []
+        names = sorted(groups)
+        for at in range(0, len(names), _GROUPS_MAX):
+            for response in await self._send_to_all_brokers(
+                requests.describe_offsets(names[at : at + _GROUPS_MAX])
+            ):
+                found += [
+                    GroupOffset(
+                        group.group_id, topic.topic_id, partition.partition_index, partition.start_offset
+                    )
+                    for group in response.groups
+                    if group.error_code == ErrorCode.NONE
+                    for topic in group.topics
+                    for partition in topic.partitions
+                    if partition.error_code == ErrorCode.NONE
+                ]
+        return found
+
+    async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
+        """Return the groups without any offsets, according to their coordinators.
+
+        Groups with an error are not returned. Coordinators do not report topics that this client may not
+        describe (ACL). Raises like `describe_groups`.
+        """
+
+        def read_results(response: Any) -> dict[str, ChangeResult]:
+            return {
+                group.group_id: ChangeResult(
+                    group.error_code if group.error_code != ErrorCode.NONE or not group.topics else _NOT_BARE
+                )
+                for group in response.groups
+            }
+
+        answers = await self._send_to_coordinators(groups, requests.describe_offsets, read_results)
+        return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
+
+    async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return the description of each group by its coordinator (ShareGroupDescribe).
+
+        If the coordinator cannot be found or does not answer, the error code is COORDINATOR_NOT_AVAILABLE and
+        the other fields have no meaning. Raises LogUnavailable if no broker answers, and UnsupportedApi below
+        Kafka 4.1.
+        """
+
+        def read_descriptions(response: Any) -> dict[str, GroupDescription]:
+            return {group.group_id: _make_description(group) for group in response.groups}
+
+        answers = await self._send_to_coordinators(groups, requests.describe, read_descriptions)
+        return {
+            group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
+            for group, answer in answers.items()
+        }
+
+    # Changes.
+
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
+        """Delete all offsets of a group in these topics (DeleteShareGroupOffsets); return results by name.
+
+        The group coordinator first has the state deleted by the share coordinator, and then deletes its own
+        metadata. It refuses with NON_EMPTY_GROUP while the group has members. If the group itself is deleted
+        in between, the response mentions no topic (Kafka's GroupMetadataManager). Then each result is
+        GROUP_ID_NOT_FOUND. Raises like `describe_groups`.
+        """
+
+        def read_results(response: Any) -> dict[str, Any]:
+            if response.error_code != ErrorCode.NONE:
+                return {group: ChangeResult(response.error_code, response.error_message or "")}
+            return {
+                group: {
+                    topic.topic_name: ChangeResult(topic.error_code, topic.error_message or "")
+                    for topic in response.responses
+                }
+            }
+
+        answers = await self._send_to_coordinators(
+            [group], lambda _: requests.delete_offsets(group, topics), read_results, _CHANGE_CHANNEL
+        )
+        answer: ChangeResult | dict[str, ChangeResult] = answers[group]
+        if isinstance(answer, ChangeResult):
+            return dict.fromkeys(topics, answer)
+        return dict.fromkeys(topics, _DELETED_MEANWHILE) | answer
+
+    async def alter_offsets(
+        self, group: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> dict[str, dict[int, ChangeResult]]:
+        """Set start offsets of a group, by topic name and partition (AlterShareGroupOffsets).
+
+        The group coordinator refuses with NON_EMPTY_GROUP while the group has members. In Kafka 4.1 it then
+        returns no results and changes nothing; each result is UNKNOWN_SERVER_ERROR. Raises like
+        `describe_groups`.
+        """
+
+        def read_results(response: Any) -> dict[str, Any]:
+            if response.error_code != ErrorCode.NONE:
+                return {group: ChangeResult(response.error_code, response.error_message or "")}
+            return {
+                group: {
+                    topic.topic_name: {
+                        partition.partition_index: ChangeResult(
+                            partition.error_code, partition.error_message or ""
+                        )
+                        for partition in topic.partitions
+                    }
+                    for topic in response.responses
+                }
+            }
+
+        answers = await self._send_to_coordinators(
+            [group], lambda _: requests.alter_offsets(group, offsets), read_results, _CHANGE_CHANNEL
+        )
+        answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
+        if isinstance(answer, ChangeResult):
+            return {topic: dict.fromkeys(partitions, answer) for topic, partitions in offsets.items()}
+        return {
+            topic: dict.fromkeys(partitions, _UNANSWERED) | answer.get(topic, {})
+            for topic, partitions in offsets.items()
+        }
+
+    async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
+        """Delete groups with all their offsets and state (DeleteGroups).
+
+        The group coordinator refuses with NON_EMPTY_GROUP while a group has members. It deletes groups of any
+        type. Raises like `describe_groups`.
+        """
+
+        def read_results(response: Any) -> dict[str, ChangeResult]:
+            return {group: ChangeResult(code) for group, code, *_ in response.results}
+
+        return await self._send_to_coordinators(groups, DeleteGroupsRequest, read_results, _CHANGE_CHANNEL)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+    # Requests.
+
+    async def _send_to_all_brokers(self, request: Any) -> list[Any]:
+        try:
+            # A broker that was removed from the cluster would never answer.
+            await self._connections.refresh()
+            return [
+                await self._connections.send(node, METADATA_CHANNEL, request)
+                for node in self._connections.nodes()
+            ]
+        except NoResponse as error:
+            raise LogUnavailable(str(error)) from error
+
+    async def _send_to_coordinators(
+        self,
+        groups: Iterable[str],
+        request_for: Callable[[list[str]], Any],
+        answers_in: Callable[[Any], dict[str, Any]],
+        channel: str = METADATA_CHANNEL,
+    ) -> dict[str, Any]:
+        """Send requests to the coordinator of each group, until it answers or the attempts run out.
+
+        An error is a `ChangeResult`, or a `GroupDescription` with an error code. A change that may be in
+        progress is not sent again.
+        """
+        waiting = sorted(set(groups))
+        answers: dict[str, Any] = dict.fromkeys(
+            waiting, ChangeResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator was not found")
+        )
+        pause_s = _FIRST_PAUSE_S
+        for attempt in range(_ATTEMPTS_MAX):
+            if attempt:
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+                await self._connections.refresh()
+            silent: dict[int, ChangeResult] = {}
+            doubtful: set[str] = set()
+            for node, asked in await self._group_by_coordinator(waiting, answers):
+                if node in silent:
+                    # A silent coordinator costs one request timeout, not one for each of its requests.
+                    answers |= dict.fromkeys(asked, silent[node])
+                    continue
+                try:
+                    response = await self._connections.send(node, channel, request_for(asked))
+                except NoResponse as error:
+                    silent[node] = ChangeResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+                    answers |= dict.fromkeys(asked, silent[node])
+                    if error.sent and channel == _CHANGE_CHANNEL:
+                        doubtful.update(asked)
+                    continue
+                answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
+            waiting = [group for group in waiting if _has_moved(answers[group]) and group not in doubtful]
+            if not waiting:
+                break
+            for group in waiting:
+                self._coordinators.pop(group, None)
+        return answers
+
+    async def _group_by_coordinator(
+        self, groups: Sequence[str], answers: dict[str, Any]
+    ) -> list[tuple[int, list[str]]]:
+        """Return pairs of a coordinator and the groups of one request to it.
+
+        If a coordinator is not found, the error is stored in `answers`.
+        """
+        unknown = [group for group in groups if group not in self._coordinators]
+        if unknown and not self._connections.nodes():
+            await self._connections.refresh()
+        for at in range(0, len(unknown), _GROUPS_MAX):
+            found = await self._connections.send_to_any(
+                requests.find_coordinators(unknown[at : at + _GROUPS_MAX])
+            )
+            for coordinator in found.coordinators:
+                if coordinator.error_code == ErrorCode.NONE:
+                    self._coordinators[coordinator.key] = coordinator.node_id
+                    self._connections.add_address(coordinator.node_id, coordinator.host, coordinator.port)
+                else:
+                    answers[coordinator.key] = ChangeResult(
+                        coordinator.error_code, coordinator.error_message or ""
+                    )
+        sorted_groups: defaultdict[int, list[str]] = defaultdict(list)
+        for group in groups:
+            if group in self._coordinators:
+                sorted_groups[self._coordinators[group]].append(group)
+        return [
+            (node, asked[at : at + _GROUPS_MAX])
+            for node, asked in sorted_groups.items()
+            for at in range(0, len(asked), _GROUPS_MAX)
+        ]
+
+
+def _has_moved(answer: Any) -> bool:
+    return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
+
+
+def _make_description(group: DescribedGroup) -> GroupDescription:
+    return GroupDescription(
+        group.error_code,
+        group.error_message or "",
+        group.group_state,
+        group.group_epoch,
+        len(group.members),
+        frozenset(topic for member in group.members for topic in member.subscribed_topic_names),
+    )

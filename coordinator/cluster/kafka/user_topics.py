@@ -1,0 +1,146 @@
+"""Get names and offsets of the topics that share groups consume, for display.
+
+The coordinator itself never needs these topics. Requests need DESCRIBE on the topics; topics without this
+permission are omitted from the results.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from aiokafka.protocol.offset import OffsetRequest
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
+from coordinator.cluster.kafka.cluster_reader import ClusterReader
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL
+from coordinator.cluster.kafka.generated_requests import GeneratedRequest
+from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.errors import LogUnavailable
+from protocol.errors import ErrorCode
+
+_LATEST, _EARLIEST = -1, -2
+_READ_UNCOMMITTED = 0
+
+# Maximum number of cached leaders. If there are more, the cache is cleared.
+_PARTITIONS_MAX = 100_000
+
+TopicPartition = tuple[bytes, int]
+
+
+class UserTopics(ClusterReader):
+    """Queries the topics of a cluster. Made and used on one event loop."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 5.0,
+    ) -> None:
+        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        super().__init__(
+            bootstrap_servers,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+        )
+        self._leaders: dict[TopicPartition, int] = {}
+        self._names: dict[bytes, str] = {}
+
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        """Return the names of these topics, without those that do not exist or may not be described.
+
+        Raises LogUnavailable if no broker answers, and UnsupportedApi below Kafka 3.1.
+        """
+        return await self._describe(metadata_request(topic_ids=topic_ids))
+
+    async def topic_id(self, name: str) -> bytes | None:
+        """Return the id of a topic.
+
+        Returns None if the topic does not exist or may not be described. Raises like `names`.
+        """
+        found = await self._describe(metadata_request([name]))
+        return next(iter(found), None)
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the high watermarks of these partitions, without unknown ones. Raises like `names`."""
+        return await self._list_offsets(dict.fromkeys(partitions, _LATEST))
+
+    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
+        return await self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
+
+    async def offsets_at(
+        self, partitions: Collection[TopicPartition], time_ms: int
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offset of the first record at or after a time, -1 if there is none."""
+        return await self._list_offsets(dict.fromkeys(partitions, time_ms))
+
+    async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return the offset of the first record at or after a time of its own for each partition; else -1."""
+        return await self._list_offsets(times_ms)
+
+    async def partitions(self, topic_id: bytes) -> list[int]:
+        """Return the partitions of a topic, [] if it does not exist. Raises like `names`."""
+        await self.names([topic_id])
+        return sorted(partition for known, partition in self._leaders if known == topic_id)
+
+    async def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""
+        unknown = {topic_id for topic_id, partition in times if (topic_id, partition) not in self._leaders}
+        if unknown:
+            await self.names(unknown)
+        by_leader: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for topic_partition, time in times.items():
+            leader = self._leaders.get(topic_partition, NO_NODE)
+            if leader != NO_NODE:
+                by_leader[leader][topic_partition] = time
+        answers = await asyncio.gather(*(self._list(node, asked) for node, asked in by_leader.items()))
+        return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
+
+    async def _describe(self, request: GeneratedRequest) -> dict[bytes, str]:
+        if not self._connections.nodes():
+            await self._connections.refresh()
+        try:
+            metadata = read_metadata(await self._connections.send_to_any(request))
+        except LogUnavailable:
+            await self._connections.refresh()
+            metadata = read_metadata(await self._connections.send_to_any(request))
+        if len(self._leaders) > _PARTITIONS_MAX:
+            self._leaders.clear()
+        found = {}
+        for node, (host, port) in metadata.brokers.items():
+            self._connections.add_address(node, host, port)
+        for topic in metadata.topics:
+            if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                found[topic.topic_id] = topic.name
+                for partition in topic.partitions:
+                    self._leaders[topic.topic_id, partition.partition] = partition.leader
+        self._names.update(found)
+        return found
+
+    async def _list(self, node: int, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        ids = {}
+        for (topic_id, partition), time in asked.items():
+            name = self._names[topic_id]
+            ids[name] = topic_id
+            by_topic[name].append((partition, time))
+        request = OffsetRequest(-1, _READ_UNCOMMITTED, list(by_topic.items()))
+        found = {}
+        try:
+            response = await self._connections.send(node, METADATA_CHANNEL, request)
+        except NoResponse:
+            # The leader may have changed, so the next call looks it up again.
+            for topic_partition in asked:
+                self._leaders.pop(topic_partition, None)
+            return {}
+        for name, partitions in response.topics:
+            for partition, code, _, offset, *_ in partitions:
+                if code == ErrorCode.NONE:
+                    found[ids[name], partition] = offset
+                else:
+                    self._leaders.pop((ids[name], partition), None)
+        return found

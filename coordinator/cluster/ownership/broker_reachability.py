@@ -1,0 +1,66 @@
+"""Detect brokers that lead shards of this replica but do not answer it.
+
+If only this replica cannot reach a live broker (a firewall rule, a broken route), other replicas can serve
+its shards. A dead broker is different: before the next probe, Kafka has moved its leaders.
+
+A replica probes the brokers that lead its own shards, and brokers that another replica did not reach.
+Therefore, all replicas together send about one probe for each shard, not one for each pair of replica and
+broker. Before a shard moves, all replicas have probed its leader.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from coordinator.cluster.kafka.group import MetadataSnapshot
+
+_logger = logging.getLogger(__name__)
+
+# Maximum number of concurrent probes, without the brokers that did not answer. If more brokers are due, they
+# are probed in rotation.
+PROBES_MAX = 20
+
+
+class BrokerReachability:
+    """The result of two consecutive probes.
+
+    `unreached` are the leading brokers that answered neither probe, sorted. `suspected` are the brokers that
+    any replica does not reach.
+    """
+
+    def __init__(self) -> None:
+        self.unreached: tuple[int, ...] = ()
+        self.suspected: frozenset[int] = frozenset()
+        # The brokers that did not answer the last probe, and those that count as unreached.
+        self._silent: frozenset[int] = frozenset()
+        self._away: frozenset[int] = frozenset()
+        self._last_probed = -1
+
+    def probes(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
+        """Return the brokers to probe next; `leaders` has the leader of each shard, `held` the own shards."""
+        all_leaders = {*leaders.values()}
+        due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)
+        chosen = sorted(due, key=lambda node: (node <= self._last_probed, node))[:PROBES_MAX]
+        if chosen:
+            self._last_probed = chosen[-1]
+        return {*chosen, *((self._silent | self._away) & all_leaders)}
+
+    def update(self, look: MetadataSnapshot | None) -> None:
+        """Evaluate the results of probes; None if no broker answered, so nothing is known."""
+        if look is None:
+            self._silent = frozenset()
+            return
+        silent = frozenset(look.silent)
+        away = silent & (self._silent | self._away)
+        for node in sorted(away - self._away):
+            _logger.warning(
+                "A broker that leads state partitions does not answer this replica (%s). "
+                "The group is asked to assign them to replicas that reach it.",
+                look.silent[node],
+                extra={"broker": node},
+            )
+        for node in sorted(self._away - away):
+            _logger.info(
+                "A broker answers again, or no longer leads a state partition.", extra={"broker": node}
+            )
+        self._silent, self._away = silent, away
+        self.unreached = tuple(sorted(away & {*look.leaders.values()}))

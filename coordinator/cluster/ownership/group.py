@@ -1,0 +1,229 @@
+"""Ownership by a Kafka group: replicas join it, and its leader assigns the shards.
+
+The membership has its own thread and event loop, so that a busy main loop does not end it.
+`coordinator.cluster.ownership.group_member` runs on that thread; this module connects it with the main loop.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from coordinator.cluster.kafka.group import GroupClient
+from coordinator.cluster.ownership.base import OwnershipListener, Replica
+from coordinator.cluster.ownership.group_member import Calls, GroupMember
+from coordinator.cluster.ownership.lease import Lease
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.messages import GroupSettings
+from coordinator.process.clock import SystemClock
+
+_logger = logging.getLogger(__name__)
+
+# Added to the time limits of the steps of draining and stopping.
+_GRACE_S = 1.0
+# The pause after an unexpected exception.
+_FAILURE_PAUSE_S = 1.0
+
+
+class GroupOwnership:
+    """An `Ownership` in a Kafka group; see `coordinator.cluster.ownership.base`."""
+
+    def __init__(
+        self,
+        make_link: Callable[[], GroupClient],
+        *,
+        replica: Replica,
+        state_topic: str,
+        state_partitions: int,
+        group_id: str,
+        group_instance_id: str = "",
+        limits: GroupLimits | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        started_ms: int | None = None,
+        own_thread: bool = True,
+    ) -> None:
+        """Prepare; nothing is connected.
+
+        `started_ms` is the start of this process, by default now. Without `own_thread`, everything runs on
+        the loop of `start`.
+        """
+        self._make_group_client = make_link
+        self._replica = replica
+        self._setting = GroupSettings(state_topic, state_partitions)
+        self._group_id = group_id
+        self._group_instance_id = group_instance_id
+        self._limits = limits or GroupLimits()
+        self._monotonic = monotonic
+        self._started_ms = SystemClock().now_ms() if started_ms is None else started_ms
+        self._own_thread = own_thread
+        self._lease = Lease(self._limits.lease_s, monotonic)
+        self._group_client: GroupClient | None = None
+        self._member: GroupMember | None = None
+        self._thread: threading.Thread | None = None
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._ended = False
+
+    async def start(self, listener: OwnershipListener) -> None:
+        """Begin to join the group. Raises ConfigError if its settings are invalid."""
+        self._main = asyncio.get_running_loop()
+        self._group_client = self._make_group_client()
+        self._member = GroupMember(
+            self._group_client,
+            listener,
+            replica=self._replica,
+            setting=self._setting,
+            group_id=self._group_id,
+            group_instance_id=self._group_instance_id,
+            started_ms=self._started_ms,
+            limits=self._limits,
+            lease=self._lease,
+            monotonic=self._monotonic,
+            tell=self._deliver,
+        )
+        self._loop = asyncio.new_event_loop() if self._own_thread else self._main
+        self._loop.call_soon_threadsafe(self._begin)
+        if self._own_thread:
+            self._thread = threading.Thread(
+                target=_run_loop, args=(self._loop,), name="ownership", daemon=True
+            )
+            self._thread.start()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Hand all shards over, up to the time limit, and leave the group."""
+        if self._loop is not None and not self._ended:
+            await self._run_on_member_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+
+    async def stop(self) -> None:
+        """Leave the group at once. The listener gets no further calls."""
+        if self._loop is None or self._ended:
+            return
+        await self._run_on_member_loop(self._end(), self._limits.leave_timeout_s)
+        self._ended = True
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await asyncio.to_thread(self._thread.join, _GRACE_S)
+
+    def lease_is_fresh(self) -> bool:
+        """True while the last confirmation by Kafka is recent enough."""
+        return self._lease.is_fresh()
+
+    def on_fenced(self, state_partition: int) -> None:
+        """Report a shard that the log has fenced to the group."""
+        if self._loop is not None and self._member is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._member.on_fenced, state_partition)
+
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Report a shard to hand over to the group."""
+        if self._loop is not None and self._member is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
+
+    def health(self) -> list[str]:
+        """Return why this process is not a member or has no shards."""
+        return [] if self._member is None else self._member.health()
+
+    # Metrics, for any thread.
+
+    @property
+    def generation(self) -> int:
+        """The generation of the current assignment, -1 without one."""
+        return -1 if self._member is None else self._member.membership.assignment_generation
+
+    @property
+    def heartbeat_age_s(self) -> float | None:
+        """The seconds since the last confirmed heartbeat, None without a lease."""
+        return self._lease.age_s()
+
+    @property
+    def members(self) -> int:
+        """The number of replicas in the current assignment."""
+        return 0 if self._member is None else self._member.members
+
+    @property
+    def rebalances(self) -> int:
+        """The number of assignments that this process received."""
+        return 0 if self._member is None else self._member.membership.rebalances
+
+    # Between the loops.
+
+    def _deliver(self, calls: Calls) -> None:
+        """Run a batch of calls on the listener's loop, after earlier batches."""
+        assert self._main is not None
+        # A closed loop has no listener.
+        with suppress(RuntimeError):
+            self._main.call_soon_threadsafe(self._call, calls)
+
+    def _call(self, calls: Calls) -> None:
+        if self._ended:
+            return
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                _logger.exception("An assignment could not be applied.")
+
+    async def _run_on_member_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
+        """Run a coroutine on the membership's loop; give up after its own time limit."""
+        assert self._loop is not None
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s + _GRACE_S):
+                await asyncio.wrap_future(future)
+
+    # On the membership's loop.
+
+    def _begin(self) -> None:
+        self._running = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        assert self._member is not None
+        while True:
+            try:
+                await self._member.run()
+            except Exception:
+                _logger.exception("Internal error in the group membership; retrying.")
+                await asyncio.sleep(_FAILURE_PAUSE_S)
+
+    async def _drain(self, timeout_s: float) -> None:
+        assert self._member is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._member.request_handover()
+                await self._member.wait_until_handed_over()
+        except TimeoutError:
+            self._member.resign_remaining()
+        await self._leave()
+
+    async def _end(self) -> None:
+        await self._leave()
+        assert self._group_client is not None
+        try:
+            await self._group_client.close()
+        except Exception:
+            _logger.exception("Connections to the group could not be closed.")
+
+    async def _leave(self) -> None:
+        assert self._member is not None
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        await self._member.membership.leave()
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        # Cancelled tasks get an iteration to end.
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    finally:
+        loop.close()

@@ -1,0 +1,59 @@
+"""Decide whether this process can serve shards, ignoring short interruptions."""
+
+from collections.abc import Callable
+
+from coordinator.cluster.ownership.base import OwnershipListener
+from coordinator.cluster.ownership.lease import Lease
+from coordinator.cluster.ownership.limits import GroupLimits
+
+
+class Readiness:
+    """The readiness that this process reports to its group.
+
+    `alive` is called on the listener's loop, the rest on the membership's.
+    """
+
+    def __init__(
+        self,
+        listener: OwnershipListener,
+        lease: Lease,
+        limits: GroupLimits,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._listener = listener
+        self._lease = lease
+        self._limits = limits
+        self._monotonic = monotonic
+        self._told = listener.ready()
+        self._unready_since_s: float | None = None
+        self._alive_s = monotonic()
+
+    def alive(self) -> None:
+        """Record that the listener's event loop runs; if it hangs, the process cannot serve."""
+        self._alive_s = self._monotonic()
+
+    def changed(self) -> bool:
+        """Return whether readiness differs from the last reported value."""
+        return self._is_ready() != self._told
+
+    def tell(self) -> bool:
+        """Return whether the process is ready, and store it as reported."""
+        self._told = self._is_ready()
+        return self._told
+
+    def _is_ready(self) -> bool:
+        """Return False after the process has been unready for some time.
+
+        While Kafka does not answer this member, an unavailable log has the same cause and affects all
+        members. When Kafka is back, each member has the full time to become ready.
+        """
+        now_s = self._monotonic()
+        hung = now_s - self._alive_s > self._limits.session_timeout_s
+        if self._listener.ready() and not hung:
+            self._unready_since_s = None
+            return True
+        answer_age_s = self._lease.age_s()
+        unanswered = answer_age_s is None or answer_age_s >= self._limits.unready_after_s
+        if self._unready_since_s is None or (unanswered and not hung):
+            self._unready_since_s = now_s
+        return self._told and now_s - self._unready_since_s < self._limits.unready_after_s

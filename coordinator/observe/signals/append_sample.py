@@ -1,0 +1,154 @@
+"""Count acknowledged, released and rejected user records from the appends to a coordinator's log.
+
+A coordinator does not follow its own log. Its log passes each durable append to an `AppendSample`, which
+keeps references to the bytes. If more bytes are appended between two calls of `take` than it may keep, it
+keeps every second append, then every fourth, and so on. `changes` decodes a part of the kept appends and
+extrapolates. So memory and CPU time have an upper bound, and at usual loads the counts are complete.
+
+Records are counted without the state before them: a write that is stored twice counts twice, and a write that
+is stored as a snapshot (`snapshot.update.records.per.snapshot`) does not count.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from coordinator.observe.signals.changes import ACKNOWLEDGED, ARCHIVED, AVAILABLE, COMPLETE
+from protocol.errors import DecodeError
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import decode_batches
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+
+# About 30,000 writes.
+KEPT_BYTES_MAX = 4 << 20
+# About 1,500 writes, whose decoding takes about 25 ms.
+DECODED_BYTES_MAX = 192 << 10
+# Batches that are decoded before yielding to the event loop.
+_SLICE = 16
+_RECORD_TYPE_BYTES = 2
+
+
+class RecordCounts:
+    """Numbers of changed user records."""
+
+    __slots__ = ("acknowledged", "rejected", "released")
+
+    def __init__(self) -> None:
+        self.acknowledged = self.released = self.rejected = 0.0
+
+
+class Appends:
+    """Appends of one interval: encoded record batches. `is_complete` is False if some are missing."""
+
+    def __init__(self, batches: Sequence[bytes] = (), appended_bytes: int = 0) -> None:
+        self._batches = batches
+        self._kept_bytes = sum(map(len, batches))
+        self._appended_bytes = appended_bytes
+        self.is_complete = self._kept_bytes == appended_bytes
+
+    async def changes(self) -> dict[str, RecordCounts]:
+        """Return the counts by group, extrapolated from a part of the appends."""
+        stride = self._kept_bytes // DECODED_BYTES_MAX + 1
+        decoded = self._batches[stride - 1 :: stride]
+        decoded_bytes = sum(map(len, decoded))
+        scale = self._appended_bytes / decoded_bytes if decoded_bytes else 1.0
+        groups: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
+        for number, batch in enumerate(decoded, 1):
+            for record in _decode_records(batch):
+                _add(groups[record.key.group_id], record, scale)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        return groups
+
+    def completed(self, key: SharePartitionKey, first: int, end: int) -> list[tuple[int, int]] | None:
+        """Return the ranges of `first` to `end` - 1 that were completed, as pairs of first offset and end.
+
+        None if they are not known: appends are missing, or the share-partition was initialised or deleted.
+        """
+        if not self.is_complete:
+            return None
+        encoded_key = encode_record(StateRecord(key, None))[0][_RECORD_TYPE_BYTES:]
+        ranges: list[tuple[int, int]] = []
+        for batch in self._batches:
+            if encoded_key not in batch:
+                continue
+            for record in _decode_records(batch):
+                if record.key != key:
+                    continue
+                if not isinstance(record.value, ShareUpdateValue | ShareSnapshotValue):
+                    return None
+                if isinstance(record.value, ShareSnapshotValue) and not record.value.state_batches:
+                    return None
+                for range_first, last, state, _ in unpack(record.value.state_batches):
+                    if state in COMPLETE and range_first < end and last >= first:
+                        ranges.append((max(range_first, first), min(last + 1, end)))
+        return ranges
+
+
+def count_offsets(ranges: list[tuple[int, int]]) -> int:
+    """Return the number of offsets in ranges that may overlap."""
+    count = 0
+    counted_to = -1
+    for first, end in sorted(ranges):
+        count += max(0, end - max(first, counted_to))
+        counted_to = max(counted_to, end)
+    return count
+
+
+class AppendSample:
+    """Keeps at most `bytes_max` bytes of appends until the next `take`."""
+
+    def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._clear()
+
+    def _clear(self) -> None:
+        self._kept: list[tuple[Sequence[bytes], int]] = []
+        self._kept_bytes = self._appended_bytes = self._appends = 0
+        self._stride = 1
+
+    def add(self, batches: Sequence[bytes], prefix_bytes: int) -> None:
+        """Take a durable append: encoded record batches, each after a prefix of this many bytes."""
+        size_bytes = sum(map(len, batches)) - prefix_bytes * len(batches)
+        self._appended_bytes += size_bytes
+        self._appends += 1
+        if self._appends % self._stride:
+            return
+        self._kept.append((batches, prefix_bytes))
+        self._kept_bytes += size_bytes
+        while self._kept_bytes > self._bytes_max:
+            del self._kept[::2]
+            self._kept_bytes = sum(len(batch) - prefix for batches, prefix in self._kept for batch in batches)
+            self._stride *= 2
+
+    def take(self) -> Appends:
+        """Return the kept appends since the last call, and begin a new interval."""
+        kept, appended_bytes = self._kept, self._appended_bytes
+        self._clear()
+        return Appends([batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes)
+
+
+def _add(counts: RecordCounts, record: StateRecord, scale: float) -> None:
+    if not isinstance(record.value, ShareUpdateValue):
+        return
+    for first, last, state, _ in unpack(record.value.state_batches):
+        records = (last - first + 1) * scale
+        if state == AVAILABLE:
+            counts.released += records
+        elif state == ACKNOWLEDGED:
+            counts.acknowledged += records
+        elif state == ARCHIVED:
+            counts.rejected += records
+
+
+def _decode_records(data: bytes) -> Iterator[StateRecord]:
+    for batch in decode_batches(data):
+        for logged in batch.records:
+            try:
+                record = decode_record(logged.key, logged.value)
+            except DecodeError:
+                continue
+            if record is not None:
+                yield record

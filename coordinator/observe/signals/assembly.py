@@ -1,0 +1,102 @@
+"""Connect the signal monitor to a cluster, the metrics and the log, and run it."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping
+
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.metrics import Metrics
+from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.detectors import SignalLimits
+from coordinator.observe.signals.event_queue import EventDestination, EventQueue
+from coordinator.observe.signals.event_topic import EventTopic
+from coordinator.observe.signals.monitor import Event, SignalMonitor
+from coordinator.observe.signals.webhook import Webhook
+from coordinator.process.clock import SystemClock
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
+from coordinator.security.client_security import make_client_security
+from coordinator.serve.state_view import StateView
+
+_logger = logging.getLogger(__name__)
+
+
+class SignalService:
+    """A `SignalMonitor` and its connections. Without bootstrap.servers, lag and members are unknown."""
+
+    def __init__(
+        self, config: Config, view: StateView, metrics: Metrics, *, sample: AppendSample | None = None
+    ) -> None:
+        """Create the monitor without connecting. For `sample`, see `SignalMonitor`."""
+        self._topics = self._share_groups = None
+        if config.bootstrap_servers:
+            try:
+                from coordinator.cluster.kafka.share_groups import ShareGroups
+                from coordinator.cluster.kafka.user_topics import UserTopics
+            except ModuleNotFoundError:
+                # The HTTP server logs this, because it needs the same library.
+                pass
+            else:
+                security = make_client_security(config)
+                self._topics = UserTopics(config.bootstrap_servers, security=security)
+                self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
+        self._queues = [EventQueue(each) for each in _destinations(config)]
+        self.monitor = SignalMonitor(
+            view,
+            topics=self._topics,
+            members=None if self._share_groups is None else self._members,
+            now_ms=SystemClock().now_ms,
+            limits=SignalLimits(
+                delivery_count_limit=config.delivery_count_limit,
+                window_records=config.window_records,
+                stuck_s=config.stuck_seconds,
+            ),
+            event_raised=self._event_raised,
+            sample=sample,
+        )
+        metrics.attach_signals(self.monitor.groups_now)
+        self._running: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start to compute the signals periodically."""
+        self._running = [asyncio.create_task(self.monitor.run(), name="signals")]
+        self._running += [asyncio.create_task(queue.run(), name="events") for queue in self._queues]
+
+    async def stop(self) -> None:
+        """Stop the monitor and close the connections; harmless if it was never started."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for connection in (self._topics, self._share_groups, *self._queues):
+            if connection is not None:
+                await connection.close()
+
+    def _event_raised(self, event: Event) -> None:
+        _log_event(event)
+        for queue in self._queues:
+            queue.send(event)
+
+    async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
+        assert self._share_groups is not None
+        described = await self._share_groups.describe_groups(groups)
+        return {group: each.members for group, each in described.items() if each.error_code == 0}
+
+
+def _destinations(config: Config) -> Iterator[EventDestination]:
+    if config.signals_webhook_url:
+        yield Webhook(config.signals_webhook_url)
+    if config.signals_events_topic:
+        try:
+            from coordinator.cluster.kafka.brokers import Brokers
+        except ModuleNotFoundError:
+            raise ConfigError(
+                "signals.events.topic", config.signals_events_topic, f"used with aiokafka: {KAFKA_EXTRA}"
+            ) from None
+        topic = config.signals_events_topic
+        security = make_client_security(config)
+        yield EventTopic(Brokers(config.bootstrap_servers, topic, security=security), topic)
+
+
+def _log_event(event: Event) -> None:
+    level = logging.WARNING if event.began else logging.INFO
+    _logger.log(level, "%s", event.message, extra={"group": event.group, "problem": event.problem})

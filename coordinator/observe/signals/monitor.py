@@ -1,0 +1,391 @@
+"""Compute the signals of all share groups periodically, with data from earlier passes.
+
+A pass reads the whole state in slices, between which brokers are served, and takes at most 10 % of the time.
+The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from heapq import nlargest
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from coordinator.cluster.topics import compute_lag
+from coordinator.observe.signals.append_sample import Appends, AppendSample, RecordCounts, count_offsets
+from coordinator.observe.signals.changes import COMPLETE, compute_change
+from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
+from coordinator.serve.state_view import StateView
+from coordinator.shard import ShareState
+from protocol.state_batches import unpack
+from protocol.state_records import SharePartitionKey, StateRecord
+
+_logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 5.0
+# The pause after a pass is at least this many times its duration.
+PAUSE_PER_LOOK = 10.0
+REMEMBERED_MAX = 200_000
+# Number of share-partitions whose end offsets are requested together.
+SLICE = 1_000
+# Maximum number of groups whose oldest record is searched in one pass; those with the largest lag come first.
+AGES_MAX = 100
+# Maximum number of groups whose members are requested in one pass; those with the largest lag come first.
+MEMBERS_ASKED_MAX = 1_000
+EVENTS_MAX = 1_000
+# Rates are means over the time between two passes, smoothed so that one pass without failures hides no
+# problem.
+_SMOOTHING = 0.5
+
+TopicPartition = tuple[bytes, int]
+
+
+class Topics(OffsetsAtTimes, Protocol):
+    """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
+
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+class Event(msgspec.Struct, frozen=True):
+    """The begin or the end of a group's problem."""
+
+    timestamp_ms: int
+    group: str
+    problem: str
+    began: bool
+    message: str
+
+
+class _StartOffsetMove(NamedTuple):
+    """The start offset of a share-partition at the last pass, since when it has been there, and the complete
+    records above it.
+    """
+
+    start_offset: int
+    since_s: float
+    complete: int
+
+
+class _Lag(NamedTuple):
+    """The share-partition of a group that has the largest lag."""
+
+    records: int
+    partition: TopicPartition
+    start_offset: int
+
+
+class _Skip(NamedTuple):
+    """Incomplete records that a start offset passed on its way from `from_offset` to `end_offset`.
+
+    They are lost if the log of the user topic begins at `log_start` or later.
+    """
+
+    key: SharePartitionKey
+    records: int
+    from_offset: int
+    end_offset: int
+    log_start: int
+    timestamp_ms: int
+
+
+def _lag_key(signals: GroupSignals) -> int:
+    return signals.lag
+
+
+class SignalMonitor:
+    """Reads a `StateView` every `LOOK_EVERY_S` seconds; `groups` has the result of the last pass."""
+
+    def __init__(
+        self,
+        view: StateView,
+        *,
+        topics: Topics | None,
+        members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
+        now_ms: Callable[[], int],
+        limits: SignalLimits | None = None,
+        event_raised: Callable[[Event], None] = lambda event: None,
+        sample: AppendSample | None = None,
+    ) -> None:
+        """Create a monitor that gets records from `sample`, or otherwise by calls of `record_followed`."""
+        self.groups: dict[str, GroupSignals] = {}
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.look_seconds = 0.0
+        self._view = view
+        self._topics = topics
+        self._members = members
+        self._now_ms = now_ms
+        self._limits = limits or SignalLimits()
+        self._event_raised = event_raised
+        self._sample = sample
+        self._appends = Appends()
+        self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
+        self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
+        self._skips: list[_Skip] = []
+        # Start offsets that moved further since the last pass than the records that were complete then.
+        self._jumps: list[_Skip] = []
+        self._most_lag: dict[str, _Lag] = {}
+        # Number of records lost before delivery, and the time of the last loss, by group.
+        self._lost: dict[str, tuple[int, int]] = {}
+        self._rates: dict[str, tuple[float, float, float]] = {}
+        self._looked_s: float | None = None
+
+    def groups_now(self) -> Collection[GroupSignals]:
+        """Return the signals of all groups as of the last pass."""
+        return self.groups.values()
+
+    async def run(self) -> None:
+        """Compute the signals periodically until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                _logger.exception("The signals of share groups could not be computed; retrying.")
+            await asyncio.sleep(max(LOOK_EVERY_S, PAUSE_PER_LOOK * self.look_seconds))
+
+    def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
+        """Count the user records that a log record changed."""
+        change = compute_change(before, record)
+        if change.acknowledged or change.released or change.rejected:
+            counts = self._counts[key.group_id]
+            counts.acknowledged += change.acknowledged
+            counts.released += change.released
+            counts.rejected += change.rejected
+        if change.skipped:
+            end, first = change.skipped_to, change.skipped_to - change.skipped
+            self._skips.append(_Skip(key, change.skipped, first, end, end, self._now_ms()))
+        if change.is_reset:
+            self._moved.pop(key, None)
+
+    async def look(self) -> None:
+        """Compute the signals of all groups once."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        groups: dict[str, GroupSignals] = {}
+        moved: dict[SharePartitionKey, _StartOffsetMove] = {}
+        part: list[tuple[SharePartitionKey, ShareState]] = []
+        async for entry in self._view.share_partitions():
+            part.append(entry)
+            if len(part) == SLICE:
+                await self._add_slice(part, groups, moved, began_s)
+                part.clear()
+        await self._add_slice(part, groups, moved, began_s)
+        self._moved = moved
+        if self._sample is not None:
+            await self._take_appends(self._sample.take())
+        await self._attribute_skips()
+        self._add_rates(groups, began_s)
+        await self._add_ages(groups)
+        await self._add_members(groups)
+        for signals in groups.values():
+            self._add_lost(signals)
+            set_problem(signals, self._limits)
+        self._raise_events(groups)
+        self.groups = groups
+        self.look_seconds = loop.time() - began_s
+
+    async def _add_slice(
+        self,
+        part: list[tuple[SharePartitionKey, ShareState]],
+        groups: dict[str, GroupSignals],
+        moved: dict[SharePartitionKey, _StartOffsetMove],
+        now_s: float,
+    ) -> None:
+        """Add a slice of the state to the signals of its groups."""
+        ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
+        for key, state in part:
+            signals = groups.get(key.group_id)
+            if signals is None:
+                signals = groups[key.group_id] = GroupSignals(group=key.group_id)
+            self._add(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
+
+    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if self._topics is None or not partitions:
+            return {}
+        try:
+            return await self._topics.end_offsets(set(partitions))
+        except Exception as error:
+            _logger.debug("End offsets of user topics are unavailable: %s", error)
+            return {}
+
+    def _add(
+        self,
+        signals: GroupSignals,
+        key: SharePartitionKey,
+        state: ShareState,
+        end_offset: int | None,
+        now_s: float,
+        moved: dict[SharePartitionKey, _StartOffsetMove],
+    ) -> None:
+        limit = self._limits.delivery_count_limit
+        in_flight = last_in_flight = complete = 0
+        for first, last, delivery_state, delivery_count in unpack(state.batches):
+            records = last - first + 1
+            in_flight += records
+            last_in_flight = last
+            if delivery_state in COMPLETE:
+                complete += records
+            signals.delivery_count_max = max(signals.delivery_count_max, delivery_count)
+            if delivery_count > 1:
+                signals.redelivered += records
+            # A completed record is not delivered again, whatever its delivery count is.
+            if delivery_count >= limit - 1 and delivery_state == 0:
+                signals.near_delivery_limit += records
+        signals.share_partitions += 1
+        signals.in_flight += in_flight
+        # The window begins at the start offset, even if its first records have no state.
+        window = last_in_flight - state.start_offset + 1 if in_flight else 0
+        signals.window_usage = max(signals.window_usage, window / self._limits.window_records)
+        # Brokers before 4.2 send no delivery complete count (KIP-1226); the batches yield the same number.
+        known_complete = state.delivery_complete_count if state.delivery_complete_count >= 0 else complete
+        lag = compute_lag(state.start_offset, known_complete, end_offset)
+        if lag is not None:
+            signals.lag = max(0, signals.lag) + lag
+            if lag > self._most_lag.get(key.group_id, _Lag(0, (b"", 0), 0)).records:
+                self._most_lag[key.group_id] = _Lag(lag, (key.topic_id, key.partition), state.start_offset)
+        waits = lag > 0 if lag is not None else in_flight > 0
+        before = self._moved.get(key)
+        if before is not None and self._sample is not None:
+            passed = state.start_offset - before.start_offset - before.complete
+            if passed > 0:
+                first, end = before.start_offset, state.start_offset
+                self._jumps.append(_Skip(key, passed, first, end, first + 1, self._now_ms()))
+        if waits:
+            since_s = now_s
+            if before is not None and before.start_offset == state.start_offset:
+                since_s = before.since_s
+            before = _StartOffsetMove(state.start_offset, since_s, complete)
+            if len(moved) < REMEMBERED_MAX:
+                moved[key] = before
+            # Without in-flight records, no record prevents the start offset from moving: there is no
+            # consumer.
+            if in_flight and now_s - before.since_s > signals.stuck_s:
+                signals.stuck_s = now_s - before.since_s
+                signals.stuck_at = str(key)
+
+    async def _take_appends(self, appends: Appends) -> None:
+        """Count the records of the appends, and keep the jumps of start offsets that are skips."""
+        for group, fresh in (await appends.changes()).items():
+            counts = self._counts[group]
+            counts.acknowledged += fresh.acknowledged
+            counts.released += fresh.released
+            counts.rejected += fresh.rejected
+        jumps, self._jumps = self._jumps, []
+        log_starts = await self._log_starts(jumps)
+        for jump in jumps:
+            # Only for the few whose records were deleted, because this searches the appends.
+            if log_starts.get((jump.key.topic_id, jump.key.partition), -1) > jump.from_offset:
+                self._explain_jump(jump, appends)
+        self._appends = appends
+
+    def _explain_jump(self, jump: _Skip, appends: Appends) -> None:
+        """Keep a jump as a skip, less the completed records.
+
+        The state is ahead of the appends by those in flight, so the appends of the interval before explain a
+        jump as well. Without all appends, a jump is no skip: a false alarm is worse than an undetected loss.
+        """
+        now = appends.completed(jump.key, jump.from_offset, jump.end_offset)
+        before = self._appends.completed(jump.key, jump.from_offset, jump.end_offset)
+        if now is None or before is None:
+            return
+        skipped = jump.records - count_offsets(now + before)
+        if skipped > 0:
+            self._skips.append(jump._replace(records=skipped))
+
+    async def _attribute_skips(self) -> None:
+        """Count those skipped records as lost that retention has deleted."""
+        skips, self._skips = self._skips, []
+        log_starts = await self._log_starts(skips)
+        for skip in skips:
+            log_start = log_starts.get((skip.key.topic_id, skip.key.partition), -1)
+            if log_start >= skip.log_start:
+                lost, _ = self._lost.get(skip.key.group_id, (0, 0))
+                lost += min(skip.records, log_start - skip.from_offset)
+                self._lost[skip.key.group_id] = lost, skip.timestamp_ms
+
+    async def _log_starts(self, skips: list[_Skip]) -> Mapping[TopicPartition, int]:
+        if not skips or self._topics is None:
+            return {}
+        try:
+            return await self._topics.start_offsets(
+                {(each.key.topic_id, each.key.partition) for each in skips}
+            )
+        except Exception as error:
+            _logger.debug("Log start offsets of user topics are unavailable: %s", error)
+            return {}
+
+    def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
+        counts, self._counts = self._counts, defaultdict(RecordCounts)
+        looked_s, self._looked_s = self._looked_s, now_s
+        if looked_s is None:
+            return
+        seconds = max(now_s - looked_s, 0.001)
+        rates: dict[str, tuple[float, float, float]] = {}
+        for group, signals in groups.items():
+            count = counts.get(group) or RecordCounts()
+            fresh = (count.acknowledged / seconds, count.released / seconds, count.rejected / seconds)
+            old = self._rates.get(group, fresh)
+            acknowledged, released, rejected = (
+                _SMOOTHING * new + (1 - _SMOOTHING) * last for new, last in zip(fresh, old, strict=True)
+            )
+            rates[group] = acknowledged, released, rejected
+            signals.acknowledged_rate = acknowledged
+            signals.released_rate = released
+            signals.rejected_rate = rejected
+        self._rates = rates
+
+    async def _add_ages(self, groups: dict[str, GroupSignals]) -> None:
+        lags, self._most_lag = self._most_lag, {}
+        for signals in groups.values():
+            if signals.lag == 0:
+                signals.oldest_record_age_s = 0.0
+        asked = nlargest(AGES_MAX, lags.items(), key=lambda each: groups[each[0]].lag)
+        if self._topics is None or not asked:
+            return
+        starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
+        try:
+            ages = await group_ages(self._topics, starts, self._now_ms())
+        except Exception as error:
+            _logger.debug("Ages of records are unavailable: %s", error)
+            return
+        for group, age_s in ages.items():
+            groups[group].oldest_record_age_s = age_s
+
+    async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
+        if self._members is None:
+            return
+        # The problem of a group without lag does not depend on its members.
+        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag_key)
+        if not asked:
+            return
+        try:
+            members = await self._members([each.group for each in asked])
+        except Exception as error:
+            _logger.debug("Members of share groups are unavailable: %s", error)
+            return
+        for signals in asked:
+            signals.members = members.get(signals.group, -1)
+
+    def _add_lost(self, signals: GroupSignals) -> None:
+        lost = self._lost.get(signals.group)
+        if lost is not None:
+            signals.lost_records = lost[0]
+            signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
+
+    def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
+        now_ms = self._now_ms()
+        for group, signals in groups.items():
+            before = self.groups[group].problem if group in self.groups else Problem.NONE
+            if before is signals.problem:
+                continue
+            if before is not Problem.NONE:
+                self._raise(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
+            if signals.problem is not Problem.NONE:
+                self._raise(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
+
+    def _raise(self, event: Event) -> None:
+        self.events.append(event)
+        self._event_raised(event)

@@ -1,0 +1,67 @@
+"""Find the age of the oldest unfinished record of a share-partition, from record timestamps.
+
+A broker returns the first offset at or after a time (ListOffsets), which requires DESCRIBE only. The record
+at a start offset is at least as old as an age if the first offset at or after that time is larger. A binary
+search over fixed ages finds the age to within 30 %, in at most six requests for all share-partitions.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+TopicPartition = tuple[bytes, int]
+
+# 1 s, 1.3 s, ... 173 days.
+AGES_S = tuple(1.3**step for step in range(63))
+# A request can have one time for each partition. If more groups than this consume the same partition from
+# different offsets, the ages of the others stay unknown.
+GROUPS_OF_PARTITION_MAX = 4
+
+
+class OffsetsAtTimes(Protocol):
+    """The query of the search; `coordinator.cluster.kafka.user_topics.UserTopics` implements it."""
+
+    async def offsets_at_times(
+        self, times_ms: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int]: ...
+
+
+async def group_ages(
+    topics: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
+) -> dict[str, float]:
+    """Return the ages of the records at one start offset of each group, without unknown ones."""
+    ages: dict[str, float] = {}
+    for _ in range(GROUPS_OF_PARTITION_MAX):
+        waiting = {group: start for group, start in starts.items() if group not in ages}
+        offsets = dict(reversed(waiting.values()))
+        if not offsets:
+            break
+        found = await record_ages(topics, offsets, now_ms)
+        for group, (partition, offset) in waiting.items():
+            if offset == offsets[partition] and partition in found:
+                ages[group] = found[partition]
+        starts = {group: start for group, start in waiting.items() if start[0] in found}
+    return ages
+
+
+async def record_ages(
+    topics: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
+) -> dict[TopicPartition, float]:
+    """Return lower bounds of the ages in seconds of the records at these offsets, without unknown ones.
+
+    0 means younger than a second.
+    """
+    # The record is at least as old as the first `older` ages; `bound` is the first age that may be too high.
+    older = dict.fromkeys(start_offsets, 0)
+    bound = dict.fromkeys(start_offsets, len(AGES_S))
+    while searched := {each: (older[each] + bound[each]) // 2 for each in older if older[each] < bound[each]}:
+        times_ms = {each: now_ms - round(AGES_S[step] * 1000) for each, step in searched.items()}
+        found = await topics.offsets_at_times(times_ms)
+        for each, step in searched.items():
+            offset = found.get(each)
+            if offset is None:
+                del older[each], bound[each]
+            elif offset < 0 or offset > start_offsets[each]:
+                older[each] = step + 1
+            else:
+                bound[each] = step
+    return {each: AGES_S[count - 1] if count else 0.0 for each, count in older.items()}

@@ -1,0 +1,230 @@
+"""Limit the resources of one HTTP connection: pipelined requests, header bytes, and the time of each step.
+
+uvicorn alone has none of these limits. It queues all requests that arrive, waits for a body without a
+timeout, and keeps a response that the client does not read. Its `limit_concurrency` does not limit
+connections.
+
+Received bytes are parsed in a turn of the server's `FairQueue`, so one iteration of the event loop begins at
+most one request. Until its turn, a connection is not read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coordinator.operate.admin.access_middleware import CERTIFICATE
+from coordinator.process.fair_queue import FairQueue, client_network
+from coordinator.process.open_files import http_connection_limit
+from coordinator.security.tls import CertificateTrust, ServerTls
+
+# Maximum size of request line and headers; browsers send less than 8 KiB.
+HEAD_BYTES_MAX = 64 << 10
+# Maximum number of pipelined requests of one connection. Browsers do not pipeline.
+PIPELINED_MAX = 8
+# Maximum time from the previous request, or the start of the connection, to the end of the headers.
+_HEAD_TIMEOUT_S = 20.0
+# Maximum time from the end of the headers to the end of the body, which has at most 64 KiB.
+_BODY_WITHIN_S = 20.0
+# Maximum time that a client may leave a response unread.
+_UNREAD_WITHIN_S = 20.0
+# Maximum time from the end of the headers to the last byte of the response, except for event streams.
+_RESPONSE_WITHIN_S = 120.0
+# At the limit of connections, this part of it is closed at a time.
+_EVICTIONS_SHARE = 16
+_EVENT_STREAMS = ("/api/v1/live",)
+
+
+class Connection(HttpToolsProtocol):
+    """One HTTP connection. Its requests carry the client's certificate, if there is one."""
+
+    def __init__(
+        self,
+        *uvicorns: Any,
+        on_rejected: Callable[[HTTPStatus], None],
+        turns: FairQueue,
+        tls: ServerTls | None = None,
+        **more: Any,
+    ) -> None:
+        """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
+        super().__init__(*uvicorns, **more)
+        self._turns = turns
+        # Bytes that wait for their turn.
+        self._received: list[bytes] = []
+        self._on_rejected = on_rejected
+        self._tls = tls
+        self.trust: CertificateTrust | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request; if there are too many connections, close another one first."""
+        super().connection_made(transport)
+        certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
+        self._certificate = certificate
+        if certificate and self._tls is not None:
+            self.trust = CertificateTrust(self._tls, certificate)
+        self.network = client_network(transport)
+        self._head_bytes = 0
+        self._in_head = True
+        self.began_s = self.loop.time()
+        self._deadlines: dict[str, asyncio.TimerHandle] = {}
+        self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+        # The set has closing connections, too, which are not counted.
+        is_full = len(self.connections) > http_connection_limit()
+        if is_full and not free_connection_slots(self.connections - {self}):
+            # With TLS, the acceptor has already closed another connection before the handshake.
+            self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
+            if not evict_oldest(self.connections - {self}):
+                self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all timers, and drop pipelined requests, which form cycles with this connection."""
+        for deadline in self._deadlines.values():
+            deadline.cancel()
+        self._deadlines.clear()
+        super().connection_lost(exc)
+        self.pipeline.clear()
+        self._received.clear()
+        self.cycle = None  # type: ignore[assignment]
+        self.scope, self.headers = cast(Any, {}), []
+
+    def data_received(self, data: bytes) -> None:
+        """Queue bytes for a turn, and stop reading until then."""
+        self._received.append(data)
+        if len(self._received) == 1:
+            self.transport.pause_reading()
+            self._turns.add(self.network, self._take_turn)
+
+    def _take_turn(self) -> None:
+        data = b"".join(self._received)
+        self._received.clear()
+        if self.transport.is_closing():
+            # Transports may deliver bytes after `close`.
+            return
+        self._parse(data)
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """Process bytes; refuse headers or pipelines that exceed their limits."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # WebSockets are not supported: the request gets a normal response, and later bytes are ignored.
+            pass
+        except httptools.HttpParserError:
+            # uvicorn would log each pipelined request.
+            if len(self.pipeline) >= PIPELINED_MAX:
+                self._on_rejected(HTTPStatus.TOO_MANY_REQUESTS)
+                self.transport.abort()
+            else:
+                self._on_rejected(HTTPStatus.BAD_REQUEST)
+                self._respond_and_close(HTTPStatus.BAD_REQUEST)
+            return
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._on_rejected(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._respond_and_close(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """Begin a request, unless the pipeline is full."""
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests in the pipeline")
+        super().on_message_begin()
+        cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
+        if not self._in_head:
+            self._in_head, self._head_bytes = True, 0
+            self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+
+    def on_headers_complete(self) -> None:
+        """Start the timers of body and response, and process the request."""
+        self._in_head = False
+        self._cancel_deadline("head")
+        self._start_deadline("body", _BODY_WITHIN_S, self.transport.abort)
+        super().on_headers_complete()
+        if self.scope.get("path") not in _EVENT_STREAMS:
+            self._start_deadline("response", _RESPONSE_WITHIN_S, self.transport.abort)
+
+    def on_message_complete(self) -> None:
+        """Stop the timer of the request body."""
+        self._cancel_deadline("body")
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Stop the timer of the response; the connection then closes or waits for the next request."""
+        self._cancel_deadline("response")
+        if self.transport.is_closing():
+            # Without a timer, a client that does not read would keep the remaining bytes in memory.
+            self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
+        super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection without a further request."""
+        self._close_slow_request()
+
+    def pause_writing(self) -> None:
+        """Start the timer for a client that does not read."""
+        super().pause_writing()
+        self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop the timer for a client that does not read."""
+        if not self.transport.is_closing():
+            self._cancel_deadline("unread")
+        super().resume_writing()
+
+    @property
+    def is_waiting_for_client(self) -> bool:
+        """True while the connection waits for the client and no response is in progress."""
+        return self._in_head or not {"body", "unread"}.isdisjoint(self._deadlines) or self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is None or cycle.response_complete
+
+    def _start_deadline(self, step: str, seconds: float, act: Callable[[], None]) -> None:
+        self._cancel_deadline(step)
+        self._deadlines[step] = self.loop.call_later(seconds, act)
+
+    def _cancel_deadline(self, step: str) -> None:
+        deadline = self._deadlines.pop(step, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _respond_and_close(self, status: HTTPStatus) -> None:
+        line = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\n\r\n"
+        self.transport.write(line.encode())
+        self._close_slow_request()
+
+    def _close_slow_request(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.close()
+        self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
+
+
+def free_connection_slots(connections: Iterable[Any]) -> int:
+    """Return how many more connections are accepted."""
+    return http_connection_limit() - sum(not each.transport.is_closing() for each in connections)
+
+
+def evict_oldest(connections: Iterable[Any]) -> bool:
+    """Abort connections that wait for their client, so that another, such as a probe, is accepted.
+
+    They are the oldest ones of the address with most such connections. Some are aborted at a time, because
+    finding them takes a millisecond. Return False if there is none.
+    """
+    waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
+    if not waiting:
+        return False
+    ((network, _),) = Counter(each.network for each in waiting).most_common(1)
+    of_network = [each for each in waiting if each.network == network]
+    of_network.sort(key=lambda each: each.began_s)
+    for each in of_network[: max(1, http_connection_limit() // _EVICTIONS_SHARE)]:
+        each.transport.abort()
+    return True

@@ -1,0 +1,173 @@
+"""Run uvicorn inside the coordinator's event loop, without its signal handlers."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, cast
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
+from coordinator.operate.admin.http_protocol import Connection, evict_oldest, free_connection_slots
+from coordinator.process.fair_queue import FairQueue
+from coordinator.security.rate_limited_log import RateLimitedLog
+from coordinator.security.tls import ServerTls
+from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, TlsAcceptor
+
+_logger = logging.getLogger(__name__)
+
+_BACKLOG = 1_024
+_HANDSHAKE_S = 10.0
+_IDLE_CONNECTION_S = 10
+_STOP_TIMEOUT_S = 2
+
+
+class HttpServer:
+    """Serves an application on an address, between `start` and `stop`, on the event loop of `start`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: HostPort,
+        *,
+        tls: ServerTls | None = None,
+        before_stop: Callable[[], None] = lambda: None,
+        refused: Callable[[int], None] = lambda status: None,
+    ) -> None:
+        """Create a server; if `tls` is None, it uses plaintext.
+
+        `before_stop` is called to end endless responses, such as event streams. `refused` is called with the
+        HTTP status of each connection or request that is refused before the application handles it.
+        """
+        self._before_stop = before_stop
+        self._refused = refused
+        self._address = address
+        self._server = _EmbeddedServer(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                # uvicorn accepts any callable here, but its type annotation requires a class.
+                http=self._make_connection,  # type: ignore[arg-type]
+                server_header=False,
+                # Any client can send these headers, so they must not determine the client's address.
+                proxy_headers=False,
+                timeout_keep_alive=_IDLE_CONNECTION_S,
+                timeout_graceful_shutdown=_STOP_TIMEOUT_S,
+            )
+        )
+        self._tls = tls
+        self._turns = FairQueue()
+        self._acceptor: TlsAcceptor | None = None
+        self._rate_limited_log = RateLimitedLog()
+        self._task: asyncio.Task[None] | None = None
+        self.port = address.port
+
+    async def start(self) -> None:
+        """Listen; return when connections are accepted. `port` is then the bound port.
+
+        Raises ListenError if the address cannot be bound.
+        """
+        # Bind here, because uvicorn ends the process if binding fails.
+        try:
+            sockets = [self._make_listening_socket()] if self._tls is None else []
+            if self._tls is not None:
+                await self._accept_tls(self._tls)
+        except (OSError, OverflowError) as error:
+            raise ListenError("http", str(self._address), error) from None
+        self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="http")
+        await self._server.up.wait()
+
+    def _make_listening_socket(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
+        listening = socket.create_server(tuple(self._address), family=family, backlog=_BACKLOG)
+        self.port = listening.getsockname()[1]
+        return listening
+
+    async def _accept_tls(self, tls: ServerTls) -> None:
+        """Accept TLS connections without uvicorn, which does not count unfinished handshakes."""
+        self._acceptor = TlsAcceptor(
+            lambda: tls.context,
+            _HANDSHAKE_S,
+            self._free_connection_slots,
+            self._server.accept_secured,
+            self._record_rejection,
+            self._turns,
+        )
+        await self._acceptor.start(self._address.host, self._address.port, _BACKLOG)
+        self.port = self._acceptor.port
+
+    def _free_connection_slots(self) -> int:
+        """Return how many more connections are accepted; if none, close an idle connection first."""
+        connections = self._server.server_state.connections
+        vacant = free_connection_slots(connections)
+        return vacant if vacant > 0 else int(evict_oldest(connections))
+
+    def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
+        return Connection(
+            *uvicorns, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
+        )
+
+    def close_untrusted_connections(self, now_ms: int) -> None:
+        """Abort connections whose certificate is no longer valid, including event streams."""
+        for connection in list(self._server.server_state.connections):
+            trust = cast(Connection, connection).trust
+            if trust is not None and not trust.holds(now_ms):
+                connection.transport.abort()
+
+    def _record_refusal(self, status: HTTPStatus) -> None:
+        self._refused(status)
+        if status is HTTPStatus.SERVICE_UNAVAILABLE:
+            self._rate_limited_log.warn(
+                "The HTTP server has reached its connection limit. It closes the oldest idle connections."
+            )
+
+    def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
+        _logger.debug("An HTTP connection was rejected", extra={"reason": reason, "peer": peer})
+        if reason == TOO_MANY_CONNECTIONS:
+            self._record_refusal(HTTPStatus.SERVICE_UNAVAILABLE)
+        if sentence:
+            self._rate_limited_log.warn(f"http: {sentence}", peer=peer)
+
+    async def stop(self) -> None:
+        """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
+        if self._task is None:
+            return
+        self._before_stop()
+        if self._acceptor is not None:
+            self._acceptor.stop()
+        self._server.should_exit = True
+        await self._task
+        self._task = None
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """uvicorn without signal handlers; `up` is set after startup."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    def accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
+        """Return the protocol of an accepted connection, or None before startup is complete."""
+        if not self.up.is_set():
+            return None
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make(self.config, self.server_state, self.lifespan.state)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.up.set()

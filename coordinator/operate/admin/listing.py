@@ -1,0 +1,315 @@
+"""List groups and share-partitions in slices, between which the event loop serves brokers.
+
+A slice is limited by share-partitions and by state batches, because one share-partition may have two batches
+and another ten thousand.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from heapq import merge, nlargest, nsmallest
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from fastapi import HTTPException, Response
+from pydantic import BaseModel
+
+from coordinator.operate.admin.offset_ranges import DeliverySums, WindowHistogram, unpack_slices
+from coordinator.operate.admin.views import GroupTotals
+from coordinator.serve.state_view import StateView
+from coordinator.shard import ShareState
+from protocol.state_batches import StateBatch
+from protocol.state_records import SharePartitionKey
+
+Entry = TypeVar("Entry")
+Answer = TypeVar("Answer")
+
+# Units of work that take about a millisecond.
+SLICE = 1_000
+
+# Maximum number of requests that wait for the list of another request.
+WAITING_MAX = 32
+
+# Up to this number of requested entries, a selection discards entries after the page. For more entries, one
+# such step would block the event loop too long.
+_SELECTED_MAX = 5 * SLICE
+
+# Cost of ranking or summing one offset range, relative to skipping a share-partition.
+_SORT_WORK = 2
+_SUM_WORK = 4
+
+
+class GroupOrder(StrEnum):
+    """The sort order of groups."""
+
+    GROUP = "group"
+    SHARE_PARTITIONS = "share-partitions"
+    STATE_BATCHES = "state-batches"
+    LAST_WRITE = "last-write"
+
+
+class SharePartitionOrder(StrEnum):
+    """The sort order of share-partitions; ties are sorted by group, topic id and partition."""
+
+    KEY = "key"
+    IN_FLIGHT = "in-flight"
+    DELIVERY_COUNT = "delivery-count"
+    LAST_WRITE = "last-write"
+
+
+class ListedSharePartition(NamedTuple):
+    """A share-partition in a list, and its sort key."""
+
+    rank: int
+    key: SharePartitionKey
+    state: ShareState
+
+
+class YieldTimer:
+    """Yields to the event loop after each slice of work."""
+
+    def __init__(self) -> None:
+        self._left = SLICE
+
+    async def add_work(self, work: int) -> None:
+        """Add work; after each slice, let other tasks run."""
+        self._left -= work
+        if self._left <= 0:
+            await asyncio.sleep(0)
+            self._left = SLICE
+
+
+class ListingLimiter:
+    """Lets one request at a time list the whole state; a limited number of others wait.
+
+    Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait until no other list is in progress. Raises HTTPException with status 503."""
+        if self._waiting >= WAITING_MAX:
+            raise HTTPException(503, "Too many lists are in progress; try again.", {"Retry-After": "5"})
+        self._waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+class GroupSelection(NamedTuple):
+    """The number of groups, and the groups of one page with their totals."""
+
+    total: int
+    page: list[tuple[str, GroupTotals]]
+
+
+async def groups(
+    runtime: StateView,
+    contained: str,
+    order: GroupOrder,
+    *,
+    descending: bool,
+    limit: int,
+    offset: int,
+    after: str | None = None,
+) -> GroupSelection:
+    """Select a page of the groups whose id contains a text, ignoring case, and is greater than `after`.
+
+    For each group, only its sort value is kept; totals are computed only for the groups of the page.
+    """
+    figure_after = _GROUP_SORT_VALUES[order]
+    figures: dict[str, int] = {}
+    contained = contained.casefold()
+    yield_timer = YieldTimer()
+    async for key, state in runtime.share_partitions():
+        group_id = key.group_id
+        if after is not None and group_id <= after:
+            continue
+        if group_id in figures or contained in group_id.casefold():
+            figures[group_id] = figure_after(figures.get(group_id, 0), state)
+            await yield_timer.add_work(1)
+    sign = -1 if descending else 1
+    chosen = await sorted_page(
+        figures,
+        lambda group_id: (sign * figures[group_id], group_id),
+        limit=limit,
+        offset=offset,
+        backwards=descending and order is GroupOrder.GROUP,
+    )
+    totals = {group_id: GroupTotals() for group_id in chosen}
+    async for key, state in runtime.share_partitions():
+        if (group := totals.get(key.group_id)) is not None:
+            group.add(key, state)
+            await yield_timer.add_work(1)
+    return GroupSelection(len(figures), list(totals.items()))
+
+
+class SharePartitionSelection(NamedTuple):
+    """The number of share-partitions, and the first ones in their order, unsorted."""
+
+    total: int
+    first: list[ListedSharePartition]
+
+
+async def select_share_partitions(
+    runtime: StateView,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: SharePartitionOrder,
+    *,
+    descending: bool,
+    count: int,
+    seen: Callable[[SharePartitionKey, ShareState], None] = lambda key, state: None,
+) -> SharePartitionSelection:
+    """Select the first `count` share-partitions in an order; `seen` is called with each match.
+
+    At most 2 x `count` entries are kept in memory, unless `count` is above `_SELECTED_MAX`.
+    """
+    backwards = descending and order is SharePartitionOrder.KEY
+    select = nlargest if backwards else nsmallest
+    total = 0
+    first: list[ListedSharePartition] = []
+    held_max = max(2 * count, SLICE)
+    async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending):
+        total += 1
+        seen(found.key, found.state)
+        first.append(found)
+        if len(first) > held_max and count <= _SELECTED_MAX:
+            first = select(count, first, key=lambda entry: entry[:2])
+    return SharePartitionSelection(total, first)
+
+
+async def share_partitions(
+    runtime: StateView,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: SharePartitionOrder,
+    *,
+    descending: bool,
+) -> list[ListedSharePartition]:
+    """Return the matching share-partitions in the order of the shards, each with its sort key."""
+    return [found async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending)]
+
+
+async def _iterate_share_partitions(
+    runtime: StateView,
+    wanted: Callable[[SharePartitionKey], bool],
+    order: SharePartitionOrder,
+    *,
+    descending: bool,
+) -> AsyncIterator[ListedSharePartition]:
+    rank = _SORT_VALUES.get(order)
+    sign = -1 if descending else 1
+    yield_timer = YieldTimer()
+    async for key, state in runtime.share_partitions():
+        if wanted(key):
+            place = state.last_write_ms if order is SharePartitionOrder.LAST_WRITE else 0
+            if rank is not None:
+                for some in unpack_slices(state.batches):
+                    place = rank(place, some)
+                    await yield_timer.add_work(_SORT_WORK * len(some))
+            yield ListedSharePartition(sign * place, key, state)
+            await yield_timer.add_work(1)
+
+
+async def sum_batches(
+    state: ShareState, yield_timer: YieldTimer, window: WindowHistogram | None = None
+) -> DeliverySums:
+    """Sum the offset ranges of a share-partition, and add them to the histogram of its window."""
+    sums = DeliverySums(state)
+    for some in unpack_slices(state.batches):
+        sums.add(some)
+        await yield_timer.add_work(_SUM_WORK * len(some))
+        if window is not None:
+            for batch in some:
+                await yield_timer.add_work(window.add(batch))
+    return sums
+
+
+async def sorted_page(
+    entries: Collection[Entry],
+    place: Callable[[Entry], Any],
+    *,
+    limit: int,
+    offset: int,
+    backwards: bool = False,
+) -> list[Entry]:
+    """Return `limit` entries from `offset` on, in sorted order.
+
+    Slices are sorted separately and merged up to the end of the page, so that no step takes long.
+    """
+    yield_timer = YieldTimer()
+    runs = []
+    for one in _split_slices(entries):
+        runs.append(sorted(one, key=place, reverse=backwards))
+        await yield_timer.add_work(len(one))
+    part: list[Entry] = []
+    for number, entry in enumerate(merge(*runs, key=place, reverse=backwards)):
+        if number == offset + limit:
+            break
+        if number >= offset:
+            part.append(entry)
+        await yield_timer.add_work(1)
+    return part
+
+
+async def build_responses(
+    entries: Iterable[Entry], make: Callable[[Entry], Answer], work: Callable[[Entry], int]
+) -> list[Answer]:
+    """Create the response of each entry; `work` is its cost relative to skipping a share-partition."""
+    yield_timer = YieldTimer()
+    answers = []
+    for entry in entries:
+        answers.append(make(entry))
+        await yield_timer.add_work(work(entry))
+    return answers
+
+
+async def render_page(
+    answer: BaseModel, items: Iterable[BaseModel], work: int, *, exclude: set[str] | None = None
+) -> Response:
+    """Encode a response as JSON, item by item; `work` is the cost of an item.
+
+    FastAPI would validate and encode a list of any length in one step.
+    """
+    texts = await build_responses(items, lambda item: item.model_dump_json(), lambda _: work)
+    # No string in the JSON text can contain this marker, because JSON escapes quotes.
+    before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
+    assert empty
+    return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
+
+
+def _split_slices(entries: Collection[Entry]) -> Iterator[list[Entry]]:
+    left = iter(entries)
+    while one := list(islice(left, SLICE)):
+        yield one
+
+
+def _add_in_flight(before: int, batches: list[StateBatch]) -> int:
+    return before + sum(last - first + 1 for first, last, _, _ in batches)
+
+
+def _max_delivery_count(before: int, batches: list[StateBatch]) -> int:
+    return max(before, *(count for _, _, _, count in batches))
+
+
+# Functions that update the sort value of a group with each of its share-partitions.
+_GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
+    GroupOrder.GROUP: lambda before, state: 0,
+    GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
+    GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
+    GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
+}
+# Functions that update a sort value with each slice of offset ranges.
+_SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
+    SharePartitionOrder.IN_FLIGHT: _add_in_flight,
+    SharePartitionOrder.DELIVERY_COUNT: _max_delivery_count,
+}

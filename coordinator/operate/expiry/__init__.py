@@ -1,0 +1,25 @@
+"""Expire abandoned share-group state, as KIP-211 does for the offsets of consumer groups.
+
+`observations` and `rules` are pure: the history of each group, and the decision which state expires.
+`observer` queries Kafka, `remover` deletes state, and `expiry` runs both periodically.
+"""
+
+from coordinator.operate.expiry.expiry import Expiry, ExpiryMetrics, Forecast, RoundResult
+from coordinator.operate.expiry.factory import make_expiry
+from coordinator.operate.expiry.observation_store import ObservationStore
+from coordinator.operate.expiry.remover import Removal
+from coordinator.operate.expiry.rules import AbandonedState, Reason, Rules, Status
+
+__all__ = [
+    "AbandonedState",
+    "Expiry",
+    "ExpiryMetrics",
+    "Forecast",
+    "ObservationStore",
+    "Reason",
+    "Removal",
+    "RoundResult",
+    "Rules",
+    "Status",
+    "make_expiry",
+]

@@ -1,0 +1,107 @@
+"""Send Kafka requests on a separate thread with its own event loop.
+
+Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop it
+would delay the responses to brokers.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from coordinator.cluster.kafka.share_group_types import (
+    ChangeResult,
+    GroupDescription,
+    GroupOffset,
+    ResolvedTopicIds,
+)
+from coordinator.errors import LogUnavailable
+from coordinator.operate.expiry.observer import GroupAdmin, TopicIds
+
+Answer = TypeVar("Answer")
+
+_CLOSED = "The coordinator is stopping and sends no more requests to Kafka."
+
+
+class ClusterThread:
+    """A `GroupAdmin` and a `TopicIds` whose methods may be called on any event loop.
+
+    Exceptions of the underlying methods are passed on. After `close`, pending and new calls raise
+    LogUnavailable.
+    """
+
+    def __init__(self, make: Callable[[], tuple[GroupAdmin, TopicIds]]) -> None:
+        """Start no thread yet: the first request starts it, and the thread calls `make`."""
+        self._make = make
+        self._made: tuple[GroupAdmin, TopicIds] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def names(self) -> set[str]:
+        return await self._groups(lambda groups: groups.names())
+
+    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
+        return await self._groups(lambda asked: asked.offsets(groups))
+
+    async def groups_without_offsets(self, groups: Collection[str]) -> set[str]:
+        return await self._groups(lambda asked: asked.groups_without_offsets(groups))
+
+    async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
+        return await self._groups(lambda asked: asked.describe_groups(groups))
+
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
+        return await self._groups(lambda asked: asked.delete_offsets(group, topics))
+
+    async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
+        return await self._groups(lambda asked: asked.delete_groups(groups))
+
+    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+        return await self._run_on_thread(lambda made: made[1].resolve(topic_ids))
+
+    async def close(self) -> None:
+        """Cancel pending calls, close the connections, and end the thread. May be called twice."""
+        self._closed = True
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), loop))
+        loop.call_soon_threadsafe(loop.stop)
+        await asyncio.to_thread(thread.join)
+        loop.close()
+
+    async def _end(self) -> None:
+        asked = asyncio.all_tasks() - {asyncio.current_task()}
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+        for made in self._made or ():
+            await made.close()
+
+    async def _groups(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
+        return await self._run_on_thread(lambda made: ask(made[0]))
+
+    async def _run_on_thread(
+        self, ask: Callable[[tuple[GroupAdmin, TopicIds]], Coroutine[Any, Any, Answer]]
+    ) -> Answer:
+        async def run() -> Answer:
+            if self._made is None:
+                self._made = self._make()
+            return await ask(self._made)
+
+        if self._closed:
+            raise LogUnavailable(_CLOSED)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="expiry", daemon=True)
+            self._thread.start()
+        asked = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        try:
+            return await asyncio.wrap_future(asked)
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            assert asking is not None
+            if not asking.cancelling():
+                raise LogUnavailable(_CLOSED) from None
+            raise

@@ -1,0 +1,209 @@
+"""Remove abandoned state periodically, and forecast what will be removed.
+
+Expiry runs in the background: it uses its own connections to Kafka, processes the state in slices, and
+removes a bounded amount in each round.  If a round fails, the next one tries again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from coordinator.errors import CoordinatorError
+from coordinator.operate.expiry.observation_store import ObservationStore
+from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, Observer, TopicIds
+from coordinator.operate.expiry.remover import Removal, Remover, topic_label
+from coordinator.operate.expiry.rules import AbandonedState, Rules, Status, find_abandoned_state
+from coordinator.process.clock import Clock
+from coordinator.serve.runtime import Runtime
+
+_logger = logging.getLogger(__name__)
+
+# Maximum age of an observation for a forecast.
+_OBSERVATION_AGE_MAX_S = 2.0
+# If two observations are more than this number of intervals apart, the history of a group has a gap.
+_GAP_INTERVALS = 3
+_LEFTOVER_INTERVALS = 6
+
+
+class ExpiryMetrics(Protocol):
+    """The metrics of expiry."""
+
+    def state_expired(self, reason: str, share_partitions: int) -> None: ...
+    def expiry_round_done(self, now_ms: int) -> None: ...
+    def expiry_failed(self) -> None: ...
+
+
+class Forecast(NamedTuple):
+    """The abandoned state and when it expires. If `enabled` is False, no state is removed."""
+
+    enabled: bool
+    rules: Rules
+    read_ms: int
+    last_round_ms: int | None
+    items: list[AbandonedState]
+    # Groups whose coordinators did not answer.
+    unheard_groups: int
+    doubt: str | None
+
+
+class RoundResult(NamedTuple):
+    """The result of a round."""
+
+    removals: list[Removal]
+    # Due items that wait for the next round.
+    left_over: int
+
+
+class Expiry:
+    """Finds abandoned state and, if a retention time is set, removes it. Used on one event loop."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: GroupAdmin,
+        topics: TopicIds,
+        rules: Rules,
+        *,
+        interval_s: float,
+        clock: Clock,
+        metrics: ExpiryMetrics,
+        may_act: Callable[[], bool] = lambda: True,
+        file: ObservationStore | None = None,
+        watch_all: bool = False,
+    ) -> None:
+        """`may_act` returns whether this process's lease of its shards is fresh."""
+        interval_ms = round(interval_s * 1000)
+        gap_max_ms = _GAP_INTERVALS * interval_ms
+        self.rules = rules._replace(gap_ms=gap_max_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
+        self._groups = groups
+        self._topics = topics
+        self._interval_s = interval_s
+        self._clock = clock
+        self._metrics = metrics
+        self._may_act = may_act
+        self._observer = Observer(
+            runtime,
+            groups,
+            topics,
+            clock=clock,
+            gap_max_ms=gap_max_ms,
+            file=file if self.enabled else None,
+            watch_all=watch_all,
+        )
+        self._remover = Remover(runtime, groups, topics, may_act)
+        self._round_lock = asyncio.Lock()
+        self._observation: ClusterObservation | None = None
+        self._observed_s = float("-inf")
+        self._last_round_ms: int | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+
+    @property
+    def enabled(self) -> bool:
+        """True if a retention time is set, so that expired state is removed periodically."""
+        return self.rules.retention_minutes is not None
+
+    def start(self) -> None:
+        """Start the periodic rounds if expiry is enabled."""
+        if self.enabled:
+            self._task = asyncio.create_task(self._run(), name="expiry")
+
+    async def stop(self) -> None:
+        """Stop the rounds and close the connections."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await self._groups.close()
+        await self._topics.close()
+
+    async def forecast(self, retention_minutes: int | None = None) -> Forecast:
+        """Return the abandoned state, for the given retention time or the configured one.
+
+        Raises CoordinatorError if Kafka does not answer.
+        """
+        look = self._observation
+        if look is None or not self._round_lock.locked():
+            # While a round is in progress, use the observation that it started with instead of waiting.
+            async with self._round_lock:
+                look = self._observation
+                age_s = asyncio.get_running_loop().time() - self._observed_s
+                if look is None or age_s > _OBSERVATION_AGE_MAX_S:
+                    look = await self._current_observation()
+        rules = self.rules
+        if retention_minutes is not None:
+            rules = rules._replace(retention_minutes=retention_minutes)
+        items = await _find_abandoned(look, rules)
+        items.sort(key=_sort_key)
+        unheard = {part.group_id for part in look.held} - set(look.seen.heard)
+        return Forecast(
+            self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
+        )
+
+    async def round(self) -> RoundResult:
+        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer."""
+        async with self._round_lock:
+            look = await self._current_observation()
+            due = [each for each in await _find_abandoned(look, self.rules) if each.status is Status.DUE]
+            removals: list[Removal] = []
+            # The next forecast must not show the removed state.
+            self._observed_s = float("-inf")
+            if self.enabled and self._may_act():
+                async for removal in self._remover.remove(due):
+                    removals.append(removal)
+                    self._note(removal)
+            self._last_round_ms = look.now_ms
+            self._metrics.expiry_round_done(look.now_ms)
+            return RoundResult(removals, len(due) - len(removals))
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.round()
+            except CoordinatorError as error:
+                self._metrics.expiry_failed()
+                if self._trouble is None:
+                    _logger.warning("Expiry failed, retrying in %g s: %s", self._interval_s, error)
+                self._trouble = str(error)
+            except Exception:
+                self._metrics.expiry_failed()
+                _logger.exception("Internal error in expiry. Retrying in %g s.", self._interval_s)
+            else:
+                if self._trouble is not None:
+                    _logger.info("Expiry works again.")
+                self._trouble = None
+            await asyncio.sleep(self._interval_s)
+
+    async def _current_observation(self) -> ClusterObservation:
+        look = await self._observer.observe()
+        self._observation, self._observed_s = look, asyncio.get_running_loop().time()
+        return look
+
+    def _note(self, removal: Removal) -> None:
+        each = removal.abandoned
+        if removal.failed:
+            self._metrics.expiry_failed()
+        if removal.share_partitions:
+            self._metrics.state_expired(each.reason, removal.share_partitions)
+        if removal.refused:
+            _logger.info("%s does not expire now: %s", topic_label(each), removal.refused)
+            return
+        _logger.info(
+            "%s expired (%s): %d share-partitions", topic_label(each), each.reason, removal.share_partitions
+        )
+
+
+async def _find_abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
+    """Return the abandoned state; yield to the event loop after each slice."""
+    found: list[AbandonedState] = []
+    for at in range(0, len(look.held), SLICE):
+        found += find_abandoned_state(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
+        await asyncio.sleep(0)
+    return found
+
+
+def _sort_key(each: AbandonedState) -> tuple[int, str, str, bytes]:
+    """Sort by expiration time, then by group and topic."""
+    return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id

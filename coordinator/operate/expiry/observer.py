@@ -1,0 +1,218 @@
+"""Query Kafka periodically for the groups and topics of the local state, and keep their history."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from coordinator.cluster.kafka.share_group_types import (
+    ChangeResult,
+    GroupDescription,
+    GroupOffset,
+    ResolvedTopicIds,
+)
+from coordinator.errors import LogUnavailable
+from coordinator.operate.expiry.observation_store import ObservationStore, StoredObservations
+from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.operate.expiry.rules import ClusterView, HeldState
+from coordinator.process.clock import Clock
+from coordinator.serve.runtime import Runtime
+from protocol.errors import ErrorCode
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey
+
+_logger = logging.getLogger(__name__)
+
+# Number of items that are processed before yielding to the event loop.
+SLICE = 500
+
+
+class GroupAdmin(Protocol):
+    """Requests to group coordinators; implemented by `coordinator.cluster.kafka.share_groups`."""
+
+    async def names(self) -> set[str]: ...
+    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
+    async def groups_without_offsets(self, groups: Collection[str]) -> set[str]: ...
+    async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
+    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]: ...
+    async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]: ...
+    async def close(self) -> None: ...
+
+
+class TopicIds(Protocol):
+    """Requests for topic ids; implemented by `coordinator.cluster.kafka.topic_id_resolver`."""
+
+    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
+    async def close(self) -> None: ...
+
+
+class ClusterObservation(NamedTuple):
+    """The local state and the view of the cluster at one time."""
+
+    now_ms: int
+    held: Sequence[HeldState]
+    seen: ClusterView
+    # Why missing topics are not treated as deleted, None if they are.
+    doubt: str | None
+
+
+class Observer:
+    """Makes observations and keeps their history. Used on one event loop, one observation at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        groups: GroupAdmin,
+        topics: TopicIds,
+        *,
+        clock: Clock,
+        gap_max_ms: int,
+        file: ObservationStore | None,
+        watch_all: bool,
+    ) -> None:
+        """With `watch_all`, groups without local state are observed too: their shards may move here."""
+        self._runtime = runtime
+        self._groups = groups
+        self._topics = topics
+        self._clock = clock
+        self._gap_max_ms = gap_max_ms
+        self._file = file
+        self._begin_observations = watch_all
+        self._loaded = False
+        self._cluster_id = ""
+        self._observations: dict[str, GroupObservation] = {}
+        self._missing: dict[bytes, int] = {}
+        self._names: dict[bytes, str] = {}
+
+    async def observe(self) -> ClusterObservation:
+        """Observe all groups and topics of the local state. Raises LogError if Kafka does not answer."""
+        if not self._loaded:
+            await self._load()
+        # While shards are being loaded, groups without local state must keep their history.
+        is_whole = self._runtime.initial_load_done
+        held = await self._held()
+        groups = {part.group_id for part in held}
+        topic_ids = {part.topic_id for part in held}
+        presence = await self._topics.resolve(sorted(topic_ids))
+        if self._begin_observations:
+            groups |= await self._list_groups()
+        described = await self._groups.describe_groups(groups)
+        # Take the time after the last response, so that retention times start late rather than early.
+        now_ms = self._clock.now_ms()
+        self._check_cluster_id(presence.cluster_id)
+        doubt = self._update_topics(topic_ids, presence, now_ms)
+        initialized_ms: dict[str, int] = {}
+        for part in held:
+            known_ms = initialized_ms.get(part.group_id, 0)
+            initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
+        not_here_yet = {} if is_whole else self._observations
+        heard = await self._update_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
+        self._observations = {**not_here_yet, **self._observations}
+        if self._file is not None:
+            await self._file.save(StoredObservations(self._cluster_id, self._observations))
+        unclear = topic_ids - presence.names.keys() - presence.missing
+        seen = ClusterView(dict(self._observations), heard, dict(self._names), dict(self._missing), unclear)
+        return ClusterObservation(now_ms, held, seen, doubt)
+
+    async def _list_groups(self) -> set[str]:
+        """Return all groups; if a broker does not list its groups, return the observed ones."""
+        try:
+            return await self._groups.names()
+        except LogUnavailable:
+            return set(self._observations)
+
+    def _owns_partition_zero(self, group_id: str, topic_id: bytes) -> bool:
+        """Return whether this coordinator owns the shard of the topic's partition 0."""
+        first = SharePartitionKey(group_id, topic_id, 0)
+        return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
+
+    async def _load(self) -> None:
+        memory = await self._file.load() if self._file is not None else None
+        if memory is not None:
+            self._cluster_id, self._observations = memory.cluster_id, dict(memory.groups)
+        self._loaded = True
+
+    async def _held(self) -> list[HeldState]:
+        partitions: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
+        initialized_ms: defaultdict[tuple[str, bytes], int] = defaultdict(int)
+        async for key, state in self._runtime.share_partitions():
+            topic = (key.group_id, key.topic_id)
+            partitions[topic].append(key.partition)
+            # Only initialisation and changes of offsets set this time; writes of consumers do not.
+            initialized_ms[topic] = max(initialized_ms[topic], state.create_timestamp)
+        held: list[HeldState] = []
+        for group_id, topic_id in partitions:
+            found = tuple(sorted(partitions[group_id, topic_id]))
+            leads = self._owns_partition_zero(group_id, topic_id)
+            held.append(HeldState(group_id, topic_id, found, initialized_ms[group_id, topic_id], leads))
+            if len(held) % SLICE == 0:
+                await asyncio.sleep(0)
+        return held
+
+    def _check_cluster_id(self, cluster_id: str) -> None:
+        if not cluster_id:
+            # No broker returned the cluster id.
+            return
+        if self._cluster_id and cluster_id != self._cluster_id:
+            _logger.warning(
+                "The cluster id is %s and was %s. Retention times start again.",
+                cluster_id,
+                self._cluster_id,
+            )
+            self._observations.clear()
+            self._missing.clear()
+            self._names.clear()
+        self._cluster_id = cluster_id
+
+    def _update_topics(
+        self, topic_ids: Collection[bytes], presence: ResolvedTopicIds, now_ms: int
+    ) -> str | None:
+        self._names = {
+            topic_id: name for topic_id, name in self._names.items() if topic_id in topic_ids
+        } | presence.names
+        unknown = topic_ids and not presence.names
+        if unknown:
+            # This is more likely another cluster than the deletion of all topics.
+            self._missing.clear()
+            return (
+                f"The cluster knows none of the {len(topic_ids)} topics that have state, so they are not "
+                "treated as deleted."
+            )
+        before = self._missing
+        self._missing = {topic_id: before.get(topic_id, now_ms) for topic_id in presence.missing}
+        for topic_id, since_ms in before.items():
+            if topic_id in topic_ids and topic_id not in presence.names:
+                self._missing.setdefault(topic_id, since_ms)
+        return None
+
+    async def _update_groups(
+        self,
+        described: Mapping[str, GroupDescription],
+        initialized_ms: Mapping[str, int],
+        now_ms: int,
+        *,
+        doubtful: bool,
+    ) -> frozenset[str]:
+        """Update the observations from descriptions; return the groups whose coordinators answered."""
+        heard = set()
+        watches = {}
+        for number, (group, seen) in enumerate(described.items(), 1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            is_not_found = seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            if seen.error_code == ErrorCode.NONE or (is_not_found and not doubtful):
+                heard.add(group)
+            elif is_not_found:
+                continue
+            observation = observe_group(
+                self._observations.get(group),
+                seen,
+                now_ms=now_ms,
+                gap_max_ms=self._gap_max_ms,
+                initialized_ms=initialized_ms.get(group),
+            )
+            if observation is not None:
+                watches[group] = observation
+        self._observations = watches
+        return frozenset(heard)

@@ -1,0 +1,253 @@
+"""Delete abandoned state: through Kafka's group coordinator, or locally if Kafka no longer has it."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from coordinator.cluster.kafka.share_group_types import GroupDescription, GroupOffset
+from coordinator.errors import LogError
+from coordinator.operate.expiry.observer import GroupAdmin, TopicIds
+from coordinator.operate.expiry.rules import AbandonedState, Reason
+from coordinator.serve.runtime import Operation, Runtime, Status
+from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
+from protocol.errors import ErrorCode
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
+
+_logger = logging.getLogger(__name__)
+
+# Limits of a round: groups deleted through Kafka, and share-partitions deleted locally.
+GROUPS_MAX = 100
+SHARE_PARTITIONS_MAX = 1_000
+
+# Errors that mean, after all retries, that the group's coordinator is unavailable.
+_NOT_FOUND_NOW = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+_USED = "it was used since the last observation"
+
+
+class Removal(NamedTuple):
+    """The result for one due item; if `refused` is empty, all of it was deleted.
+
+    `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
+    """
+
+    abandoned: AbandonedState
+    share_partitions: int
+    refused: str = ""
+    failed: bool = False
+    unanswered: bool = False
+
+
+class _Deletion(Operation):
+    """Deletes the state of a share-partition if it is unchanged; `refused` gets the reason or ""."""
+
+    __slots__ = ("refused",)
+
+    def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
+        def decide(
+            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
+        ) -> CoordinatorResult:
+            if shard.state(key) != seen:
+                return CoordinatorResult((), _USED)
+            return CoordinatorResult([StateRecord(key, None)], "")
+
+        super().__init__(decide, key, (), writes=True, origin=None, received_s=now_s)
+        self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.refused.done():
+            self.refused.set_result(result)
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if not self.refused.done():
+            self.refused.set_result(error_message or error_code.name)
+
+
+class Remover:
+    """Removes due state. Each method raises LogError if Kafka does not answer."""
+
+    def __init__(
+        self, runtime: Runtime, groups: GroupAdmin, topics: TopicIds, may_act: Callable[[], bool]
+    ) -> None:
+        self._runtime = runtime
+        self._groups = groups
+        self._topics = topics
+        self._may_act = may_act
+        # Groups whose last offsets may have been deleted.
+        self._emptied_groups: set[str] = set()
+        # Groups for which the last attempt failed; the others are processed first.
+        self._deferred_groups: set[str] = set()
+
+    async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[Removal]:
+        """Remove due state up to the limits of a round; yield each result."""
+        gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
+        if gone:
+            for removal in await self._remove_deleted_in_kafka(gone):
+                yield removal
+        by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
+        for each in due:
+            if each.reason in (Reason.GROUP_EMPTY, Reason.TOPIC_UNSUBSCRIBED):
+                by_group[each.group_id].append(each)
+        groups = sorted(by_group, key=lambda group: group in self._deferred_groups)[:GROUPS_MAX]
+        self._deferred_groups &= by_group.keys()
+        for group in groups:
+            removals = await self._remove_by_kafka(group, by_group[group])
+            if any(removal.refused for removal in removals):
+                self._deferred_groups.add(group)
+            for removal in removals:
+                yield removal
+            if any(removal.unanswered for removal in removals):
+                # The request timed out, and the next one probably would as well.
+                break
+        await self._delete_emptied()
+
+    # Deletion through Kafka.
+
+    async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[Removal]:
+        """Delete topics of a group through Kafka, which refuses if the group is not empty."""
+        owned = [each for each in due if self._is_still_owned(each)]
+        if not owned:
+            return []
+        states = {each: self._states(each) for each in owned}
+        # The observation may be minutes old, so check that no member has joined since.
+        described = (await self._groups.describe_groups([group]))[group]
+        if described.error_code != ErrorCode.NONE:
+            return [_make_refusal(each, described.error_code, described.error_message) for each in owned]
+        still = [each for each in owned if _is_unchanged(each, described, states[each])]
+        removals = [Removal(each, 0, _USED) for each in owned if each not in still]
+        if not still:
+            return removals
+        shown = await self._list_offsets(group)
+        outcomes = await self._groups.delete_offsets(group, [str(each.topic) for each in still])
+        for each in still:
+            outcome = outcomes[str(each.topic)]
+            if outcome.error_code == ErrorCode.NONE:
+                count = sum(offset.topic_id == each.topic_id for offset in shown)
+                removals.append(Removal(each, count or len(each.partitions)))
+                self._emptied_groups.add(group)
+            elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # Kafka has no offsets of that topic, so the local state is left over.
+                removal = await self._delete(each, states[each])
+                removals.append(removal)
+                if not removal.refused:
+                    self._emptied_groups.add(group)
+            else:
+                removals.append(_make_refusal(each, outcome.error_code, outcome.error_message))
+        return removals
+
+    async def _list_offsets(self, group: str) -> list[GroupOffset]:
+        """Return the group's offsets in Kafka, which are only counted; [] if Kafka does not answer."""
+        try:
+            return await self._groups.offsets([group])
+        except LogError:
+            return []
+
+    async def _delete_emptied(self) -> None:
+        """Delete empty groups without any state, as Kafka does with consumer groups.
+
+        Deleting a group deletes all its state, also for topics that this client may not describe.
+        Therefore, only groups without local state are deleted, and only if this coordinator owns all shards.
+        """
+        if len(self._runtime.owned_shards()) < self._runtime.state_partitions:
+            self._emptied_groups.clear()
+        if not self._emptied_groups or any(
+            view.status != Status.ACTIVE for view in self._runtime.shard_views()
+        ):
+            return
+        left = {key.group_id async for key, _ in self._runtime.share_partitions()}
+        emptied = sorted(self._emptied_groups - left)[:GROUPS_MAX]
+        if not emptied:
+            return
+        described = await self._groups.describe_groups(emptied)
+        empty = [group for group in emptied if described[group].is_empty]
+        bare = sorted(await self._groups.groups_without_offsets(empty)) if empty else []
+        self._emptied_groups.difference_update(emptied)
+        if not bare:
+            return
+        for group, outcome in (await self._groups.delete_groups(bare)).items():
+            if outcome.error_code == ErrorCode.NONE:
+                _logger.info("Deleted share group %s: it was empty and had no offsets left.", group)
+            elif outcome.error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):
+                self._emptied_groups.add(group)
+
+    def _is_still_owned(self, each: AbandonedState) -> bool:
+        """Return whether this coordinator still owns a shard of the item."""
+        shards = self._runtime.state_partitions
+        keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
+        return self._may_act() and any(self._runtime.owns(state_partition(key, shards)) for key in keys)
+
+    # Local deletion.
+
+    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[Removal]:
+        """Delete the state of topics and groups that are still missing in Kafka."""
+        chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
+        total = 0
+        for each in due:
+            if total and total + len(each.partitions) > SHARE_PARTITIONS_MAX:
+                break
+            total += len(each.partitions)
+            chosen[each] = self._states(each)
+        # Read the states before Kafka is queried: later states must not be deleted.
+        missing = await self._confirm_missing(chosen)
+        return [
+            await self._delete(each, states)
+            if each in missing
+            else Removal(each, 0, "it exists in Kafka again")
+            for each, states in chosen.items()
+        ]
+
+    async def _confirm_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
+        topics = {each.topic_id for each in due if each.reason is Reason.TOPIC_DELETED}
+        groups = {each.group_id for each in due if each.reason is Reason.GROUP_DELETED}
+        missing_topics = (await self._topics.resolve(sorted(topics))).missing if topics else frozenset()
+        described = await self._groups.describe_groups(groups) if groups else {}
+        return {
+            each
+            for each in due
+            if (each.reason is Reason.TOPIC_DELETED and each.topic_id in missing_topics)
+            or (
+                each.reason is Reason.GROUP_DELETED
+                and described[each.group_id].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            )
+        }
+
+    def _states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
+        keys = [SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions]
+        states = ((key, self._runtime.share_partition(key)) for key in keys)
+        return {key: state for key, state in states if state is not None}
+
+    async def _delete(self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]) -> Removal:
+        """Delete the states that have not changed."""
+        now_s = asyncio.get_running_loop().time()
+        deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
+        for deletion in deletions:
+            self._runtime.submit(deletion)
+        refusals = await asyncio.gather(*(deletion.refused for deletion in deletions))
+        why = sorted(set(filter(None, refusals)))
+        return Removal(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
+
+
+def _is_unchanged(
+    each: AbandonedState, now: GroupDescription, states: Mapping[SharePartitionKey, ShareState]
+) -> bool:
+    """Return whether the group stayed empty and its state was not initialised since the observation."""
+    initialized_ms = max((state.create_timestamp for state in states.values()), default=0)
+    return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
+
+
+def _make_refusal(each: AbandonedState, error_code: int, message: str) -> Removal:
+    failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
+    why = message or f"Kafka's error {error_code}"
+    return Removal(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
+
+
+def topic_label(each: AbandonedState) -> str:
+    """Return a label of a group's topic for log messages."""
+    return f"group {each.group_id}, topic {each.topic or topic_id_text(each.topic_id)}"

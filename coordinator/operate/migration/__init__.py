@@ -1,0 +1,30 @@
+"""Migrate share-group state between Kafka's own coordinator, a state topic and a journal.
+
+Theory of operation.  The state of a location is the fold of its records, regardless of the writer.  A
+migration folds the source, reads the state of the target, and writes one snapshot for each share-partition
+that is missing there.  Then it reads the target again and compares.  Equal states are not written, so an
+interrupted migration continues when it is run again, and a completed one writes nothing.
+"""
+
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.factory import make_source, make_target
+from coordinator.operate.migration.fold import ComparableState, FoldedLog
+from coordinator.operate.migration.locations import Location, parse_source, parse_target
+from coordinator.operate.migration.migrate import Options, Report, migrate
+from coordinator.operate.migration.plan import Action, MigrationPlan
+
+__all__ = [
+    "Action",
+    "ComparableState",
+    "FoldedLog",
+    "Location",
+    "MigrationPlan",
+    "MigrationRefused",
+    "Options",
+    "Report",
+    "make_source",
+    "make_target",
+    "migrate",
+    "parse_source",
+    "parse_target",
+]

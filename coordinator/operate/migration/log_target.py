@@ -1,0 +1,177 @@
+"""Write migrated state to a log of this project: a state topic or a journal.
+
+Each share-partition becomes one ShareSnapshot in the state partition of its hash.  The snapshot epoch
+continues that of the source, as for a cold snapshot, so that the newest snapshot has the highest epoch.  If a
+state is replaced, a tombstone precedes the snapshot in the same batch.  The tombstone clears the old leader
+and state epochs, and both records become durable together or not at all.
+
+The target is read again after it is locked or claimed, because no other process can write to it then.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from coordinator.errors import LogError
+from coordinator.log.base import SharedLog, StateLog
+from coordinator.operate.migration.fold import ComparableState, LogFold
+from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.readers import LogReader, Progress
+from coordinator.operate.migration.target import LookupResult
+from coordinator.process.clock import Clock
+from coordinator.shard import ShareState
+from coordinator.shard.state import next_snapshot
+from protocol.record_batch import decode_batches
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+
+# The owner in the claims of a migration.
+OWNER = "share-coordinator migrate"
+
+# A topic that was not created by a coordinator may have Kafka's default max.message.bytes of 1 MiB.
+APPEND_BYTES_MAX = 256 << 10
+
+_Records = list[tuple[bytes, bytes | None]]
+
+
+class LogTarget:
+    """A state topic or a journal as a target.
+
+    `make_log` makes the log for a number of state partitions; `state_partitions` is used if the log does not
+    exist yet.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        make_log: Callable[[int], StateLog],
+        *,
+        state_partitions: int,
+        clock: Clock,
+    ) -> None:
+        self._reader = reader
+        self._make_log = make_log
+        self._state_partitions = state_partitions
+        self._clock = clock
+
+    def as_stored(self, state: ShareState) -> ComparableState:
+        """Return the whole state, because a log stores all fields."""
+        return ComparableState.from_state(state)
+
+    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+        """Return an empty list, because a log stores all fields of a state."""
+        return []
+
+    async def begin(self) -> None:
+        """Do nothing: a log has no features to query."""
+
+    async def lookup(
+        self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
+    ) -> LookupResult:
+        """Return the folded states of the log."""
+        folded = await self._reader.fold(progress)
+        if folded is None:
+            return LookupResult({})
+        self._state_partitions = folded.state_partitions
+        others = {number: owner for number, owner in folded.owners.items() if owner != OWNER}
+        return LookupResult(folded.held(), owners=others)
+
+    async def check_unlocked(self) -> None:
+        """Raise LogLocked if a coordinator locks a journal; `lookup` reports the owners of a topic."""
+        await self._reader.check_unlocked()
+
+    async def apply_plan(
+        self,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan_for: Callable[[LookupResult], MigrationPlan],
+        progress: Progress,
+    ) -> list[MigrationDifference]:
+        """Append the records of the plan. Raises LogError; records appended before the error stay."""
+        log = self._make_log(self._state_partitions)
+        try:
+            await log.open()
+            if isinstance(log, SharedLog):
+                await asyncio.gather(*map(log.own, range(self._state_partitions)))
+            plan = plan_for(await self._read_existing(log))
+            if isinstance(log, SharedLog):
+                await asyncio.sleep(max(map(log.serving_delay_s, range(self._state_partitions))))
+            await self._write(log, states, plan, progress)
+            if isinstance(log, SharedLog):
+                await asyncio.gather(*map(log.release, range(self._state_partitions)))
+        finally:
+            await log.close()
+        return []
+
+    async def _read_existing(self, log: StateLog) -> LookupResult:
+        fold = LogFold(self._state_partitions)
+        async for chunk in log.read(range(self._state_partitions)):
+            for state_partition, batch_bytes in chunk:
+                for batch in decode_batches(batch_bytes):
+                    for record in batch.records:
+                        fold.take(state_partition, record)
+        ends = tuple(log.end_offset(number) for number in range(self._state_partitions))
+        return LookupResult(fold.folded(ends, {}).held())
+
+    async def _write(
+        self,
+        log: StateLog,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan: MigrationPlan,
+        progress: Progress,
+    ) -> None:
+        keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
+        for key in plan.keys(Action.COPY, Action.REPLACE, Action.DELETE):
+            keys_of[routed_to(key, self._state_partitions)].append(key)
+        total = sum(map(len, keys_of.values()))
+        done = 0
+
+        async def write_one(state_partition: int) -> None:
+            nonlocal done
+            for count, records in _combine_appends(
+                self._records(states, plan, key) for key in keys_of[state_partition]
+            ):
+                await _append(log, state_partition, records, self._clock.now_ms())
+                done += count
+                progress("writing", done, total)
+
+        await asyncio.gather(*map(write_one, keys_of))
+
+    def _records(
+        self, states: Mapping[SharePartitionKey, ShareState], plan: MigrationPlan, key: SharePartitionKey
+    ) -> _Records:
+        """Return the records for one share-partition, which are appended atomically."""
+        step = plan.steps[key]
+        records = [] if step is Action.COPY else [encode_record(StateRecord(key, None))]
+        if step is not Action.DELETE:
+            snapshot = next_snapshot(states[key], now_ms=self._clock.now_ms())
+            records.append(encode_record(StateRecord(key, snapshot)))
+        return records
+
+
+def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records]]:
+    """Combine pieces into appends of at most APPEND_BYTES_MAX; yield each with its number of pieces."""
+    count, records, size_bytes = 0, list[tuple[bytes, bytes | None]](), 0
+    for piece in pieces:
+        piece_bytes = sum(len(key) + len(value or b"") for key, value in piece)
+        if records and size_bytes + piece_bytes > APPEND_BYTES_MAX:
+            yield count, records
+            count, records, size_bytes = 0, [], 0
+        count += 1
+        records.extend(piece)
+        size_bytes += piece_bytes
+    if records:
+        yield count, records
+
+
+async def _append(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
+    """Append and wait until it is durable. Raises LogError."""
+    durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(base_offset: int, error: LogError | None) -> None:
+        if error is not None:
+            durable.set_exception(error)
+        else:
+            durable.set_result(None)
+
+    log.append(state_partition, records, now_ms, done)
+    await durable

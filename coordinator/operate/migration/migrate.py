@@ -1,0 +1,209 @@
+"""Run a migration from any source to any target.
+
+The order of the steps makes it safe.  Fold the source; read the target and check the plan without changing
+anything; verify that the source is quiescent; claim the target, read it again and write; read the target
+again and compare; verify that the source has not changed meanwhile.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple, Protocol
+
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.fold import ComparableState, FoldedLog
+from coordinator.operate.migration.plan import (
+    DESTRUCTIVE,
+    Action,
+    MigrationDifference,
+    MigrationPlan,
+    find_differences,
+    make_plan,
+)
+from coordinator.operate.migration.readers import LogReader, Progress
+from coordinator.operate.migration.target import LookupResult, Target
+from protocol.state_records import SharePartitionKey
+
+# A message names at most this many share-partitions.
+NAMED_MAX = 10
+
+
+class Options(NamedTuple):
+    """The options of a migration."""
+
+    execute: bool = False
+    """Write to the target. Otherwise the migration only reports what it would do."""
+    replace: bool = False
+    """Replace or delete state of the target that differs from the source."""
+    take_over: bool = False
+    """Fence the owner of an unreleased claim on the target."""
+    leave_out_unknown_topics: bool = False
+    """Omit the state of topics that do not exist in the target's cluster."""
+
+
+class Report(NamedTuple):
+    """The result of a migration or a dry run; `different` are share-partitions that differ afterwards."""
+
+    folded: FoldedLog
+    plan: MigrationPlan
+    executed: bool
+    notes: list[str]
+    different: list[MigrationDifference]
+
+    @property
+    def is_good(self) -> bool:
+        """True for a dry run, and if source and target are equal."""
+        return not self.different
+
+
+class Source(Protocol):
+    """A log that state is migrated from."""
+
+    @property
+    def reader(self) -> LogReader:
+        """The reader of the log."""
+        ...
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager that excludes other writers, if it can without changing the source."""
+        ...
+
+
+class TopicSource:
+    """A topic as a source. Writers cannot be excluded, so the migration detects changes afterwards."""
+
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Do nothing."""
+        yield
+
+
+async def migrate(source: Source, target: Target, options: Options, progress: Progress) -> Report:
+    """Migrate the state of all share-partitions from source to target.
+
+    Raises MigrationRefused if state could be lost, LogError if a log cannot be used.  States that were
+    written before an error stay; run the migration again to continue.
+    """
+    folded = await _fold(source.reader, progress)
+    await target.begin()
+    wanted = {key: target.as_stored(state) for key, state in folded.states.items()}
+    notes = [*_notes(folded), *target.notes(folded.states)]
+    lookup = await target.lookup(wanted, progress)
+
+    def plan_for(lookup: LookupResult) -> MigrationPlan:
+        plan = make_plan(wanted, lookup.held, lookup.unknown_topics)
+        _check_options(plan, lookup, options)
+        return plan
+
+    plan = plan_for(lookup)
+    if left_out := plan.keys(Action.OMIT):
+        notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
+    if not options.execute:
+        await source.reader.check_unlocked()
+        if not plan.is_done:
+            await target.check_unlocked()
+        return Report(folded, plan, False, notes, [])
+    async with source.held():
+        await _verify_source_quiesced(source.reader, folded, progress, "Nothing was written.")
+        failed: list[MigrationDifference] = []
+        if not plan.is_done:
+            failed = await target.apply_plan(folded.states, plan_for, progress)
+        different = await _compare(target, wanted, plan, failed, progress)
+        await _verify_source_quiesced(
+            source.reader, folded, progress, "The target has the source's states before these changes."
+        )
+    return Report(folded, plan, True, notes, different)
+
+
+async def _fold(reader: LogReader, progress: Progress) -> FoldedLog:
+    folded = await reader.fold(progress)
+    if folded is None:
+        raise MigrationRefused("the source does not exist")
+    if folded.unreadable:
+        raise MigrationRefused(
+            f"a newer release wrote the state of {_format_keys(folded.unreadable)}: migrate with that, or "
+            f"delete it"
+        )
+    return folded
+
+
+def _notes(folded: FoldedLog) -> list[str]:
+    notes = []
+    if folded.unknown_records:
+        notes.append(f"{folded.unknown_records} records of the source are of a type that holds no state")
+    if folded.misplaced:
+        notes.append(
+            f"not copied, because no coordinator reads them where they are: {_format_keys(folded.misplaced)}"
+        )
+    if folded.owners:
+        number, owner = next(iter(folded.owners.items()))
+        notes.append(
+            f"{len(folded.owners)} state partitions of the source are owned, number {number} by {owner}: "
+            f"make sure that no coordinator runs there"
+        )
+    return notes
+
+
+def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None:
+    """Raise MigrationRefused if the plan needs an option that is not set."""
+    if plan.is_done:
+        return
+    if lookup.owners and not options.take_over:
+        number, owner = next(iter(lookup.owners.items()))
+        raise MigrationRefused(
+            f"{len(lookup.owners)} state partitions of the target are owned, number {number} by {owner}: "
+            f"stop the coordinator there; if it crashed without releasing them, use --take-over"
+        )
+    destructive = plan.keys(*DESTRUCTIVE)
+    if destructive and not options.replace:
+        raise MigrationRefused(
+            f"the target holds state that is not the source's: {_format_keys(destructive)}; with --replace "
+            f"it is replaced by the source's, or deleted where the source has none"
+        )
+    unknown = plan.keys(Action.OMIT)
+    if unknown and not options.leave_out_unknown_topics:
+        raise MigrationRefused(
+            f"the target's cluster does not know the topic of {_format_keys(unknown)}; if these topics were "
+            f"deleted, --leave-out-unknown-topics"
+        )
+
+
+async def _compare(
+    target: Target,
+    wanted: Mapping[SharePartitionKey, ComparableState],
+    plan: MigrationPlan,
+    failed: list[MigrationDifference],
+    progress: Progress,
+) -> list[MigrationDifference]:
+    """Read the target again and return all differences; for a failed write, the difference is its error."""
+    left_out = set(plan.keys(Action.OMIT))
+    wanted = {key: state for key, state in wanted.items() if key not in left_out}
+    lookup = await target.lookup(wanted, progress)
+    # The target may have state of omitted share-partitions; this migration does not change it.
+    held = {key: state for key, state in lookup.held.items() if key not in left_out}
+    reasons = {difference.key: difference for difference in failed}
+    return [reasons.get(difference.key, difference) for difference in find_differences(wanted, held)]
+
+
+async def _verify_source_quiesced(
+    reader: LogReader, folded: FoldedLog, progress: Progress, consequence: str
+) -> None:
+    """Raise MigrationRefused if the source's states have changed. Snapshots of the same state are ignored."""
+    if await reader.ends() == folded.ends:
+        return
+    again = await reader.fold(progress)
+    changed = find_differences(folded.held(), again.held() if again is not None else {})
+    if changed:
+        raise MigrationRefused(
+            f"the source changes while it is read: "
+            f"{_format_keys([difference.key for difference in changed])}. "
+            f"Share groups are still active on it: stop their consumers, or connect the brokers to another "
+            f"coordinator, and migrate again. {consequence}"
+        )
+
+
+def _format_keys(keys: "list[SharePartitionKey] | tuple[SharePartitionKey, ...]") -> str:
+    names = ", ".join(str(key) for key in keys[:NAMED_MAX])
+    return f"{len(keys)} share-partitions ({names}{', ...' if len(keys) > NAMED_MAX else ''})"

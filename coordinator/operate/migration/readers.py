@@ -1,0 +1,201 @@
+"""Read and fold a log without owning or changing it, even while a coordinator writes to it."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from coordinator.cluster.kafka.cluster import Cluster
+from coordinator.errors import LogUnavailable
+from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
+from coordinator.log.journal import check_not_locked
+from coordinator.log.journal.inspect import dump, verify
+from coordinator.log.kafka.offsets import OffsetFinder
+from coordinator.log.kafka.replay import PartitionReader
+from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.fold import FoldedLog, LogFold
+from protocol.errors import DecodeError
+from protocol.record_batch import LogRecord, decode_batches
+
+# Progress callback: description, amount done, total amount.
+Progress = Callable[[str, int, int], None]
+
+# Number of batches that are folded before the event loop runs other tasks.
+SLICE_BATCHES = 128
+
+
+class LogReader(Protocol):
+    """Reads a log and folds its records to states."""
+
+    async def fold(self, progress: Progress) -> FoldedLog | None:
+        """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
+        ...
+
+    async def ends(self) -> tuple[int, ...]:
+        """Return the end offset of each state partition."""
+        ...
+
+    async def check_unlocked(self) -> None:
+        """Raise LogLocked if another process locks the log. Changes nothing."""
+        ...
+
+
+class _OffsetBounds(NamedTuple):
+    starts: dict[int, int]
+    ends: dict[int, int]
+
+    @property
+    def records(self) -> int:
+        return sum(self.ends.values()) - sum(self.starts.values())
+
+
+class TopicReader:
+    """Reads a state topic or Kafka's __share_group_state."""
+
+    def __init__(self, topic: str, connect: Callable[[str], Cluster], *, timeout_s: float) -> None:
+        """Read `topic`; `connect` makes a cluster client that is not connected yet."""
+        self.topic = topic
+        self._connect = connect
+        self._timeout_s = timeout_s
+
+    async def partitions(self) -> int | None:
+        """Return the number of partitions, None if the topic does not exist. Never creates it."""
+        cluster = self._connect(self.topic)
+        try:
+            shape = await cluster.describe_topic()
+        finally:
+            await cluster.close()
+        return None if shape is None else shape.partitions
+
+    async def fold(self, progress: Progress) -> FoldedLog | None:
+        """Fold the valid records up to the high watermarks."""
+        partitions = await self.partitions()
+        if partitions is None:
+            return None
+        cluster = self._connect(self.topic)
+        try:
+            await cluster.connect()
+            bounds = await self._offset_bounds(cluster, partitions)
+            return await self._fold(cluster, bounds, progress)
+        finally:
+            await cluster.close()
+
+    async def ends(self) -> tuple[int, ...]:
+        """Return the high watermarks."""
+        partitions = await self.partitions()
+        if partitions is None:
+            raise LogUnavailable(f"topic {self.topic} is gone")
+        cluster = self._connect(self.topic)
+        try:
+            await cluster.connect()
+            return tuple((await self._offset_bounds(cluster, partitions)).ends.values())
+        finally:
+            await cluster.close()
+
+    async def check_unlocked(self) -> None:
+        """Do nothing, because a topic has no lock; `fold` returns the owners of its claims."""
+
+    async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
+        ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
+        starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
+        try:
+            # Query the ends first: if a start moves afterwards, only fewer records are read.
+            found_ends = await asyncio.gather(*map(ends.find, range(partitions)))
+            found_starts = await asyncio.gather(*map(starts.find, range(partitions)))
+        finally:
+            ends.close()
+            starts.close()
+        return _OffsetBounds(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
+
+    async def _fold(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
+        starts, ends = bounds
+        taking = _RecordFilter(bounds)
+        looked_at = read = 0
+        async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(starts, ends):
+            for partition, batch_bytes in chunk:
+                try:
+                    read += taking.take(partition, batch_bytes)
+                except DecodeError as error:
+                    raise MigrationRefused(
+                        f"{self.topic}-{partition} is damaged at log offset "
+                        f"{int.from_bytes(batch_bytes[:8])}: {error}"
+                    ) from error
+                looked_at += 1
+                if looked_at % SLICE_BATCHES == 0:
+                    progress(f"reading {self.topic}", read, bounds.records)
+                    await asyncio.sleep(0)
+        progress(f"reading {self.topic}", bounds.records, bounds.records)
+        return taking.fold.folded(tuple(ends.values()), taking.owners)
+
+
+class _RecordFilter:
+    """Drops the records of fenced owners, and tracks the owner of each state partition."""
+
+    def __init__(self, bounds: _OffsetBounds) -> None:
+        self.fold = LogFold(len(bounds.ends))
+        self.owners: dict[int, str] = {}
+        self._starts = bounds.starts
+        self._fencing_filters = {partition: FencingFilter() for partition in bounds.ends}
+
+    def take(self, partition: int, batch_bytes: bytes) -> int:
+        """Take the next batch of a partition and return its number of records. Raises DecodeError."""
+        count = 0
+        for batch in decode_batches(batch_bytes):
+            count += len(batch.records)
+            if not batch.is_control:
+                for record in batch.records:
+                    self._take(partition, record)
+        return count
+
+    def _take(self, partition: int, record: LogRecord) -> None:
+        fencing_filter = self._fencing_filters[partition]
+        if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
+            return
+        if is_claim(record):
+            self.owners[partition] = claim_owner(record)
+        elif is_release(record):
+            self.owners.pop(partition, None)
+        elif not is_ownership_record(record):
+            if fencing_filter.owner_epoch is not None:
+                # The claim of this owner was pruned, so its name is not known.
+                self.owners.setdefault(partition, "an unknown owner")
+            self.fold.take(partition, record)
+
+
+class JournalReader:
+    """Reads a journal, even while a coordinator writes to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def fold(self, progress: Progress) -> FoldedLog | None:
+        """Fold the valid commits. Raises LogDamaged for damage before the tail."""
+        if not self.folder.is_dir():
+            return None
+        return await asyncio.to_thread(self._fold, progress)
+
+    async def ends(self) -> tuple[int, ...]:
+        """Return the end offsets."""
+        return tuple((await asyncio.to_thread(verify, self.folder)).end_offsets)
+
+    async def check_unlocked(self) -> None:
+        """Raise LogLocked if a coordinator holds the journal's lock."""
+        check_not_locked(self.folder)
+
+    def _fold(self, progress: Progress) -> FoldedLog | None:
+        report = verify(self.folder)
+        if report.damage is not None:
+            raise report.damage
+        if not report.segments:
+            return None
+        what, records = f"reading {self.folder}", sum(segment.records for segment in report.segments)
+        fold = LogFold(report.state_partitions)
+        read = 0
+        for number, dumped in enumerate(dump(self.folder)):
+            for record in dumped.batch.records:
+                fold.take(dumped.state_partition, record)
+            read += len(dumped.batch.records)
+            if number % SLICE_BATCHES == 0:
+                progress(what, min(read, records), records)
+        progress(what, records, records)
+        return fold.folded(tuple(report.end_offsets), {})

@@ -1,0 +1,1 @@
+"""Serve the share-state RPCs: listeners, the service, forwarding, queues and commits of shards."""

@@ -1,0 +1,44 @@
+"""Limits of forwarding: memory, connections and timeouts."""
+
+from typing import NamedTuple, Self
+
+from coordinator.serve.runtime import RuntimeLimits
+
+
+class ForwardingLimits(NamedTuple):
+    """Limits of forwarded requests. Times are in seconds.
+
+    `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request. The sum
+    of `hold_s` and the longest wait at the owner must therefore stay below `request_age_max_s`.
+
+    `request_age_max_s`: when a request is this old, the connection is closed, so that the owner drops it if
+    it has not started. `pause_s`: how often held operations are routed again while the assignment stays the
+    same. `moved_grace_s`: how long a former owner may still answer a request that it has received.
+
+    Numbers and bytes apply to each owner, with two exceptions. `held_max` limits the held share-partitions of
+    all owners. `connections_total_max` limits the connections to all owners; each owner has at least one.
+    """
+
+    hold_s: float = 10.0
+    request_age_max_s: float = 25.0
+    pause_s: float = 0.1
+    moved_grace_s: float = 0.5
+    connect_s: float = 2.0
+    connections_max: int = 8
+    connections_total_max: int = 1_000
+    requests_in_flight_max: int = 256
+    bytes_in_flight_max: int = 64 * 1024 * 1024
+    held_max: int = 5_000
+
+    def connections_to_each(self, owners: int) -> int:
+        """Return the maximum number of connections to each of this many owners."""
+        return max(1, min(self.connections_max, self.connections_total_max // max(1, owners)))
+
+    @classmethod
+    def for_runtime_limits(cls, limits: RuntimeLimits) -> Self:
+        """Return limits that are consistent with the runtime's, which all coordinators share."""
+        waits_there_s = max(limits.load_wait_s, limits.write_timeout_s) + limits.tick_s
+        return cls(
+            hold_s=max(0.0, min(limits.load_wait_s, limits.request_age_max_s - waits_there_s)),
+            request_age_max_s=limits.request_age_max_s,
+        )

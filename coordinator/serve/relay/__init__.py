@@ -1,0 +1,15 @@
+"""The relay: a proxy in front of a broker's inter-broker listener that routes persisters to the coordinator.
+
+A persister is recognised by its client id. If the listener uses SASL or TLS, the first frame of a connection
+does not contain the client id. The relay forwards the authentication to the broker and then chooses::
+
+    peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
+                                                  |----Persister-client-*, allowed--> share-coordinator
+
+The relay is a separate process because replication depends on it. It starts fast, keeps no state and imports
+none of the coordinator's server modules. `relay` runs it.
+"""
+
+from coordinator.serve.relay.process import relay
+
+__all__ = ["relay"]

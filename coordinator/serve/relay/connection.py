@@ -1,0 +1,319 @@
+"""Serve one connection: authenticate the peer, choose the destination, then forward bytes until it closes.
+
+Each connection runs in its own task. An error in one connection does not affect another.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.security.client_hello import wait_for_client_hello
+from coordinator.security.principals import (
+    AllowedPrincipals,
+    MappingRules,
+    UnmappedCertificate,
+    principal_of_certificate,
+)
+from coordinator.security.tls import CertificateTrust, ServerTls
+from coordinator.serve.relay.authentication import authenticate, is_authenticated
+from coordinator.serve.relay.forwarding import forward_both_ways
+from coordinator.serve.relay.frame_reader import EndOfStream, FrameReader, RefusedConnection
+from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.metrics import RelayMetrics
+from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
+from coordinator.serve.relay.request_memory import RequestMemory
+from coordinator.serve.relay.sasl import Exchange
+from coordinator.serve.relay.streams import PlainStream, TlsStream, accept_stream
+from coordinator.serve.relay.upstream import Upstream
+from protocol.errors import ProtocolError
+
+_logger = logging.getLogger(__name__)
+
+# How a peer is identified: not at all, by its client certificate, or by its SASL user at the broker.
+PeerCheck = Literal["none", "certificate", "sasl"]
+
+
+class Route(NamedTuple):
+    """The upstream servers, and how peers are identified and authorized."""
+
+    broker: Upstream
+    coordinator: Upstream
+    check: PeerCheck
+    allowed: AllowedPrincipals
+    rules: MappingRules
+    sub_claim: str
+    tls: ServerTls | None
+
+
+class Connection:
+    """One accepted connection. Its own task calls `run`; the listener calls `stop` and `abort`."""
+
+    def __init__(
+        self,
+        accepted: socket.socket,
+        route: Route,
+        limits: RelayLimits,
+        request_memory: RequestMemory,
+        figures: RelayMetrics,
+        warn: Callable[[str, str], None],
+        turns: FairQueue,
+    ) -> None:
+        """Take over an accepted socket. Its TLS handshake takes one of `turns`.
+
+        `warn` logs a sentence for the operator, rate-limited by kind.
+        """
+        self._turns = turns
+        self._socket = accepted
+        self._route = route
+        self._limits = limits
+        self._request_memory = request_memory
+        self._metrics = figures
+        self._warn = warn
+        self._peer: FrameReader | None = None
+        self._broker: FrameReader | None = None
+        self._coordinator: FrameReader | None = None
+        self._session = PeerSession("", None, None)
+        self._link: PersisterLink | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._trust: CertificateTrust | None = None
+        self.destination = ""
+        # The forwarded bytes. The listener compares this value over time to find idle connections.
+        self.moved_bytes = 0
+
+    def stop(self) -> None:
+        """End the connection: a persister's after the pending responses, any other at once."""
+        if self._link is not None:
+            self._link.stop()
+        else:
+            self.abort()
+
+    def is_trusted(self, now_ms: int) -> bool:
+        """Return False if the peer's certificate expired or an authority was removed since."""
+        return self._trust is None or self._trust.holds(now_ms)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Raises nothing but CancelledError."""
+        self._task = asyncio.current_task()
+        self._metrics.undecided += 1
+        try:
+            try:
+                await self._serve()
+            except (EndOfStream, OSError) as error:
+                _logger.debug("a connection ended: %s", _error_text(error))
+            await self._finish()
+        except RefusedConnection as refusal:
+            self._refuse(refusal.reason, refusal)
+        except SessionEnded as lost:
+            self._refuse("session", lost)
+        except ProtocolError as error:
+            self._refuse("bad_frame", error)
+        except Exception:
+            # A defect of the relay ends only this connection, and the broker reconnects.
+            _logger.exception("Internal error; the relay closed a connection.")
+            self._metrics.refuse("internal_error")
+        finally:
+            self._close()
+
+    def _refuse(self, reason: str, why: Exception) -> None:
+        self._metrics.refuse(reason)
+        self._warn(reason, str(why))
+
+    async def _serve(self) -> None:
+        limits = self._limits
+        deadline = asyncio.timeout(limits.handshake_s)
+        try:
+            async with deadline:
+                destination = await self._choose_destination()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise RefusedConnection("slow_handshake", f"no decision after {limits.handshake_s:g} s") from None
+        self.destination = destination
+        self._metrics.undecided -= 1
+        self._metrics.decided[destination] += 1
+        self._metrics.open[destination] += 1
+        if destination == "broker":
+            await self._forward_to_broker()
+        else:
+            await self._forward_to_coordinator()
+
+    async def _choose_destination(self) -> str:
+        """Return the destination, "broker" or "coordinator", after authenticating the peer if required."""
+        route, limits = self._route, self._limits
+        try:
+            if route.tls is not None:
+                await wait_for_client_hello(self._socket)
+                await self._turns.turn(network_of(self._socket.getpeername()))
+            end = await accept_stream(self._socket, route.tls.context if route.tls is not None else None)
+        except ssl.SSLError as error:
+            raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None
+        peer = self._peer = FrameReader(end, limits.handshake_frame_bytes_max)
+        if isinstance(end, TlsStream) and end.certificate and route.tls is not None:
+            self._trust = CertificateTrust(route.tls, end.certificate)
+        if route.check == "certificate":
+            self._check_certificate(end)
+        head = await peer.peek_head()
+        if route.check == "sasl":
+            exchange = Exchange(route.sub_claim)
+            broker = self._broker = await self._connect_to_broker()
+            head = await authenticate(peer, broker, exchange, self._request_memory)
+            if head.is_from_persister:
+                await self._check_user(broker, exchange)
+        if head.is_from_persister:
+            return "coordinator"
+        if self._broker is None:
+            self._broker = await self._connect_to_broker()
+        return "broker"
+
+    def _check_certificate(self, end: PlainStream | TlsStream) -> None:
+        """Refuse a peer whose certificate does not map to an allowed principal.
+
+        The broker sees only the relay's certificate, so no other check follows.
+        """
+        assert isinstance(end, TlsStream)
+        try:
+            principal = principal_of_certificate(end.certificate, self._route.rules)
+        except UnmappedCertificate as unmapped:
+            raise RefusedConnection("principal", f"no rule maps the certificate of {unmapped}") from None
+        if not self._route.allowed.allows(principal):
+            raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
+
+    async def _check_user(self, broker: FrameReader, exchange: Exchange) -> None:
+        """Refuse a persister whose user is not allowed; otherwise start its session."""
+        if exchange.user is None or not exchange.accepted:
+            with_what = exchange.mechanism or "no SASL mechanism"
+            raise RefusedConnection(
+                "unauthenticated", f"a persister logged in with {with_what} and without a readable user name"
+            )
+        principal = f"User:{exchange.user}"
+        if not self._route.allowed.allows(principal):
+            raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
+        if not await is_authenticated(broker):
+            raise RefusedConnection(
+                "unauthenticated", f"the broker did not authenticate a persister as {principal}"
+            )
+        self._session = PeerSession.from_exchange(exchange, asyncio.get_running_loop().time())
+
+    async def _connect_to_broker(self) -> FrameReader:
+        """Connect to the broker, with a few retries in case it restarts. Raises RefusedConnection."""
+        limits, address = self._limits, self._route.broker.address
+        for attempts_left in reversed(range(limits.broker_attempts)):
+            try:
+                end = await self._route.broker.connect(limits.connect_s)
+                return FrameReader(end, limits.handshake_frame_bytes_max)
+            except OSError as error:
+                self._metrics.failed_connects["broker"] += 1
+                self._warn("broker", f"the broker cannot be reached at {address}: {_error_text(error)}")
+            if attempts_left:
+                await asyncio.sleep(limits.retry_s)
+        raise RefusedConnection("no_broker", "the broker is unreachable; the connection of a peer is closed")
+
+    async def _forward_to_broker(self) -> None:
+        assert self._peer is not None
+        assert self._broker is not None
+        peer, broker = self._peer, self._broker
+        begun = peer.take_buffered()
+        self._count(len(begun), 0)
+        await broker.end.send(begun)
+        early = broker.take_buffered()
+        if early:
+            await peer.end.send(early)
+        await forward_both_ways(peer.end, broker.end, self._count, self._limits.half_closed_s)
+
+    async def _forward_to_coordinator(self) -> None:
+        assert self._peer is not None
+        if self._broker is not None:
+            # Only the authentication needed the broker. It would close this connection as idle.
+            self._broker.end.close()
+            self._broker = None
+        self._coordinator = await self._connect_to_coordinator()
+        self._link = PersisterLink(
+            self._peer, self._coordinator, self._session, self._reauthenticate, self._count
+        )
+        await self._link.run()
+
+    async def _connect_to_coordinator(self) -> FrameReader:
+        """Connect to the coordinator; retry every second while it restarts.
+
+        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
+        """
+        limits, loop = self._limits, asyncio.get_running_loop()
+        give_up_s = loop.time() + limits.coordinator_wait_s
+        self._metrics.awaiting_coordinator += 1
+        try:
+            while True:
+                try:
+                    end = await self._route.coordinator.connect(limits.connect_s)
+                    return FrameReader(end, limits.handshake_frame_bytes_max)
+                except OSError as error:
+                    self._metrics.failed_connects["coordinator"] += 1
+                    address = self._route.coordinator.address
+                    self._warn(
+                        "coordinator", f"the coordinator cannot be reached at {address}: {_error_text(error)}"
+                    )
+                if loop.time() + limits.retry_s > give_up_s:
+                    raise RefusedConnection(
+                        "no_coordinator",
+                        "the coordinator is unreachable; the connection of a persister is closed",
+                    )
+                await asyncio.sleep(limits.retry_s)
+        finally:
+            self._metrics.awaiting_coordinator -= 1
+
+    async def _reauthenticate(self) -> Exchange:
+        """Forward a re-authentication to the broker over a new connection. Raises SessionEnded."""
+        assert self._peer is not None
+        peer, exchange = self._peer, Exchange(self._route.sub_claim)
+        deadline = asyncio.timeout(self._limits.handshake_s)
+        try:
+            async with deadline:
+                broker = await self._connect_to_broker()
+                try:
+                    await authenticate(peer, broker, exchange, self._request_memory)
+                    if not exchange.accepted or not await is_authenticated(broker):
+                        raise SessionEnded("a peer failed to re-authenticate")
+                finally:
+                    broker.end.close()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise SessionEnded("a peer did not complete its re-authentication in time") from None
+        self._metrics.reauthentications += 1
+        return exchange
+
+    def _count(self, sent: int, received: int) -> None:
+        self.moved_bytes += sent + received
+        destination = self.destination
+        self._metrics.bytes_to[destination] += sent
+        self._metrics.bytes_from[destination] += received
+
+    async def _finish(self) -> None:
+        """Flush and close all streams. Until then the connection counts against the limit."""
+        await asyncio.gather(*(inbound.end.finish() for inbound in self._frame_readers()))
+
+    def _close(self) -> None:
+        if self.destination:
+            self._metrics.open[self.destination] -= 1
+        else:
+            self._metrics.undecided -= 1
+        if self._peer is None:
+            self._socket.close()
+        for inbound in self._frame_readers():
+            inbound.end.close()
+
+    def _frame_readers(self) -> list[FrameReader]:
+        return [inbound for inbound in (self._peer, self._broker, self._coordinator) if inbound is not None]
+
+
+def _error_text(error: Exception) -> str:
+    """Return the message of an error, or the name of its class if the message is empty."""
+    return str(error) or type(error).__name__

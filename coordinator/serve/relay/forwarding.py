@@ -1,0 +1,232 @@
+"""Forward bytes between two streams. Replication traffic takes this path.
+
+Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
+connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
+is kept and reading pauses until it is sent. Per byte this uses less CPU time than HAProxy in TCP mode, and
+per small message the same.
+"""
+
+import asyncio
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from coordinator.serve.relay.streams import PlainStream, Stream
+
+Bytes = bytes | memoryview
+# Takes the received bytes and returns how many of them to forward; fewer than all ends the forwarding.
+Take = Callable[[Bytes], int]
+
+_BUFFER_BYTES = 256 << 10
+_shared = memoryview(bytearray(_BUFFER_BYTES))
+
+
+class Forwarding(Protocol):
+    """One direction of a connection."""
+
+    @property
+    def over(self) -> "asyncio.Future[None]":
+        """Done when the source is closed or `take` rejects bytes; fails with the error that ended it."""
+        ...
+
+    def close(self) -> None:
+        """Stop forwarding. Both streams stay open."""
+        ...
+
+
+def forward_bytes(
+    source: Stream,
+    target: Stream,
+    take: Take,
+    *,
+    first: bytes = b"",
+    settled: Callable[[], None] | None = None,
+) -> Forwarding:
+    """Forward `first`, then everything received from `source`, to `target`.
+
+    `take` sees all bytes in order before they are sent. If it raises, the forwarding ends with that error.
+    `settled` is called each time that all accepted bytes have been sent.
+    """
+    if isinstance(source, PlainStream) and isinstance(target, PlainStream):
+        return _SocketForwarding(source.socket, target.socket, take, first, settled)
+    return _StreamForwarding(source, target, take, first, settled)
+
+
+class _SocketForwarding:
+    """Forwarding between two plain sockets. When the source is half-closed, so is the target."""
+
+    __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "over")
+
+    def __init__(
+        self,
+        source: socket.socket,
+        target: socket.socket,
+        take: Take,
+        first: bytes,
+        settled: Callable[[], None] | None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._source = source
+        self._target = target
+        self._take = take
+        self._settled = settled
+        # Bytes that the target has not accepted yet, and whether they are the last ones.
+        self._waiting = b""
+        self._ending = False
+        # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
+        self._broken = select.poll()
+        self._broken.register(source, 0)
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(source, self._readable)
+        if first:
+            self._forward_or_fail(first)
+
+    def close(self) -> None:
+        if not self.over.done():
+            self.over.cancel()
+            self._detach()
+        elif not self.over.cancelled():
+            # Mark the error as retrieved: the caller already handles the first error of the pair.
+            self.over.exception()
+
+    def _readable(self) -> None:
+        # uvloop reports a reset only once, so read everything that the kernel still buffers now.
+        while self._read() and self._broken.poll(0):
+            pass
+
+    def _read(self) -> bool:
+        """Forward the result of one read; return whether more may be readable."""
+        try:
+            count = self._source.recv_into(_shared)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._fail(error)
+            return False
+        if count:
+            self._forward_or_fail(_shared[:count])
+            return not self._waiting and not self.over.done()
+        with suppress(OSError):
+            self._target.shutdown(socket.SHUT_WR)
+        self._end()
+        return False
+
+    def _forward_or_fail(self, data: Bytes) -> None:
+        """Forward data; any error ends the forwarding."""
+        try:
+            self._forward(data)
+        except Exception as error:
+            self._fail(error)
+
+    def _forward(self, data: Bytes) -> None:
+        count = self._take(data)
+        self._ending = count < len(data)
+        try:
+            sent = self._target.send(data[:count])
+        except BlockingIOError:
+            sent = 0
+        if sent < count:
+            self._loop.remove_reader(self._source)
+            self._waiting = bytes(data[sent:count])
+            self._loop.add_writer(self._target, self._writable)
+        else:
+            self._all_sent()
+
+    def _writable(self) -> None:
+        try:
+            sent = self._target.send(self._waiting)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(error)
+            return
+        self._waiting = self._waiting[sent:]
+        if not self._waiting:
+            self._loop.remove_writer(self._target)
+            self._loop.add_reader(self._source, self._readable)
+            self._all_sent()
+
+    def _all_sent(self) -> None:
+        if self._settled is not None:
+            self._settled()
+        if self._ending:
+            self._end()
+
+    def _end(self) -> None:
+        self._detach()
+        self.over.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        self._detach()
+        self.over.set_exception(error)
+
+    def _detach(self) -> None:
+        if self._waiting:
+            self._loop.remove_writer(self._target)
+        else:
+            self._loop.remove_reader(self._source)
+
+
+class _StreamForwarding:
+    """Forwarding between two streams of which at least one uses TLS."""
+
+    def __init__(
+        self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
+    ) -> None:
+        self.over: asyncio.Future[None] = asyncio.ensure_future(
+            self._forward(source, target, take, first, settled)
+        )
+
+    def close(self) -> None:
+        if not self.over.cancel() and not self.over.cancelled():
+            self.over.exception()
+
+    async def _forward(
+        self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
+    ) -> None:
+        data = first or await source.receive()
+        while data:
+            count = take(data)
+            if count:
+                await target.send(data[:count])
+            if settled is not None:
+                settled()
+            if count < len(data):
+                return
+            data = await source.receive()
+
+
+async def forward_both_ways(
+    first: Stream, second: Stream, moved: Callable[[int, int], None], half_closed_s: float
+) -> None:
+    """Forward bytes in both directions until both are closed. Raises OSError if a connection breaks.
+
+    `moved` is called with the bytes from first to second and from second to first. When one direction is
+    closed, the other one continues for at most `half_closed_s`. With TLS it ends at once, because a TLS
+    connection is closed in both directions.
+    """
+
+    def count_sent(data: Bytes) -> int:
+        moved(len(data), 0)
+        return len(data)
+
+    def count_received(data: Bytes) -> int:
+        moved(0, len(data))
+        return len(data)
+
+    there, back = forward_bytes(first, second, count_sent), forward_bytes(second, first, count_received)
+    in_clear = isinstance(first, PlainStream) and isinstance(second, PlainStream)
+    try:
+        done, pending = await asyncio.wait({there.over, back.over}, return_when=asyncio.FIRST_COMPLETED)
+        # A broken connection ends both directions. A half-closed one can still receive.
+        for direction in done:
+            direction.result()
+        if pending and in_clear:
+            done, _ = await asyncio.wait(pending, timeout=half_closed_s)
+            for direction in done:
+                direction.result()
+    finally:
+        there.close()
+        back.close()

@@ -1,0 +1,105 @@
+"""Read request headers and whole frames from a stream, without taking more than the caller asks for."""
+
+from struct import Struct
+from typing import NamedTuple
+
+from coordinator.serve.relay.streams import Stream
+from protocol.errors import FrameError
+
+SIZE_BYTES = 4
+# size, api_key, api_version, correlation_id, client_id_length
+_HEAD = Struct(">ihhih")
+_CLIENT_ID_AT = _HEAD.size
+# Every request begins with api_key, api_version and correlation_id; all but one API have a client id.
+_REQUEST_BYTES_MIN = 8
+_unpack_size = Struct(">i").unpack_from
+
+# Read-ahead beyond the bytes asked for; small because unauthenticated peers may send any amount.
+_AHEAD_BYTES = 4 << 10
+
+PERSISTER = b"Persister-client-"
+
+
+class EndOfStream(Exception):
+    """The other side closed the connection before a complete frame."""
+
+
+class RefusedConnection(Exception):
+    """The relay refuses a connection. `reason` is the label of the metric, the message a sentence."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RequestHead(NamedTuple):
+    """The start of a request header. `client_id` is truncated to the length of `PERSISTER`."""
+
+    size: int
+    api_key: int
+    api_version: int
+    client_id: bytes
+
+    @property
+    def is_from_persister(self) -> bool:
+        """True if the client id is that of a broker's share-group persister."""
+        return self.client_id == PERSISTER
+
+
+class FrameReader:
+    """Reads frames from one stream. Buffers at most the requested frame and the read-ahead."""
+
+    def __init__(self, end: Stream, frame_bytes_max: int) -> None:
+        """Read from `end`. `frame` rejects frames of more than `frame_bytes_max` bytes."""
+        self.end = end
+        self.frame_bytes_max = frame_bytes_max
+        self._held = bytearray()
+
+    async def peek_head(self) -> RequestHead:
+        """Return the start of the next request and keep the request in the buffer.
+
+        The request may be incomplete. Raises EndOfStream; FrameError if the bytes are not a request.
+        """
+        await self._fill_buffer(SIZE_BYTES)
+        (size,) = _unpack_size(self._held)
+        if size < _REQUEST_BYTES_MIN:
+            raise FrameError(f"a request of {size} bytes")
+        await self._fill_buffer(min(SIZE_BYTES + size, _CLIENT_ID_AT))
+        if SIZE_BYTES + size < _CLIENT_ID_AT:
+            api_key, api_version = Struct(">hh").unpack_from(self._held, SIZE_BYTES)
+            return RequestHead(size, api_key, api_version, b"")
+        _, api_key, api_version, _, length = _HEAD.unpack_from(self._held)
+        shown = min(max(length, 0), len(PERSISTER), SIZE_BYTES + size - _CLIENT_ID_AT)
+        await self._fill_buffer(_CLIENT_ID_AT + shown)
+        return RequestHead(
+            size, api_key, api_version, bytes(self._held[_CLIENT_ID_AT : _CLIENT_ID_AT + shown])
+        )
+
+    async def frame(self) -> bytes:
+        """Take the next frame with its size. Raises EndOfStream; FrameError if the frame is too large."""
+        await self._fill_buffer(SIZE_BYTES)
+        (size,) = _unpack_size(self._held)
+        if not 0 <= size <= self.frame_bytes_max:
+            raise FrameError(f"a frame of {size} bytes, where 0 to {self.frame_bytes_max} are allowed")
+        end = SIZE_BYTES + size
+        await self._fill_buffer(end)
+        frame = bytes(memoryview(self._held)[:end])
+        del self._held[:end]
+        return frame
+
+    def take_buffered(self) -> bytes:
+        """Take all buffered bytes."""
+        rest, self._held = bytes(self._held), bytearray()
+        return rest
+
+    def unread(self, data: bytes) -> None:
+        """Put `data` back in front of the buffer."""
+        self._held[:0] = data
+
+    async def _fill_buffer(self, count: int) -> None:
+        """Receive until the buffer has at least `count` bytes."""
+        while len(self._held) < count:
+            data = await self.end.receive(max(count - len(self._held), _AHEAD_BYTES))
+            if not data:
+                raise EndOfStream
+            self._held += data

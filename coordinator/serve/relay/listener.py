@@ -1,0 +1,159 @@
+"""Accept connections, enforce the connection limit and the idle timeout, and stop all connections."""
+
+import asyncio
+import logging
+import socket
+from functools import partial
+
+from coordinator.config import HostPort
+from coordinator.errors import ListenError
+from coordinator.process.clock import SystemClock
+from coordinator.process.fair_queue import FairQueue
+from coordinator.serve.relay.connection import Connection, Route
+from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.metrics import RelayMetrics
+from coordinator.serve.relay.request_memory import RequestMemory
+
+_logger = logging.getLogger(__name__)
+
+_BACKLOG = 1_024
+# Pause after a failed accept, for example because the process has too many open files.
+_ACCEPT_RETRY_S = 0.1
+# At most one warning of each kind is logged in this time.
+_LOG_INTERVAL_S = 10.0
+
+
+class Listener:
+    """Serves connections on one socket, from `start` to `stop`."""
+
+    def __init__(self, route: Route, limits: RelayLimits, figures: RelayMetrics) -> None:
+        self.route = route
+        self.limits = limits
+        self._metrics = figures
+        self._request_memory = RequestMemory(limits)
+        self._socket: socket.socket | None = None
+        self._acceptor: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._rate_limited_log = _RateLimitedLog()
+        self._handshakes = FairQueue()
+        self._clock = SystemClock()
+
+    async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
+        """Bind and accept, or accept on an inherited socket. Raises ListenError."""
+        try:
+            self._socket = inherited or _bind_socket(address)
+        except (OSError, OverflowError) as error:
+            raise ListenError("relay.listen", str(address), error) from None
+        self._socket.setblocking(False)
+        self._acceptor = asyncio.create_task(self._accept(self._socket), name="relay acceptor")
+        self._sweeper = asyncio.create_task(self._sweep(), name="relay sweeper")
+
+    async def stop(self) -> None:
+        """Stop accepting, wait for pending responses to persisters, and close all connections."""
+        for task in (self._acceptor, self._sweeper):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        if self._socket is not None:
+            self._socket.close()
+        for connection in list(self._connections):
+            connection.stop()
+        if self._connections:
+            await asyncio.wait(self._connections.values(), timeout=self.limits.stop_s)
+        left = list(self._connections.items())
+        for connection, _ in left:
+            connection.abort()
+        await asyncio.gather(*(task for _, task in left), return_exceptions=True)
+
+    @property
+    def port(self) -> int:
+        """The listening port, which the system chose if port 0 was configured."""
+        assert self._socket is not None, "not started"
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                self._warn("accept", f"accept failed: {error}; retrying in {_ACCEPT_RETRY_S} s")
+                await asyncio.sleep(_ACCEPT_RETRY_S)
+                continue
+            self._metrics.accepted += 1
+            if len(self._connections) >= self.limits.connections_max:
+                accepted.close()
+                self._metrics.refuse("too_many_connections")
+                self._warn(
+                    "too_many_connections", "a connection was closed because relay.max.connections is reached"
+                )
+                continue
+            accepted.setblocking(False)
+            connection = Connection(
+                accepted,
+                self.route,
+                self.limits,
+                self._request_memory,
+                self._metrics,
+                self._warn,
+                self._handshakes,
+            )
+            task = asyncio.create_task(connection.run())
+            self._connections[connection] = task
+            task.add_done_callback(partial(self._on_connection_done, connection))
+
+    def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
+        del self._connections[connection]
+
+    async def _sweep(self) -> None:
+        """Close idle connections periodically."""
+        loop, limits = asyncio.get_running_loop(), self.limits
+        seen: dict[Connection, tuple[int, float]] = {}
+        while True:
+            await asyncio.sleep(limits.sweep_s)
+            now_s, now_ms = loop.time(), self._clock.now_ms()
+            for connection in self._connections:
+                if not connection.is_trusted(now_ms):
+                    self._metrics.refuse("certificate_revoked")
+                    connection.abort()
+            # Drop closed connections. Before a connection has a destination, the handshake timeout applies.
+            seen = {
+                connection: seen.get(connection, (-1, now_s))
+                for connection in self._connections
+                if connection.destination
+            }
+            for connection, (moved_bytes, since_s) in seen.items():
+                if connection.moved_bytes != moved_bytes:
+                    seen[connection] = (connection.moved_bytes, now_s)
+                elif now_s - since_s > limits.idle_s:
+                    self._metrics.refuse("idle")
+                    connection.abort()
+
+    def _warn(self, kind: str, message: str) -> None:
+        left_out = self._rate_limited_log.due(kind, asyncio.get_running_loop().time())
+        if left_out is not None:
+            _logger.warning("%s", message, extra={"left_out": left_out} if left_out else {})
+
+
+class _RateLimitedLog:
+    """Limits warnings of each kind, so that an attacker cannot fill the disk with log lines."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def due(self, kind: str, now_s: float) -> int | None:
+        """Return how many warnings were suppressed since the last one, or None to suppress this one."""
+        if now_s - self._last_s.get(kind, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return None
+        self._last_s[kind] = now_s
+        return self._left_out.pop(kind, 0)
+
+
+def _bind_socket(address: HostPort) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    host = "" if address.host == "*" else address.host
+    return socket.create_server((host, address.port), family=family, backlog=_BACKLOG)

@@ -1,0 +1,182 @@
+"""Forward a persister's requests to the coordinator and the responses back.
+
+If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
+these requests to the broker over a new connection, because the broker closes the first one as idle. As at the
+broker, the mechanism and the user must stay the same. If the session has expired, the next request closes the
+connection.
+
+Bytes are forwarded as for replication, but the start of each frame is inspected.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from coordinator.serve.relay.forwarding import Bytes, forward_bytes
+from coordinator.serve.relay.frame_reader import SIZE_BYTES, FrameReader
+from coordinator.serve.relay.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, Exchange
+from protocol.errors import FrameError
+
+# The inspected part of a request: size and API key.
+_BEGINNING = Struct(">ih")
+_unpack_size = Struct(">i").unpack
+_AUTHENTICATION = (SASL_HANDSHAKE, SASL_AUTHENTICATE)
+
+
+class PeerSession(NamedTuple):
+    """The authenticated user, and the loop time at which the session expires (None: never)."""
+
+    mechanism: str
+    user: str | None
+    ends_s: float | None
+
+    @classmethod
+    def from_exchange(cls, exchange: Exchange, now_s: float) -> "PeerSession":
+        """Return the session of a completed SASL exchange."""
+        lifetime_ms = exchange.session_lifetime_ms
+        return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
+
+
+class SessionEnded(Exception):
+    """Re-authentication was late or changed the user or the mechanism; the message has the cause."""
+
+
+class PersisterLink:
+    """Connects a persister with the coordinator. The task of the connection runs it once."""
+
+    def __init__(
+        self,
+        peer: FrameReader,
+        coordinator: FrameReader,
+        session: PeerSession,
+        again: Callable[[], Awaitable[Exchange]],
+        moved: Callable[[int, int], None],
+    ) -> None:
+        """`again` forwards a re-authentication to the broker, up to the first request after it.
+
+        `moved` is called with the bytes to and from the coordinator.
+        """
+        self._peer = peer
+        self._coordinator = coordinator
+        self._session = session
+        self._again = again
+        self._moved = moved
+        self._loop = asyncio.get_running_loop()
+        # Remaining bytes of the current request and response, and the partial size of the next response.
+        self._request_left = 0
+        self._answer_left = 0
+        self._answer_size = b""
+        self._pending_responses = 0
+        self._idle_event = asyncio.Event()
+        self._idle_event.set()
+        self._stop_asked = asyncio.Event()
+
+    def stop(self) -> None:
+        """Accept no further requests; `run` returns after the pending responses."""
+        self._stop_asked.set()
+
+    async def run(self) -> None:
+        """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
+        answers = forward_bytes(
+            self._coordinator.end, self._peer.end, self._count_responses, settled=self._update_idle_event
+        )
+        requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
+        try:
+            await asyncio.wait({requests, answers.over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            requests.cancel()
+            await asyncio.wait({requests})
+            answers.close()
+        for outcome in (requests, answers.over):
+            if outcome.done() and not outcome.cancelled():
+                outcome.result()
+
+    async def _forward_requests(self) -> None:
+        """Forward requests until the peer closes, or after a stop until none is pending."""
+        stop = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            while not stop.done():
+                requests = forward_bytes(
+                    self._peer.end,
+                    self._coordinator.end,
+                    self._filter_requests,
+                    first=self._peer.take_buffered(),
+                )
+                either: set[asyncio.Future[Any]] = {requests.over, stop}
+                try:
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    requests.close()
+                if requests.over.done() and not requests.over.cancelled():
+                    requests.over.result()
+                    await self._handle_partial_request()
+            await self._idle_event.wait()
+        finally:
+            stop.cancel()
+
+    async def _handle_partial_request(self) -> None:
+        """Handle the request at which forwarding stopped: a re-authentication or an incomplete header."""
+        head = await self._peer.peek_head()
+        if head.api_key not in _AUTHENTICATION:
+            return
+        # The broker answers the re-authentication. Responses must stay in the order of the requests.
+        await self._idle_event.wait()
+        exchange = await self._again()
+        if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
+            raise SessionEnded("a peer re-authenticated with another user or another mechanism")
+        self._session = PeerSession.from_exchange(exchange, self._loop.time())
+
+    def _filter_requests(self, data: Bytes) -> int:
+        """Return how many bytes are for the coordinator; put the others back into the peer's buffer."""
+        at, end = self._request_left, len(data)
+        while at < end:
+            if end - at < _BEGINNING.size:
+                break
+            size, api_key = _BEGINNING.unpack_from(data, at)
+            if api_key in _AUTHENTICATION:
+                break
+            if size < _BEGINNING.size - SIZE_BYTES:
+                raise FrameError(f"a request of {size} bytes")
+            self._begin_request()
+            at += SIZE_BYTES + size
+        taken = min(at, end)
+        self._request_left = at - taken
+        if taken < end:
+            self._peer.unread(bytes(data[taken:]))
+        self._moved(taken, 0)
+        return taken
+
+    def _begin_request(self) -> None:
+        ends_s = self._session.ends_s
+        if ends_s is not None and self._loop.time() > ends_s:
+            raise SessionEnded("the session expired and the peer did not re-authenticate")
+        self._pending_responses += 1
+        self._idle_event.clear()
+
+    def _count_responses(self, data: Bytes) -> int:
+        """Forward everything, and count the responses that end in `data`."""
+        at, end = 0, len(data)
+        while at < end:
+            if self._answer_left == 0:
+                piece = bytes(data[at : at + SIZE_BYTES - len(self._answer_size)])
+                self._answer_size += piece
+                at += len(piece)
+                if len(self._answer_size) < SIZE_BYTES:
+                    break
+                (self._answer_left,) = _unpack_size(self._answer_size)
+                self._answer_size = b""
+                if self._answer_left < 0:
+                    raise FrameError(f"an answer of {self._answer_left} bytes")
+            step = min(self._answer_left, end - at)
+            at += step
+            self._answer_left -= step
+            if self._answer_left == 0:
+                self._pending_responses -= 1
+        self._moved(0, end)
+        return end
+
+    def _update_idle_event(self) -> None:
+        """Set the idle event if all received responses have been sent to the peer and none is pending."""
+        if self._pending_responses <= 0 and self._answer_left == 0 and not self._answer_size:
+            self._idle_event.set()

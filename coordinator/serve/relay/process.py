@@ -1,0 +1,194 @@
+"""Run the relay process: build it from the settings, handle signals, start and stop it."""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TypeVar
+
+from coordinator.config import Config
+from coordinator.config.admin import is_loopback
+from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.process import event_loop
+from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.serve.relay.connection import Route
+from coordinator.serve.relay.health_server import HealthServer
+from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.listener import Listener
+from coordinator.serve.relay.metrics import RelayMetrics
+from coordinator.serve.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
+
+_Parsed = TypeVar("_Parsed")
+
+_logger = logging.getLogger(__name__)
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+
+# How often certificate files are checked for changes.
+_TLS_WATCH_S = 10.0
+# The first file descriptor that systemd passes (sd_listen_fds).
+_FIRST_INHERITED = 3
+
+
+def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
+    """Run the relay until SIGTERM or SIGINT; return the exit code of the process.
+
+    When connections are accepted, `said_ready` is called once with a sentence. Raises ConfigError.
+    """
+    route = make_route(config)
+    _raise_open_file_limit()
+    return event_loop.run(_Relay(config, route).run(said_ready or _logger.info))
+
+
+def make_route(config: Config) -> Route:
+    """Return the route that the settings describe. Raises ConfigError."""
+    config.check_relay()
+    protocol = config.relay_security_protocol
+    uses_tls = protocol in ("SSL", "SASL_SSL")
+    broker_tls = coordinator_tls = server_tls = None
+    if uses_tls:
+        server_tls = ServerTls(
+            TlsFiles(
+                config.relay_ssl_certificate_location,
+                config.relay_ssl_key_location,
+                config.relay_ssl_key_password,
+                config.relay_ssl_ca_location,
+                config.relay_ssl_client_auth,
+            ),
+            "relay",
+        )
+        broker_tls = ClientTls(
+            UpstreamTlsFiles(
+                config.ssl_ca_location,
+                config.ssl_certificate_location,
+                config.ssl_key_location,
+                config.ssl_key_password,
+            ),
+            "ssl.",
+            check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+        )
+    if config.relay_coordinator_security_protocol == "SSL":
+        coordinator_tls = ClientTls(
+            UpstreamTlsFiles(
+                config.relay_coordinator_ssl_ca_location,
+                config.relay_coordinator_ssl_certificate_location,
+                config.relay_coordinator_ssl_key_location,
+                config.relay_coordinator_ssl_key_password,
+            ),
+            "relay.coordinator.ssl.",
+        )
+    elif not is_loopback(config.relay_coordinator.host):
+        _logger.warning(
+            "The connection to the coordinator at %s is not encrypted and not authenticated. Allow only "
+            "relays to connect to that port, or set relay.coordinator.security.protocol=SSL.",
+            config.relay_coordinator,
+        )
+    return Route(
+        broker=Upstream(config.relay_broker, broker_tls, config.relay_broker_server_name),
+        coordinator=Upstream(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
+        check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
+        allowed=_parse_setting(
+            AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals
+        ),
+        rules=_parse_setting(
+            MappingRules.parse, "relay.ssl.principal.mapping.rules", config.relay_ssl_principal_mapping_rules
+        ),
+        sub_claim=config.relay_sub_claim_name,
+        tls=server_tls,
+    )
+
+
+def _parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> _Parsed:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(setting, text, f"a list of valid entries: {error}") from None
+
+
+class _Relay:
+    """One relay process, from start to stop."""
+
+    def __init__(self, config: Config, route: Route) -> None:
+        self._config = config
+        self._route = route
+        self._metrics = RelayMetrics()
+        self._stop_asked = asyncio.Event()
+
+    async def run(self, said_ready: Callable[[str], None]) -> int:
+        config = self._config
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop_asked.set)
+        listener = Listener(self._route, relay_limits(config), self._metrics)
+        health = HealthServer(
+            {
+                "/livez": lambda: (HTTPStatus.OK, "ok\n"),
+                "/readyz": self._readiness,
+                "/metrics": lambda: (HTTPStatus.OK, self._metrics.exposition()),
+            }
+        )
+        watch = asyncio.create_task(self._watch_files())
+        try:
+            await health.start(config.relay_http)
+            await listener.start(config.relay_listen, inherited_socket(os.environ, os.getpid()))
+            said_ready(
+                f"relay on {config.relay_listen._replace(port=listener.port)} "
+                f"({config.relay_security_protocol}), broker at {config.relay_broker}, coordinator at "
+                f"{config.relay_coordinator}, HTTP on http://{config.relay_http._replace(port=health.port)}"
+            )
+            await self._stop_asked.wait()
+            _logger.info("stopping")
+        except CoordinatorError as error:
+            _logger.error("the relay cannot start: %s", error)
+            return EXIT_FAILED
+        finally:
+            watch.cancel()
+            await listener.stop()
+            await health.stop()
+        _logger.info("stopped")
+        return EXIT_OK
+
+    def _readiness(self) -> tuple[HTTPStatus, str]:
+        if self._stop_asked.is_set():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n"
+        return HTTPStatus.OK, "ok\n"
+
+    async def _watch_files(self) -> None:
+        if self._route.tls is not None:
+            await self._route.tls.watch(_TLS_WATCH_S)
+
+
+def relay_limits(config: Config) -> RelayLimits:
+    """Return the limits: those with a setting from the settings, the others with their defaults."""
+    return RelayLimits(
+        connections_max=config.relay_connections_max,
+        handshake_s=config.relay_handshake_timeout_ms / 1000,
+        idle_s=config.relay_idle_max_ms / 1000,
+        coordinator_wait_s=config.relay_coordinator_wait_ms / 1000,
+        stop_s=config.relay_stop_timeout_ms / 1000,
+    )
+
+
+def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | None:
+    """Return the listening socket that systemd passed to this process, or None.
+
+    systemd keeps the socket open, so connections are queued while the relay restarts.
+    """
+    if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS") != "1":
+        return None
+    return socket.socket(fileno=_FIRST_INHERITED)
+
+
+def _raise_open_file_limit() -> None:
+    """Raise the soft limit of open files to the hard limit. Each connection needs at least two files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        if soft < hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

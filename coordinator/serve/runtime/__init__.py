@@ -1,0 +1,9 @@
+"""The runtime: shards on an event loop, over a log. The shell around the pure core."""
+
+from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.log_opener import LogOpener
+from coordinator.serve.runtime.operations import Operation, Origin
+from coordinator.serve.runtime.runtime import Runtime
+from coordinator.serve.runtime.status import Status
+
+__all__ = ["LogOpener", "Operation", "Origin", "Runtime", "RuntimeLimits", "Status"]

@@ -1,0 +1,85 @@
+"""Decide single operations: those that the compiled write kernel does not decide, or all without it."""
+
+import asyncio
+import logging
+
+from coordinator.cluster.topics import TopicDirectory
+from coordinator.fastpath.commit_batch import Encoded, size_bytes, unit_bytes
+from coordinator.log.base import StateLog
+from coordinator.process.clock import Clock
+from coordinator.serve.runtime.completion import refuse
+from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.operations import Operation
+from coordinator.shard import CoordinatorResult, RequestContext, Shard
+from protocol.errors import ErrorCode
+from protocol.state_records import encode_record
+
+_logger = logging.getLogger(__name__)
+
+
+class Decider:
+    """Decides operations of all shards, without changing a shard."""
+
+    def __init__(self, *, log: StateLog, clock: Clock, topics: TopicDirectory, limits: RuntimeLimits) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._log = log
+        self._clock = clock
+        self._topics = topics
+        self._limits = limits
+
+    def now_ms(self) -> int:
+        """Return the time of records, Unix time in milliseconds."""
+        return self._clock.now_ms()
+
+    def decide(
+        self, shard: Shard, operation: Operation, now_ms: int | None = None
+    ) -> CoordinatorResult | None:
+        """Decide one operation; None if it was dropped or refused."""
+        if operation.origin is not None and operation.origin.disconnected:
+            return None
+        if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
+            # The broker has given up this request and may have sent another write since.
+            refuse(
+                operation,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "The request waited too long; try again.",
+            )
+            return None
+        key, now_ms = operation.key, self._clock.now_ms() if now_ms is None else now_ms
+        try:
+            facts = RequestContext(now_ms, self._topics.contains(key.topic_id, key.partition))
+            return operation.decide(shard, key, operation.unit, facts)
+        except Exception:
+            # A decision changes no state, so this defect affects one operation only.
+            _logger.exception("deciding an operation on %s failed", key)
+            refuse(
+                operation,
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "The coordinator failed to decide this operation.",
+            )
+            return None
+
+    def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
+        """Encode the records of an operation; None if it was refused, because they cannot be stored.
+
+        A record above the limit would fail the append of the batch, and the shard would be loaded again.
+        """
+        try:
+            encoded = list(map(encode_record, result.records))
+        except Exception:
+            _logger.exception("records of an operation on %s cannot be encoded", operation.key)
+            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
+            return None
+        largest = (
+            unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
+        )
+        if largest > self._log.record_bytes_max:
+            # Kafka responds with this error too.
+            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+            return None
+        return encoded
+
+
+def is_unit(operation: Operation, result: CoordinatorResult) -> bool:
+    """Return whether all records belong to the operation's share-partition; then all or none are stored."""
+    return all(record.key == operation.key for record in result.records)

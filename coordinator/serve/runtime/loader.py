@@ -1,0 +1,389 @@
+"""Load shards: rebuild their state by replaying the log, in slices between which the event loop serves
+others.
+
+All waiting shards are loaded in one pass over the log, because the journal contains all shards in one
+sequence, and after a failed group commit many shards load at once.  A shard that cannot be loaded does not
+delay the others.
+
+In a log that several processes can write to, each load begins with a claim. The claim is in the log before
+the log is read, so that every later record is fenced or seen.  There each shard has a log of its own, which
+may be unavailable alone, so shards wait for each other only for a moment.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from coordinator.errors import LogError, LogFenced, LogUnavailable
+from coordinator.log.base import LoggedBatch, SharedLog, StateLog
+from coordinator.metrics import Metrics
+from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.replay import FINISH_BATCH, Replay, make_replays, release_memory
+from coordinator.serve.runtime.shard_runner import ShardRunner
+from coordinator.serve.runtime.status import Status
+from coordinator.shard import Shard
+from protocol.errors import DecodeError
+
+_logger = logging.getLogger(__name__)
+
+# How long a claim in progress may take after its shard was given away.
+CLAIM_WAIT_S = 1.0
+# The first pause before the lease is checked again; later pauses are longer.
+LEASE_PAUSE_FIRST_S = 0.01
+# How long shards of a shared log wait for each other: much less than requests wait for a load.
+BURST_GAP_S = 2.0
+
+
+class Loader:
+    """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
+
+    In a shared log, the next pass starts concurrently if a pass takes longer than `BURST_GAP_S`.  A pass
+    without data for this time has failed. After a failed pass, each of its shards is loaded in a pass of its
+    own until one succeeds.
+    """
+
+    def __init__(
+        self,
+        log: StateLog,
+        metrics: Metrics,
+        limits: RuntimeLimits,
+        may_claim: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Make a loader that claims shards only while `may_claim`.
+
+        Otherwise a coordinator without contact to its group would take shards back from their new owners.
+        """
+        self._may_claim = may_claim
+        self._log = log
+        self._shared = log if isinstance(log, SharedLog) else None
+        self._metrics = metrics
+        self._limits = limits
+        self._claims: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, ShardRunner] = {}
+        self._load_requested = asyncio.Event()
+        self._apart: set[int] = set()
+        self._backoffs_s: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        # The state of a burst of loads, which lasts until no load is pending.
+        self._claiming: set[int] = set()
+        self._passes = 0
+        self._burst_began_s: float | None = None
+        self._burst_shards = self._burst_records = 0
+
+    def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
+        """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
+        runner.begin_loading()
+        self._is_burst_active()
+        if self._shared is None:
+            self._queue_for_pass(runner)
+            return
+        # Each shard separately, because a partition without a leader must not delay the others.
+        partition = runner.state_partition
+        self._claiming.add(partition)
+        owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
+        self._claims[partition] = owning
+        owning.add_done_callback(partial(self._claim_task_ended, partition))
+
+    def _is_burst_active(self) -> None:
+        if self._burst_began_s is None:
+            self._burst_began_s = asyncio.get_running_loop().time()
+
+    def _note_claim_retry(self, runner: ShardRunner) -> None:
+        """Note that a failed claim will be retried, so the burst continues."""
+        runner.begin_loading()
+        self._is_burst_active()
+        self._claiming.add(runner.state_partition)
+
+    def _claim_task_ended(self, partition: int, owning: "asyncio.Task[None]") -> None:
+        """Note the end of a claim task, unless a newer one has replaced it."""
+        if self._claims.get(partition, owning) is owning:
+            self._claims.pop(partition, None)
+            self._claim_ended(partition)
+
+    def _claim_ended(self, partition: int) -> None:
+        """Note the end of a claim; it may end the burst."""
+        self._claiming.discard(partition)
+        self._log_load_summary()
+
+    async def cancel_load(self, runner: ShardRunner) -> None:
+        """Stop loading this shard, because it was closed. A pass in progress drops its records."""
+        self._waiting.pop(runner.state_partition, None)
+        owning = self._claims.pop(runner.state_partition, None)
+        if owning is not None:
+            # A claim that was sent may be stored later, so it is awaited and released. No new one is sent.
+            try:
+                await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
+            finally:
+                owning.cancel()
+            await asyncio.gather(owning, return_exceptions=True)
+
+    def _is_wanted(self, runner: ShardRunner) -> bool:
+        """Return whether a claim in progress is still needed.
+
+        A cancelled one is not, even if its shard was elected again, because that election makes a new claim.
+        """
+        return runner.elected and self._claims.get(runner.state_partition) is asyncio.current_task()
+
+    async def _claim(self, log: SharedLog, runner: ShardRunner, release_wait_s: float) -> None:
+        """Claim a shard before it is read; close it if another owner claims it at the same time.
+
+        A coordinator that resigned sends no claim: it would fence the next owner.
+        """
+        backoff_s = self._limits.reload_backoff_first_s
+        partition = runner.state_partition
+
+        def may_claim() -> bool:
+            return self._may_claim() and self._is_wanted(runner)
+
+        while True:
+            if not await self._wait_for_lease(runner):
+                return
+            try:
+                runner.owner_epoch = await log.own(partition, release_wait_s, may_claim)
+            except LogFenced as error:
+                if self._is_wanted(runner):
+                    runner.handle_fenced(error)
+                return
+            except Exception as error:
+                if not self._is_wanted(runner):
+                    return
+                _log_failure(f"shard {partition} cannot be owned", error)
+                runner.loading_failed(str(error))
+                self._claim_ended(partition)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
+                if not self._is_wanted(runner):
+                    return
+                self._note_claim_retry(runner)
+            else:
+                if self._is_wanted(runner):
+                    self._queue_for_pass(runner)
+                return
+
+    async def _wait_for_lease(self, runner: ShardRunner) -> bool:
+        """Wait until shards may be claimed; return whether this claim is still needed.
+
+        At startup, a process is elected a moment before it has a lease. Only a longer wait is a failure.
+        """
+        pause_s = LEASE_PAUSE_FIRST_S
+        while not self._may_claim():
+            if pause_s >= self._limits.tick_s:
+                runner.loading_failed("nothing was heard of the others for too long to claim it")
+                self._claim_ended(runner.state_partition)
+            await asyncio.sleep(pause_s)
+            if not self._is_wanted(runner):
+                return False
+            pause_s = min(2 * pause_s, self._limits.tick_s)
+        if runner.status is Status.FAILED:
+            self._note_claim_retry(runner)
+        return True
+
+    def _queue_for_pass(self, runner: ShardRunner) -> None:
+        self._waiting[runner.state_partition] = runner
+        self._load_requested.set()
+
+    async def run(self) -> None:
+        """Load shards until cancelled; failed loads are retried after increasing pauses."""
+        try:
+            while True:
+                await self._load_requested.wait()
+                self._load_requested.clear()
+                runners, self._waiting = self._waiting, {}
+                for partition in self._apart & runners.keys():
+                    self._start_pass({partition: runners.pop(partition)})
+                if runners:
+                    longest_s = None if self._shared is None else BURST_GAP_S
+                    await asyncio.wait({self._start_pass(runners)}, timeout=longest_s)
+                self._log_load_summary()
+        finally:
+            for task in (*self._claims.values(), *self._tasks):
+                task.cancel()
+
+    def _start_pass(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
+        """Begin a pass in addition to those in progress."""
+        self._passes += 1
+        return self._spawn(self._run_pass(runners))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run a task concurrently; it is cancelled when `run` ends."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _run_pass(self, runners: dict[int, ShardRunner]) -> None:
+        """Load shards in one pass over the log, and schedule retries of those that fail."""
+        # A shard that was closed a moment ago is about to be cancelled.
+        runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
+        for runner in runners.values():
+            runner.begin_loading()
+        shards = {partition: runner.shard for partition, runner in runners.items()}
+        try:
+            failed = await self._load(runners, shards)
+        except Exception as error:
+            if self._shared is not None and len(runners) > 1:
+                # Separate passes show which shard fails, with its own traceback.
+                _logger.warning(
+                    "Loading %d shards in one pass failed; loading them one by one: %s", len(runners), error
+                )
+            else:
+                _log_failure(f"loading {len(runners)} shards failed", error)
+            failed = dict.fromkeys(runners, error)
+        finally:
+            self._passes -= 1
+        # In a shared log, separate passes show which shards caused a common failure.
+        apart = self._shared is not None and len(failed) == len(runners) > 1
+        if apart:
+            self._apart.update(failed)
+        for partition, reason in failed.items():
+            runner, shard = runners[partition], shards[partition]
+            # A shard that was closed in the meantime is not retried.
+            if runner.shard is not shard or runner.status is not Status.LOADING:
+                continue
+            if apart:
+                self.request_load(runner)
+            else:
+                runner.loading_failed(str(reason))
+                self._spawn(self._schedule_retry(runner, shard))
+        self._log_load_summary()
+
+    async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
+        """Load a shard again after a pause, unless it was closed or elected again in the meantime.
+
+        A damaged shard is retried too, because an operator may have restored the file.
+        """
+        partition = runner.state_partition
+        backoff_s = self._backoffs_s.get(partition, self._limits.reload_backoff_first_s)
+        self._backoffs_s[partition] = min(2 * backoff_s, self._limits.reload_backoff_max_s)
+        await asyncio.sleep(backoff_s)
+        if runner.elected and runner.shard is shard:
+            self.request_load(runner)
+
+    async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> dict[int, Exception]:
+        """Load shards; return those that cannot be replayed. Raises the exceptions of reading the log."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        records = dict.fromkeys(runners, 0)
+        replays = make_replays(shards)
+        failed: dict[int, Exception] = {}
+        slice_left = self._limits.load_slice_batches
+        with _garbage_collection_paused():
+            async for chunk in self._read(runners):
+                for state_partition, batch in chunk:
+                    if state_partition in failed:
+                        continue
+                    try:
+                        records[state_partition] += replays[state_partition].take(batch)
+                    except Exception as error:
+                        failed[state_partition] = error
+                    slice_left -= 1
+                    if slice_left == 0:
+                        slice_left = self._limits.load_slice_batches
+                        await asyncio.sleep(0)
+            while replays:
+                state_partition, replay = replays.popitem()
+                try:
+                    if state_partition not in failed:
+                        await _finish_replay(replay)
+                except Exception as error:
+                    failed[state_partition] = error
+                # The memory is released as well.
+                del replay
+        release_memory()
+        load_s = loop.time() - began_s
+        for state_partition, runner in runners.items():
+            if state_partition in failed:
+                _log_failure(f"shard {state_partition} cannot be replayed", failed[state_partition])
+            else:
+                loaded = partial(
+                    self._finish_load, runner, shards[state_partition], records[state_partition], load_s
+                )
+                self._when_earlier_leases_are_over(state_partition, loaded)
+        return failed
+
+    def _when_earlier_leases_are_over(self, state_partition: int, loaded: Callable[[], None]) -> None:
+        """Serve a shard when no earlier owner can answer reads from its memory."""
+        if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
+            loaded()
+        else:
+            self._spawn(self._wait_for_leases(self._shared, state_partition, loaded))
+
+    async def _wait_for_leases(
+        self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
+    ) -> None:
+        while (wait_s := log.serving_delay_s(state_partition)) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(wait_s)
+        loaded()
+
+    async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
+        """Read the log; raise LogUnavailable early if one shard may delay the others."""
+        chunks = self._log.read(runners)
+        stalled_s = BURST_GAP_S if self._shared is not None and len(runners) > 1 else None
+        while True:
+            patience = asyncio.timeout(stalled_s)
+            try:
+                async with patience:
+                    chunk = await anext(chunks, None)
+            except TimeoutError:
+                if not patience.expired():
+                    raise
+                raise LogUnavailable("the log returned no records in time") from None
+            if chunk is None:
+                return
+            yield chunk
+
+    def _finish_load(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
+        partition = runner.state_partition
+        if runner.shard is not shard or runner.status is not Status.LOADING:
+            return
+        runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
+        self._metrics.shard_loaded(partition, records, load_s)
+        self._apart.discard(partition)
+        self._backoffs_s.pop(partition, None)
+        self._burst_shards += 1
+        self._burst_records += records
+
+    def _log_load_summary(self) -> None:
+        """Log a summary at the end of a burst, including claims: shards of a topic load one by one."""
+        busy = self._waiting or self._claiming or self._passes
+        if busy or self._burst_began_s is None:
+            return
+        took_s = asyncio.get_running_loop().time() - self._burst_began_s
+        if self._burst_shards:
+            _logger.info(
+                "Loaded shards.",
+                extra={
+                    "shards": self._burst_shards,
+                    "records": self._burst_records,
+                    "seconds": round(took_s, 3),
+                },
+            )
+        self._burst_began_s = None
+        self._burst_shards = self._burst_records = 0
+
+
+def _log_failure(what: str, error: Exception) -> None:
+    """Log a failure, with a traceback only for unexpected exceptions."""
+    unexpected = not isinstance(error, LogError | DecodeError)
+    _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
+
+
+async def _finish_replay(replay: Replay) -> None:
+    while not replay.finish(FINISH_BATCH):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would traverse a growing heap repeatedly."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,82 @@
+"""Wait for a log that cannot be opened yet, because brokers and coordinators may start in any order.
+
+Errors that waiting cannot resolve are raised: a broker refuses the connection, or a topic differs from the
+settings.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from coordinator.errors import LogRefused, LogUnavailable
+from coordinator.process.clock import Clock
+
+_logger = logging.getLogger(__name__)
+
+PAUSE_FIRST_S = 0.2
+PAUSE_MAX_S = 5.0
+# How often the wait is logged again.
+REPEAT_INTERVAL_S = 60.0
+
+
+class LogOpener:
+    """Opens a log when that becomes possible; `health` returns the reason of the wait."""
+
+    def __init__(self, open_log: Callable[[], Awaitable[None]], clock: Clock) -> None:
+        """Prepare to call `open_log`, again and again while it raises LogUnavailable."""
+        self._open_log = open_log
+        self._clock = clock
+        self._since = ""
+        self._reason = ""
+        self._logged_s = float("-inf")
+
+    async def run(self, stop_requested: asyncio.Event) -> bool:
+        """Return True when the log is open, False if a stop was requested before.
+
+        Raises LogRefused, and other errors that waiting cannot resolve.
+        """
+        opened = asyncio.ensure_future(self._open())
+        stop = asyncio.ensure_future(stop_requested.wait())
+        try:
+            await asyncio.wait({opened, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                return False
+            await opened
+            return True
+        finally:
+            for task in (opened, stop):
+                task.cancel()
+            await asyncio.gather(opened, stop, return_exceptions=True)
+
+    async def _open(self) -> None:
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                await self._open_log()
+                break
+            except LogRefused:
+                raise
+            except LogUnavailable as error:
+                self._note_unavailable(str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+        if self._since:
+            _logger.info("The log is open.", extra={"waited_since": self._since})
+        self._since = self._reason = ""
+
+    def health(self) -> list[str]:
+        """Return the reason of the wait and its start; an empty list otherwise."""
+        if not self._since:
+            return []
+        return [f"The log cannot be opened since {self._since}: {self._reason}"]
+
+    def _note_unavailable(self, reason: str) -> None:
+        self._reason = reason
+        if not self._since:
+            now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+            self._since = now.isoformat(timespec="seconds")
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._logged_s >= REPEAT_INTERVAL_S:
+            self._logged_s = now_s
+            _logger.warning("Waiting for the log: %s", reason, extra={"since": self._since})

@@ -1,0 +1,188 @@
+"""Periodic jobs: snapshots of cold state, pruning and compaction.
+
+Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. It
+creates few records at a time, so that appends stay small and clients do not wait long.
+Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from coordinator.errors import OperationFailed
+from coordinator.log.base import SharedLog, StateLog
+from coordinator.metrics import Metrics
+from coordinator.process.clock import Clock
+from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.shard_runner import ShardRunner
+from coordinator.serve.runtime.status import Status
+from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits
+from protocol.errors import ErrorCode
+from protocol.state_records import SharePartitionKey, StateRecord
+
+_logger = logging.getLogger(__name__)
+
+_MakeRecords = Callable[[Shard, int], list[StateRecord]]
+
+# A job affects many share-partitions, so its operation has no key.
+_NO_KEY = SharePartitionKey("", bytes(16), -1)
+
+
+class _MaintenanceOperation(Operation):
+    """An operation of a job. `written` is the number of durable records; None after a refusal."""
+
+    __slots__ = ("refusal", "written")
+
+    def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
+        def decide(
+            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
+        ) -> CoordinatorResult:
+            records = make_records(shard, facts.now_ms)
+            return CoordinatorResult(records, len(records))
+
+        super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
+        self.refusal = ""
+        self.written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+
+    def answer(self, result: Any) -> None:
+        if not self.written.done():
+            self.written.set_result(result)
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        self.refusal = error_message
+        if not self.written.done():
+            self.written.set_result(None)
+
+
+class MaintenanceJobs:
+    """The periodic jobs of all shards of this process."""
+
+    def __init__(
+        self,
+        runners: Sequence[ShardRunner],
+        *,
+        log: StateLog,
+        clock: Clock,
+        metrics: Metrics,
+        limits: RuntimeLimits,
+        cold_interval_ms: int,
+        prune_interval_ms: int,
+    ) -> None:
+        self._runners = runners
+        self._log = log
+        self._clock = clock
+        self._metrics = metrics
+        self._limits = limits
+        self._snapshot_limits = SnapshotLimits(limits.job_records_max, limits.job_bytes_max)
+        self._cold_interval_ms = cold_interval_ms
+        self._prune_interval_ms = prune_interval_ms
+
+    async def run(self) -> None:
+        """Run all jobs until cancelled, each at its interval."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run_periodically(self._cold_interval_ms / 1000, self.snapshot_cold))
+            tasks.create_task(self._run_periodically(self._prune_interval_ms / 1000, self.prune))
+            tasks.create_task(self._run_periodically(self._limits.compaction_interval_s, self.compact))
+
+    @staticmethod
+    async def _run_periodically(interval_s: float, job: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await job()
+            except Exception:
+                # A failed job is retried at its next interval, and the other jobs continue.
+                _logger.exception("A periodic job failed. It is retried at its next interval.")
+
+    async def snapshot_cold(self) -> None:
+        """Snapshot states that were idle for an interval and whose old records prevent pruning."""
+        for runner in self._active_runners():
+            await self._run_until_done(
+                runner,
+                lambda shard, now_ms: shard.snapshot_cold(
+                    now_ms=now_ms, interval_ms=self._cold_interval_ms, limits=self._snapshot_limits
+                ),
+            )
+
+    async def prune(self) -> None:
+        """Prune records that are no longer needed."""
+        for runner in self._active_runners():
+            self._prune(runner)
+
+    def _prune(self, runner: ShardRunner) -> None:
+        log_offset = runner.shard.redundant_offset
+        if log_offset > self._log.start_offset(runner.state_partition):
+            self._log.prune(runner.state_partition, log_offset)
+            self._metrics.pruned(runner.state_partition, log_offset)
+
+    async def compact(self) -> None:
+        """Snapshot the states whose records alone keep the oldest segments of the log, and prune the log.
+
+        If the log has no such segments, only `prune` runs, at its interval. An exception is a journal that
+        accepts no writes: its disk may be full, so it is pruned here.
+        """
+        live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
+        is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
+        if is_stuck or self._log.pinned(live_bytes):
+            await self.prune()
+        ends = {each.state_partition: self._log.end_offset(each.state_partition) for each in self._runners}
+        while pinned := self._log.pinned(live_bytes):
+            if all(before > ends[state_partition] for state_partition, before in pinned.items()):
+                # All states have new snapshots and the log is not smaller, so another pass would not help.
+                return
+            for runner in self._active_runners():
+                before = pinned.get(runner.state_partition)
+                if before is not None:
+                    await self._rewrite_oldest(runner, before)
+            if self._log.pinned(live_bytes) == pinned:
+                # A snapshot could not be written now; it is retried at the next interval.
+                return
+
+    async def _rewrite_oldest(self, runner: ShardRunner, before: int) -> None:
+        await self._run_until_done(
+            runner,
+            lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),
+        )
+        self._prune(runner)
+
+    # Jobs on request.
+
+    async def snapshot_now(self, state_partition: int, keys: Sequence[SharePartitionKey]) -> int:
+        """Write snapshots of share-partitions of one shard, in small parts; return their number.
+
+        Share-partitions without a state, or with one that cannot be served, are skipped. Raises
+        OperationFailed.
+        """
+        runner, left, written = self._runners[state_partition], iter(keys), 0
+        while True:
+            job = _MaintenanceOperation(
+                lambda shard, now_ms: shard.snapshot_keys(left, now_ms=now_ms, limits=self._snapshot_limits),
+                asyncio.get_running_loop().time(),
+            )
+            runner.submit(job)
+            count = await job.written
+            if count is None:
+                raise OperationFailed(f"{written} of {len(keys)} snapshots were written: {job.refusal}")
+            if not count:
+                return written
+            written += count
+
+    def prune_now(self, state_partition: int) -> None:
+        """Prune the records of one shard that are no longer needed. Raises OperationFailed."""
+        runner = self._runners[state_partition]
+        if runner.status is not Status.ACTIVE:
+            raise OperationFailed(f"shard {state_partition} is {runner.status}")
+        self._prune(runner)
+
+    def _active_runners(self) -> list[ShardRunner]:
+        return [runner for runner in self._runners if runner.status is Status.ACTIVE]
+
+    async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
+        """Repeat a job on a shard until it creates no record or is refused."""
+        while True:
+            job = _MaintenanceOperation(make_records, asyncio.get_running_loop().time())
+            runner.submit(job)
+            if not await job.written:
+                return

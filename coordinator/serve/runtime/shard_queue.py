@@ -1,0 +1,381 @@
+# cython: annotation_typing=False
+"""The queue of one shard: decide operations in batches, append each batch once, then send the responses.
+
+A *batch* takes all queued operations. Each operation is decided in order, and its records are applied at
+once, so that the next operation sees them. One append writes the records of the whole batch. Meanwhile, new
+operations are queued: a busy shard makes large appends, and an idle shard appends at once, without a timer.
+Responses are sent when the append is durable.
+
+A read gets its response at once, except in two cases. If a change of its share-partition is queued or in
+flight, the read waits for that append, because the response would contain a state that is not durable. If the
+lease has expired, the read waits for the next append or for one that renews the lease: an append at the
+expected offset proves that no other process was the owner when the read arrived.
+
+The compiled write kernel decides consecutive writes that the API decoded into compiled operations. `Decider`
+decides all other operations.
+
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.fastpath.commit_batch import Commit, CommitBatch, new_batch
+from coordinator.fastpath.operation_queue import OperationQueue
+from coordinator.log.base import AppendCallback, StateLog
+from coordinator.metrics import Metrics
+from coordinator.serve.runtime.commit_scheduler import CommitScheduler
+from coordinator.serve.runtime.completion import answer, refuse, refuse_all, report_failure
+from coordinator.serve.runtime.decider import Decider, is_unit
+from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.status import Status
+from coordinator.shard import Shard, SnapshotPolicy
+from protocol.errors import ErrorCode
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.state_records import SharePartitionKey, StateRecord
+
+_ACTIVE = Status.ACTIVE
+
+
+class ShardQueue(OperationQueue):
+    """Executes the operations of a shard while it is active; `ShardRunner` loads and closes the shard."""
+
+    __slots__ = (
+        "_append_bytes",
+        "_append_callback",
+        "_append_finished",
+        "_append_histograms",
+        "_append_started_s",
+        "_awaiting_append",
+        "_batch",
+        "_batch_bytes_max",
+        "_batch_operations_max",
+        "_batch_scheduled",
+        "_decider",
+        "_in_flight_indexed",
+        "_in_flight_keys",
+        "_limits",
+        "_log",
+        "_loop",
+        "_metrics",
+        "_next_log_offset",
+        "_on_failure",
+        "_queue",
+        "_queue_max",
+        "_queued_indexed",
+        "_queued_keys",
+        "_reads_arrived",
+        "_records_in_flight",
+        "_scheduler",
+        "shard",
+        "state_partition",
+        "status",
+    )
+
+    def __init__(
+        self,
+        state_partition: int,
+        *,
+        scheduler: CommitScheduler,
+        log: StateLog,
+        decider: Decider,
+        metrics: Metrics,
+        policy: SnapshotPolicy,
+        limits: RuntimeLimits,
+        on_failure: Callable[[LogError, list[Operation]], None],
+    ) -> None:
+        """Create a closed queue.
+
+        If a failure leaves memory and log different, `on_failure` is called with the waiting operations. It
+        refuses them, and the shard is loaded again.
+        """
+        self.state_partition = state_partition
+        self.status = Status.CLOSED
+        self.shard = Shard(state_partition, policy)
+        self._loop = asyncio.get_running_loop()
+        self._scheduler = scheduler
+        self._log = log
+        self._decider = decider
+        self._metrics = metrics
+        self._append_histograms = metrics.append_histograms()
+        self._limits = limits
+        self._on_failure = on_failure
+        self._queue_max = limits.queued_operations_max
+        self._batch_operations_max = limits.operations_per_append_max
+        self._batch_bytes_max = limits.bytes_per_append_max
+        self._queue: list[Operation] = []
+        self._batch_scheduled = False
+        # The append in flight: its records, its operations, and the share-partitions that it changes.
+        self._records_in_flight: list[StateRecord | None] | None = None
+        self._append_started_s = 0.0
+        self._append_bytes = 0
+        self._awaiting_append: list[Operation] = []
+        self._in_flight_keys: set[SharePartitionKey] = set()
+        # Share-partitions with a queued operation: a read of one is queued behind it.
+        self._queued_keys: set[SharePartitionKey] = set()
+        # The number of operations whose keys are in the two sets above.
+        self._in_flight_indexed = self._queued_indexed = 0
+        # The batch that is being decided.
+        self._batch: CommitBatch | None = None
+        self._next_log_offset = 0
+        # Set when the append in flight is complete; None if no task waits for that.
+        self._append_finished: asyncio.Event | None = None
+        # Whether a read arrived after the last renewal of the lease.
+        self._reads_arrived = False
+        self._append_callback: AppendCallback = self.on_append_done
+
+    # Accepting operations.
+
+    def submit(self, operation: Operation) -> None:
+        """Take an operation; it is answered exactly once, later or within this call."""
+        if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
+            self._park_or_refuse(operation)
+        elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
+            self._queue.append(operation)
+            if self._records_in_flight is None and not self._batch_scheduled:
+                self._schedule_batch()
+
+    def _park_or_refuse(self, operation: Operation) -> None:
+        """Queue an operation for a shard that is loading; refuse it if the shard is closed or full."""
+        if self.status is Status.CLOSED:
+            refuse(
+                operation,
+                ErrorCode.NOT_COORDINATOR,
+                "This coordinator does not own the share-partition.",
+            )
+        elif len(self._queue) >= self._queue_max:
+            refuse(
+                operation,
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                "Too many operations wait for this shard; try again.",
+            )
+        else:
+            self._queue.append(operation)
+
+    def _is_leased(self) -> bool:
+        """Return whether memory may answer reads; False if the lease cannot be read."""
+        self._reads_arrived = True
+        try:
+            return self._log.lease_left_s(self.state_partition) > 0
+        except Exception as failure:
+            report_failure("reading the lease failed", failure)
+            return False
+
+    def _is_queued(self, key: SharePartitionKey) -> bool:
+        self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
+        self._queued_indexed = len(self._queue)
+        return key in self._queued_keys
+
+    def _is_in_flight(self, key: SharePartitionKey) -> bool:
+        self._index_in_flight_keys()
+        return key in self._in_flight_keys
+
+    def _index_in_flight_keys(self) -> None:
+        """Index the keys of operations in flight: each has records, or read a key with a pending write."""
+        self._in_flight_keys.update(
+            [operation.key for operation in self._awaiting_append[self._in_flight_indexed :]]
+        )
+        self._in_flight_indexed = len(self._awaiting_append)
+
+    def _clear_queued_keys(self) -> None:
+        """Forget the indexed keys after the queue was replaced."""
+        if self._queued_indexed:
+            self._queued_keys.clear()
+            self._queued_indexed = 0
+
+    def _clear_in_flight_keys(self) -> None:
+        """Forget the indexed keys after an append."""
+        self._in_flight_keys.clear()
+        self._in_flight_indexed = 0
+
+    def _answer_read_immediately(self, operation: Operation) -> bool:
+        """Answer a read unless its share-partition has a queued or in-flight change; False if it has one."""
+        if self._is_in_flight(operation.key) or self._is_queued(operation.key):
+            return False
+        result = self._decider.decide(self.shard, operation)
+        if result is not None:
+            if result.records:
+                return False
+            answer(operation, result.answer)
+        return True
+
+    # Batches.
+
+    def queued_operations(self) -> int:
+        """Return the number of queued operations."""
+        return len(self._queue)
+
+    def process_batch(self, commit: Commit) -> None:
+        """Decide and apply the queued operations, and append their records once."""
+        self._batch_scheduled = False
+        operations = self._queue
+        if self.status is not _ACTIVE or self._records_in_flight is not None or not operations:
+            return
+        self._queue = []
+        self._clear_queued_keys()
+        last = min(len(operations), self._batch_operations_max)
+        self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
+        kernel = self._scheduler.kernel if commit.accepts_writes else None
+        while True:
+            if kernel is not None:
+                kernel.decide_writes(self.shard, batch, self._awaiting_append)
+            if not batch.has_room():
+                break
+            self._process_operation(batch, operations[batch.done], commit.accepts_writes)
+            batch.done += 1
+        if batch.done < len(operations):
+            # Operations for which the append has no room stay first in the queue.
+            self._queue[:0] = operations[batch.done :]
+            self._clear_queued_keys()
+        self._batch = None
+        if batch.records or self._awaiting_append:
+            self._append(batch, commit)
+        elif self._queue:
+            self._schedule_batch()
+
+    def batch_failed(self, failure: Exception) -> None:
+        """Recover from a batch that raised an exception, which is a defect.
+
+        Applied records of the batch are not on the log, so memory is discarded. No response has used it.
+        """
+        self._records_in_flight = None
+        self._clear_in_flight_keys()
+        waiting, self._awaiting_append = self._awaiting_append, []
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            waiting += batch.operations[batch.done :]
+        if self.status is _ACTIVE:
+            self._on_failure(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
+        else:
+            refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
+
+    def _schedule_batch(self) -> None:
+        if not self._batch_scheduled:
+            self._batch_scheduled = True
+            self._scheduler.schedule(self)
+
+    def _process_operation(self, batch: CommitBatch, operation: Operation, accepts_writes: bool) -> None:
+        """Decide and apply one operation; send the response now if it does not depend on an append."""
+        if operation.writes and not accepts_writes:
+            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
+            return
+        result = self._decider.decide(self.shard, operation, batch.now_ms)
+        if result is None:
+            return
+        if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
+            self._metrics.write_operations(1)
+        if result.records and not accepts_writes:
+            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
+            return
+        encoded = self._decider.encode(operation, result)
+        if encoded is None:
+            return
+        for record in result.records:
+            self.shard.apply(record, batch.now_ms)
+            self._in_flight_keys.add(record.key)
+        batch.add(result.records, encoded, is_unit=is_unit(operation, result))
+        if result.records or not self._is_leased() or self._is_in_flight(operation.key):
+            operation.decided = result.answer
+            self._awaiting_append.append(operation)
+        else:
+            answer(operation, result.answer)
+
+    # Appends.
+
+    def _append(self, batch: CommitBatch, commit: Commit) -> None:
+        self._records_in_flight = batch.records
+        self._append_started_s = commit.now_s
+        self._append_bytes = batch.append_bytes
+        state_partition, gathered, done = self.state_partition, commit.gathered, self._append_callback
+        if gathered is None or not batch.records:
+            self._log.append(state_partition, batch.encoded, batch.now_ms, done, batch.units)
+            return
+        pending, ends, new_append = gathered
+        pending.append(new_append(state_partition, ends[state_partition], batch.now_ms, batch.encoded, done))
+
+    def _renew_lease(self) -> None:
+        """Renew the lease if that is due and no append is queued or in flight."""
+        idle = self.status is _ACTIVE and self._records_in_flight is None and not self._queue
+        if idle and self._log.renewal_due(self.state_partition, read=self._reads_arrived):
+            self._records_in_flight = []
+            self._append_started_s = self._loop.time()
+            self._append_bytes = 0
+            self._log.append(self.state_partition, [], self._decider.now_ms(), self._append_callback, [])
+
+    def on_append_done(self, base_offset: int, error: LogError | None) -> None:
+        """Mark records durable and send the responses; after an error, load the shard again."""
+        records, waiting = self._records_in_flight, self._awaiting_append
+        assert records is not None, "the log completed an append that was not in flight"
+        self._records_in_flight, self._awaiting_append = None, []
+        self._clear_in_flight_keys()
+        if self._append_finished is not None:
+            self._append_finished.set()
+            self._append_finished = None
+        self._count_append(len(records), error)
+        if error is None and records and base_offset != self._next_log_offset:
+            error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
+        if self.status is not _ACTIVE:
+            if error is None:
+                self._answer_all(waiting)
+            else:
+                refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+            return
+        if error is not None:
+            self._on_failure(error, waiting)
+            return
+        if not self._settle_or_recover(records, base_offset, waiting):
+            return
+        self._answer_all(waiting)
+        if self._queue:
+            self._schedule_batch()
+
+    def _count_append(self, records: int, error: LogError | None) -> None:
+        seconds = self._loop.time() - self._append_started_s
+        if error is not None:
+            self._metrics.append_done(records, self._append_bytes, seconds, error)
+            return
+        record_counts, append_seconds, append_bytes = self._append_histograms
+        append_seconds.add(seconds)
+        record_counts.add(records)
+        append_bytes.add(self._append_bytes)
+
+    def _answer_all(self, waiting: list[Operation]) -> None:
+        for operation in waiting:
+            try:
+                operation.answer_decided()
+            except Exception as failure:
+                report_failure("answering an operation failed", failure)
+
+    def _settle_or_recover(
+        self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
+    ) -> bool:
+        """Mark records durable. If that raises, start to load the shard again and return False."""
+        try:
+            self._mark_durable(records, base_offset)
+        except Exception as failure:
+            report_failure("marking the records of an append durable failed", failure)
+            self._on_failure(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
+            return False
+        return True
+
+    def _mark_durable(self, records: list[StateRecord | None], base_offset: int) -> None:
+        self._reads_arrived = False
+        self._next_log_offset = base_offset + len(records)
+        if not records:
+            return
+        for log_offset, record in enumerate(records, base_offset):
+            if record is not None:
+                self._mark_record_durable(record, log_offset)
+        self.shard.mark_updates_durable(self._next_log_offset)
+
+    def _mark_record_durable(self, record: StateRecord, log_offset: int) -> None:
+        self.shard.mark_durable(record, log_offset)
+        if isinstance(record.value, ShareSnapshotValue):
+            # Only a maintenance job keeps the creation time of the state.
+            by_job = record.value.create_timestamp != record.value.write_timestamp
+            self._metrics.snapshot_written("job" if by_job else "request")
+
+    def _log_unavailable_message(self) -> str:
+        return f"The log takes no writes: {self._log.health()}"

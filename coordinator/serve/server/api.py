@@ -1,0 +1,350 @@
+"""Dispatch a request frame by API and version, and encode the response frame.
+
+If a frame is malformed, its connection is closed (`CloseConnection`).  An unexpected response, for example
+one with a wrong correlation id or an empty coordinator, would end a broker's network thread.  Every
+well-formed request gets a response, with an error code if needed.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, NamedTuple
+
+from coordinator.metrics import Metrics
+from coordinator.process.clock import monotonic_seconds
+from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
+from coordinator.serve.runtime.operations import FastPathWrites
+from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
+from coordinator.serve.server.find_coordinator import CoordinatorDirectory
+from coordinator.serve.server.large_requests import (
+    LARGE_FIND_BYTES,
+    LARGE_FRAME_BYTES,
+    LargeOrigin,
+    LargeRequests,
+    Steps,
+)
+from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
+from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
+from protocol.messages import api_versions as versions_api
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import request_header, sasl_authenticate, sasl_handshake
+from protocol.messages import write_share_group_state as write_api
+
+_logger = logging.getLogger(__name__)
+
+_HEADER_BEGIN = Struct(">hhi")
+_CORRELATION_ID = Struct(">i")
+_FLEXIBLE_HEADER_BEGIN = Struct(">hhih")
+_SIZE_AND_CORRELATION_ID = Struct(">ii")
+
+# The offset of the client id in a request header, and the client id of a coordinator that forwards a request.
+_CLIENT_ID_AT = 10
+_FORWARDED = FORWARDED_CLIENT_ID.encode()
+
+# The client software names and versions that Kafka accepts in ApiVersions version 3 and later
+# (ApiVersionsRequest).
+_CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+# Maximum number of cached FindCoordinator responses; the key is the request. A broker repeats FindCoordinator
+# before every request, each time for few share-partitions. An entry takes about 400 bytes.
+CACHED_RESPONSES_MAX = 8_192
+CACHED_REQUEST_BYTES_MAX = 512
+
+Respond = Callable[[bytes], None]
+
+
+class CloseConnection(Exception):
+    """The connection must be closed; the reason is a metric label, the message is logged.
+
+    `advice`, if set, tells the operator what to do; it is logged at WARNING with a rate limit.
+    """
+
+    def __init__(self, reason: str, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.advice = advice
+
+
+def undecodable_request(request: str, error: DecodeError) -> CloseConnection:
+    """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
+    if isinstance(error, TooManyElementsError):
+        return CloseConnection(
+            "too_many_elements",
+            f"{request}: {error}",
+            "A request has more elements than request.max.elements allows; its connection was closed. "
+            "Raise request.max.elements if the client is a broker.",
+        )
+    return CloseConnection("undecodable", f"{request}: {error}")
+
+
+class _RpcCodec(NamedTuple):
+    rpc: Rpc
+    min_version: int
+    max_version: int
+    decode_request: Callable[[bytes, int, int, int], Any]
+    encode_response: Callable[[Any, int], bytes]
+
+
+class _CachedResponse(NamedTuple):
+    """A FindCoordinator response: the bytes after the correlation id, and the first error code in it."""
+
+    body: bytes
+    error_code: int
+
+
+def _make_codec(rpc: Rpc, api: Any) -> _RpcCodec:
+    return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
+
+
+_RPCS = {
+    api.API_KEY: _make_codec(rpc, api)
+    for rpc, api in (
+        (INITIALIZE, initialize_api),
+        (READ, read_api),
+        (WRITE, write_api),
+        (DELETE, delete_api),
+        (SUMMARY, summary_api),
+    )
+}
+_SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+_SASL_APIS = (sasl_handshake, sasl_authenticate)
+_SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
+
+
+class Api:
+    """Handle the frames of all connections of a listener; `sasl` is True if clients log in.
+
+    If a request has more elements than the service's limits allow, its connection is closed before decoding.
+    """
+
+    # A client is authenticated and authorized before its frames get here.
+    is_authorized = True
+
+    def __init__(
+        self, service: Service, directory: CoordinatorDirectory, metrics: Metrics, *, sasl: bool = False
+    ) -> None:
+        self._service = service
+        self._directory = directory
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._elements_max = service.limits.elements_max
+        self._large = LargeRequests()
+        self._fast_path_writes = service.fast_path_writes()
+        self._versions = [
+            versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
+            for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
+        ]
+        self._find_coordinator_cache: dict[bytes, _CachedResponse] = {}
+        self._cached_route_version = directory.route_version
+
+    def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+        """Handle one request frame, without its size field; `respond` gets the response frame with its size.
+
+        `respond` is called once, during this call or later, unless the client disconnects. Raises
+        CloseConnection if the frame is malformed or the API is not supported.
+        """
+        if len(frame) < _HEADER_BEGIN.size:
+            raise CloseConnection("truncated", "a frame is shorter than a request header")
+        if self._large.has(origin):
+            # Queue it after the large request, so that the requests of one connection keep their order.
+            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            return
+        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
+            return
+        if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
+            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            return
+        codec = _RPCS.get(api_key)
+        if codec is not None:
+            for _ in self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond):
+                pass
+        elif api_key == find_api.API_KEY:
+            self._find_coordinator(frame, api_version, correlation_id, respond)
+        else:
+            self._handle_other(api_key, frame, origin, respond)
+
+    def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
+        """Handle a request in steps, between which the event loop serves other clients."""
+        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        codec = _RPCS.get(api_key)
+        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
+            return
+        if codec is not None:
+            yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
+        elif api_key == find_api.API_KEY and len(frame) >= LARGE_FIND_BYTES:
+            yield from self._find_many_coordinators(frame, api_version, correlation_id, respond)
+        elif api_key == find_api.API_KEY:
+            self._find_coordinator(frame, api_version, correlation_id, respond)
+        else:
+            self._handle_other(api_key, frame, origin, respond)
+
+    def _handle_other(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+        if api_key == versions_api.API_KEY:
+            self.answer_api_versions(frame, respond)
+        elif api_key in _SASL_KEYS:
+            _answer_sasl_request(frame, origin, respond)
+        else:
+            raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
+
+    def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
+        writes = self._fast_path_writes
+        return writes is not None and not self._service.forwards and writes.take(frame, origin, respond)
+
+    @property
+    def fast_path_writes(self) -> FastPathWrites | None:
+        """Return the fast-path write handler of the compiled module, or None without the module."""
+        return None if self._service.may_forward else self._fast_path_writes
+
+    def _handle_rpc(
+        self,
+        codec: _RpcCodec,
+        frame: bytes,
+        api_version: int,
+        correlation_id: int,
+        origin: LargeOrigin,
+        respond: Respond,
+    ) -> Steps:
+        if not codec.min_version <= api_version <= codec.max_version:
+            raise CloseConnection(
+                "unsupported_version", f"{codec.rpc.name} version {api_version} is not supported"
+            )
+        began_s = self._loop.time()
+        try:
+            request = codec.decode_request(frame, _body_offset(frame), api_version, self._elements_max)
+        except DecodeError as error:
+            raise undecodable_request(f"{codec.rpc.name} v{api_version}", error) from None
+
+        def done(response: Any) -> None:
+            body = codec.encode_response(response, api_version)
+            respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
+            self._metrics.request_done(
+                codec.rpc.api_key, _first_error_code(response), self._loop.time() - began_s
+            )
+
+        service = self._service
+        # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
+        forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
+        return service.steps(codec.rpc, request, origin, done, forwarded=forwarded)
+
+    def _find_coordinator(
+        self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
+    ) -> None:
+        """Respond to FindCoordinator, from the cache if an identical request was handled before."""
+        began_s = monotonic_seconds()
+        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
+            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
+        # The response depends on everything in the request except the correlation id.
+        asked = frame[:4] + frame[8:]
+        if self._cached_route_version != self._directory.route_version:
+            self._find_coordinator_cache.clear()
+            self._cached_route_version = self._directory.route_version
+        found = self._find_coordinator_cache.get(asked)
+        if found is None:
+            found = self._find(frame, api_version)
+            if len(asked) <= CACHED_REQUEST_BYTES_MAX:
+                if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
+                    self._find_coordinator_cache.clear()
+                self._find_coordinator_cache[asked] = found
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
+        self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
+
+    def _find_many_coordinators(
+        self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
+    ) -> Steps:
+        """Respond to a FindCoordinator request with many keys, in steps."""
+        began_s = monotonic_seconds()
+        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
+            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
+        request = self._decode_find(frame, api_version)
+        yield
+        pieces = [b"\0" if api_version >= 3 else b""]
+        error_code = 0
+        for part in self._directory.find_in_steps(request, api_version):
+            pieces.append(part.encoded)
+            error_code = error_code or part.error_code
+            yield
+        body = b"".join(pieces)
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
+        self._metrics.request_done(find_api.API_KEY, error_code, monotonic_seconds() - began_s)
+
+    def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
+        try:
+            _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
+            return find_api.decode_request(frame, offset, api_version, self._elements_max)
+        except DecodeError as error:
+            raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
+
+    def _find(self, frame: bytes, api_version: int) -> _CachedResponse:
+        request = self._decode_find(frame, api_version)
+        response = self._directory.find(request, api_version)
+        body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
+        errors = (response.error_code, *(each.error_code for each in response.coordinators))
+        return _CachedResponse(body, next(filter(None, errors), 0))
+
+    def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
+        """Respond with the supported APIs and versions; return False if the request is refused.
+
+        As in Kafka, an unknown ApiVersions version gets only the range of ApiVersions, in response version 0.
+        A client software name that Kafka rejects gets INVALID_REQUEST. Raises CloseConnection.
+        """
+        began_s = monotonic_seconds()
+        _, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        response = versions_api.ApiVersionsResponse(api_keys=self._versions)
+        if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
+            response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+            response.api_keys = [each for each in self._versions if each.api_key == versions_api.API_KEY]
+            api_version = 0
+        else:
+            try:
+                _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
+                client = versions_api.decode_request(frame, offset, api_version, UNTRUSTED_ELEMENTS_MAX)
+            except DecodeError as error:
+                raise undecodable_request(f"ApiVersions v{api_version}", error) from None
+            names = (client.client_software_name, client.client_software_version)
+            if api_version >= 3 and not all(map(_CLIENT_SOFTWARE_PATTERN.fullmatch, names)):
+                response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
+        body = versions_api.encode_response(response, api_version)
+        seconds = monotonic_seconds() - began_s
+        self._metrics.request_done(versions_api.API_KEY, response.error_code, seconds)
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
+        return response.error_code == 0
+
+
+def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
+    """Pass a SASL request to the SASL authenticator; without one, respond with ILLEGAL_SASL_STATE."""
+    sasl_authenticator = getattr(origin, "sasl_authenticator", None)
+    if sasl_authenticator is not None:
+        sasl_authenticator.handle_authenticated(frame, origin, respond)
+        return
+    try:
+        asked = decode_frame(frame)
+    except DecodeError as error:
+        raise undecodable_request("SASL", error) from None
+    respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
+
+
+def _body_offset(frame: bytes) -> int:
+    """Return the offset of the body after a flexible request header. Raises DecodeError."""
+    if len(frame) > _FLEXIBLE_HEADER_BEGIN.size:
+        client_id_length = _FLEXIBLE_HEADER_BEGIN.unpack_from(frame)[3]
+        offset: int = _FLEXIBLE_HEADER_BEGIN.size + max(client_id_length, 0)
+        # Usually there are no tagged fields, and the client id is not needed.
+        if offset < len(frame) and client_id_length >= -1 and frame[offset] == 0:
+            return offset + 1
+    _, offset = request_header.decode(frame, 0, 2)
+    return offset
+
+
+def _first_error_code(response: Any) -> int:
+    for topic in response.results:
+        for result in topic.partitions:
+            if result.error_code:
+                return int(result.error_code)
+    return 0

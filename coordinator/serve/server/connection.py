@@ -1,0 +1,400 @@
+"""One client's connection: read frames, write responses in request order, apply back-pressure.
+
+A callback protocol without a task.  Each request takes a response slot in a queue. Responses may be ready
+in any order and are written in the order of the slots.  Reading pauses if the client has too many requests
+in progress, if it does not read its responses, or if the request memory is full.
+
+Bytes of a client that is not authorized wait for turns of the listener's `FairQueue`, one for each frame.
+
+A malformed frame closes the connection. A broker handles a closed connection normally, but an unexpected
+response ends its network thread.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import cast
+
+from coordinator.fastpath.fields import ConnectionFields
+from coordinator.metrics import Metrics
+from coordinator.process.fair_queue import client_network
+from coordinator.security.receive_buffer import limit_receive_buffer
+from coordinator.security.tls import CertificateTrust
+from coordinator.security.tls_acceptor import peer_address
+from coordinator.serve.server.api import CloseConnection
+from coordinator.serve.server.connection_registry import ConnectionRegistry
+from coordinator.serve.server.limits import ServerLimits
+from coordinator.serve.server.listener_security import Handler
+from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
+from protocol.errors import FrameError
+from protocol.frames import FrameReader
+
+_logger = logging.getLogger(__name__)
+
+# The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+class _ResponseSlot:
+    """The position of one request in the order of responses."""
+
+    __slots__ = ("connection", "frame_bytes", "response")
+
+    def __init__(self, connection: "Connection", frame_bytes: int) -> None:
+        self.connection = connection
+        self.frame_bytes = frame_bytes
+        self.response: bytes | None = None
+
+    def respond(self, response: bytes) -> None:
+        assert self.response is None, "a request is answered once"
+        self.response = response
+        self.connection.response_ready(self)
+
+
+class Connection(ConnectionFields, asyncio.Protocol):
+    """The state of one connection; the event loop's transport calls it.
+
+    Frames go to a handler: the API, or the SASL authenticator until the client has logged in.  If the
+    compiled module (`coordinator.fastpath`) is built, it handles fast-path writes on an idle connection
+    itself; all other frames are handled here.
+    """
+
+    __slots__ = (
+        "_awaits_turn",
+        "_closing_reason",
+        "_closing_since_s",
+        "_connections",
+        "_draining",
+        "_limits",
+        "_loop",
+        "_metrics",
+        "_network",
+        "_partial_since_s",
+        "_queued_frames",
+        "_reader",
+        "_request_memory",
+        "_response_slots",
+        "_transport",
+        "_trust",
+        "_unsplit",
+        "_unwritable_since_s",
+        "sasl_authenticator",
+    )
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: ConnectionRegistry,
+        metrics: Metrics,
+        limits: ServerLimits,
+        trust: CertificateTrust | None = None,
+    ) -> None:
+        """Create a connection; `trust` belongs to the client's certificate and is None without one."""
+        self._trust = trust
+        self._handler = handler
+        self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
+        self._connections = connections
+        self._request_memory = connections.request_memory
+        self._metrics = metrics
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(0)
+        self._transport: asyncio.Transport | None = None
+        self.set_handler(handler)
+        self._response_slots: deque[_ResponseSlot] = deque()
+        self._queued_frames: deque[bytes] = deque()
+        self._partial_bytes = 0
+        self._partial_since_s = 0.0
+        self._writable = True
+        self._unwritable_since_s = 0.0
+        self._reading = True
+        self._handling = False
+        self._draining = False
+        self._network = ""
+        # Bytes of a client that was not authorized when they arrived, and whether a turn is queued for them.
+        self._unsplit = bytearray()
+        self._awaits_turn = False
+        self._closing_reason: str | None = None
+        self._closing_since_s = 0.0
+        self.disconnected = False
+        self.active_s = self._loop.time()
+
+    # Transport callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register the connection, or close it if there are too many."""
+        # uvloop's transports do not inherit from asyncio's, but have the same methods.
+        self._transport = cast(asyncio.Transport, transport)
+        self._network = client_network(transport)
+        own_socket = transport.get_extra_info("socket")
+        if own_socket is not None:
+            # Keep-alive detects clients whose machine vanished without closing the connection.
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._limit_receive_buffer()
+        if not self._connections.connection_opened(self):
+            self._close("too_many_connections", "too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release the request memory, and drop queued frames."""
+        self.disconnected = True
+        held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
+        held += sum(map(len, self._queued_frames)) + len(self._unsplit)
+        self._response_slots.clear()
+        self._queued_frames.clear()
+        self._unsplit.clear()
+        self._partial_bytes = 0
+        self._request_memory.hold(-held)
+        self._connections.connection_closed(self)
+        self._metrics.connection_closed(self._closing_reason or "client")
+
+    def data_received(self, data: bytes) -> None:
+        """Split the received bytes into frames and handle them."""
+        if self.disconnected:
+            return
+        self.active_s = self._loop.time()
+        if self._unsplit or not self._handler.is_authorized:
+            self._unsplit += data
+            self._request_memory.hold(len(data))
+            self._update_reading()
+            return
+        if (
+            not self._response_slots
+            and not self._queued_frames
+            and self._reading
+            and self._writable
+            and (frame := self._reader.receive_frame(data)) is not None
+        ):
+            self._handle_single_frame(frame)
+            return
+        self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        try:
+            frames = self._reader.receive_data(data)
+        except FrameError as error:
+            if data.startswith(_TLS_HANDSHAKE):
+                self._connections.warn_client("a client with TLS came to a port without it", self.peer)
+                self._close("tls_to_plaintext", "TLS on a port without it")
+                return
+            self._close("bad_frame", str(error))
+            return
+        partial_bytes = self._reader.buffered_bytes
+        arrived = sum(map(len, frames))
+        self._request_memory.hold(arrived + partial_bytes - self._partial_bytes)
+        if partial_bytes and (frames or not self._partial_bytes):
+            self._partial_since_s = self.active_s
+        self._partial_bytes = partial_bytes
+        if frames:
+            self._queued_frames.extend(frames)
+            self._handle_queued_frames()
+        elif self._request_memory.is_full:
+            self._update_reading()
+
+    def eof_received(self) -> bool:
+        """Close the connection: clients of this protocol do not half-close."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop reading from a client that does not read its responses."""
+        self._writable = False
+        self._unwritable_since_s = self._loop.time()
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        """Resume reading."""
+        self._writable = True
+        self._handle_queued_frames()
+
+    # Requests and responses.
+
+    def _handle_queued_frames(self) -> None:
+        """Handle queued frames while the connection may accept more requests."""
+        if self._handling:
+            return
+        self._handling = True
+        while self._queued_frames and self._may_accept_request() and not self.disconnected:
+            self._handle_frame(self._queued_frames.popleft())
+            if not self._may_accept_request():
+                # Responses that are complete free slots for the next requests.
+                self._flush()
+        self._handling = False
+        self._flush()
+        self._update_reading()
+
+    def _take_turn(self) -> None:
+        """Handle the next frame; if the client is authorized by now, handle all bytes."""
+        self._awaits_turn = False
+        while self._unsplit and not self.disconnected and self._may_accept_request():
+            wanted = len(self._unsplit) if self._handler.is_authorized else self._reader.missing_bytes
+            data = bytes(self._unsplit[:wanted])
+            del self._unsplit[:wanted]
+            self._request_memory.hold(-len(data))
+            self._receive(data)
+            if not self._reader.buffered_bytes:
+                break
+        if not self.disconnected:
+            self._update_reading()
+
+    def _handle_single_frame(self, frame: bytes) -> None:
+        """Handle the single frame of an idle connection, the usual case, like `_handle_queued_frames`."""
+        self._request_memory.hold(len(frame))
+        self._handle_frame(frame)
+        if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
+            self._update_reading()
+
+    def _may_accept_request(self) -> bool:
+        return len(self._response_slots) < self._limits.requests_in_flight_max and self._writable
+
+    def _handle_frame(self, frame: bytes) -> None:
+        slot = _ResponseSlot(self, len(frame))
+        self._response_slots.append(slot)
+        try:
+            self._handler.handle(frame, self, slot.respond)
+        except Exception as failure:
+            self.handler_failed(failure)
+
+    def handler_failed(self, failure: Exception) -> None:
+        """Close the connection because its request is malformed or because of an internal error."""
+        if isinstance(failure, CloseConnection):
+            self._metrics.frame_refused(failure.reason)
+            if failure.advice:
+                self._connections.warn_client(failure.advice, self.peer)
+            self._close(failure.reason, str(failure))
+            return
+        _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
+        self._close("internal_error", "handling a frame failed")
+
+    def response_ready(self, slot: _ResponseSlot) -> None:
+        """Write the responses that are ready, in order; called by a slot when its response is ready."""
+        if self.disconnected or self._handling or self._response_slots[0] is not slot:
+            return
+        self._flush()
+        if self._queued_frames:
+            self._handle_queued_frames()
+        elif not self._reading:
+            self._update_reading()
+
+    def _flush(self) -> None:
+        """Write the ready responses at the head of the queue."""
+        places = self._response_slots
+        if self.disconnected or not places or (answers := places[0].response) is None:
+            return
+        assert self._transport is not None
+        released = places.popleft().frame_bytes
+        if places and places[0].response is not None:
+            ready = [answers]
+            while places and (response := places[0].response) is not None:
+                released += places.popleft().frame_bytes
+                ready.append(response)
+            answers = b"".join(ready)
+        self._request_memory.hold(-released)
+        if not self._transport.is_closing():
+            self._transport.write(answers)
+        if not places:
+            self._connections.connection_idle()
+
+    def set_handler(self, handler: Handler) -> None:
+        """Pass all further frames to a handler."""
+        self._handler = handler
+        limits = self._limits
+        self._reader.frame_bytes_max = (
+            limits.frame_bytes_max if handler.is_authorized else limits.login_bytes_max
+        )
+        self._limit_receive_buffer()
+
+    def _limit_receive_buffer(self) -> None:
+        if (get := getattr(self._transport, "get_extra_info", None)) is None:
+            return
+        if self.sasl_authenticator is not None or get("sslcontext") is not None:
+            limit_receive_buffer(get("socket"), is_authorized=self._handler.is_authorized)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Number of buffered bytes of an incomplete frame."""
+        return self._partial_bytes
+
+    @property
+    def peer(self) -> str:
+        """The client's address, for logs."""
+        return peer_address(self._transport)
+
+    # Back-pressure.
+
+    def _update_reading(self) -> None:
+        """Pause or resume reading according to the limits."""
+        assert self._transport is not None
+        is_full = self._request_memory.is_full
+        may_accept = self._may_accept_request()
+        if self._unsplit and may_accept and not self._awaits_turn:
+            self._awaits_turn = True
+            self._connections.untrusted_work.add(self._network, self._take_turn)
+        waits = self._queued_frames or self._unsplit
+        read_on = may_accept and not waits and not is_full and not self._draining
+        if is_full:
+            self._request_memory.waiting.add(self)
+        if read_on == self._reading or self.disconnected or self._transport.is_closing():
+            return
+        self._reading = read_on
+        if read_on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def memory_available(self) -> None:
+        """Resume reading: the request memory has free bytes again."""
+        if not self.disconnected:
+            self._handle_queued_frames()
+
+    # Closing.
+
+    def timeout_reason(self, now_s: float, now_ms: int) -> str | None:
+        """Return the reason for closing a timed-out connection, or None; takes loop and wall-clock time."""
+        if self._trust is not None and not self._trust.holds(now_ms):
+            return "certificate_revoked"
+        if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
+            return "slow_frame"
+        if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:
+            return "slow_reader"
+        if not self._response_slots and now_s - self.active_s > self._limits.connection_idle_s:
+            return "idle"
+        return (
+            self.sasl_authenticator.timeout_reason(now_s, self)
+            if self.sasl_authenticator is not None
+            else None
+        )
+
+    def abort_if_stalled(self, now_s: float) -> None:
+        """Abort a closed connection whose client does not read the remaining bytes.
+
+        A transport closes after it has sent its last byte, which never happens if the client does not read.
+        """
+        if self._closing_reason is not None and now_s - self._closing_since_s > self._limits.close_s:
+            assert self._transport is not None
+            self._transport.abort()
+
+    @property
+    def busy(self) -> bool:
+        """True while a request waits for its response."""
+        return bool(self._response_slots)
+
+    def close(self, reason: str) -> None:
+        """Close after the written bytes are sent."""
+        self._close(reason, reason)
+
+    def stop_reading(self) -> None:
+        """Stop accepting requests; requests in progress still get their responses."""
+        self._draining = True
+        self._request_memory.hold(-sum(map(len, self._queued_frames)) - len(self._unsplit))
+        self._queued_frames.clear()
+        self._unsplit.clear()
+        self._update_reading()
+
+    def _close(self, reason: str, message: str) -> None:
+        _logger.debug("Closing a connection: %s", message)
+        if self._closing_reason is None:
+            self._closing_reason = reason
+            self._closing_since_s = self._loop.time()
+        self.disconnected = True
+        assert self._transport is not None
+        self._transport.close()

@@ -1,0 +1,124 @@
+"""Create the Kafka listener from the configuration.
+
+The files of certificates, users and keys are read here, so errors in them are reported at startup.
+"""
+
+from functools import partial
+
+from coordinator.config import Config
+from coordinator.errors import ConfigError
+from coordinator.metrics import Metrics
+from coordinator.process.clock import Clock, SystemClock
+from coordinator.process.open_files import connection_limit
+from coordinator.security.jwks import open_key_source
+from coordinator.security.passwords import PlainExchange, ScramExchange
+from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.sasl import OAUTHBEARER, PLAIN, Mechanism
+from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
+from coordinator.security.users import Users
+from coordinator.serve.server.api import Api
+from coordinator.serve.server.find_coordinator import CoordinatorDirectory
+from coordinator.serve.server.limits import ServerLimits
+from coordinator.serve.server.listener import Listener
+from coordinator.serve.server.listener_security import ListenerSecurityConfig, ReloadableSource
+from coordinator.serve.service import Service
+
+_PREFIX = "listen."
+
+
+def make_listener(
+    config: Config, service: Service, directory: CoordinatorDirectory, metrics: Metrics
+) -> Listener:
+    """Create the listener. Raises ConfigError for invalid settings and files."""
+    security = make_listener_security(config, SystemClock())
+    api = Api(service, directory, metrics, sasl=bool(security.mechanisms))
+    limits = ServerLimits(
+        connections_max=connection_limit(config.connections_max),
+        frame_bytes_max=config.frame_bytes_max,
+        requests_in_flight_max=config.requests_in_flight_max,
+        queued_bytes_max=config.queued_bytes_max,
+        connection_idle_s=config.connections_idle_max_ms / 1000,
+    )
+    return Listener(api, metrics, limits, security)
+
+
+def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConfig:
+    """Return the listener's security settings. Raises ConfigError with the setting and the file."""
+    if config.listen_security_protocol == "PLAINTEXT":
+        return ListenerSecurityConfig()
+    watched: list[ReloadableSource] = []
+    tls = None
+    if config.listen_uses_tls:
+        tls = ServerTls(
+            TlsFiles(
+                config.listen_ssl_certificate_location,
+                config.listen_ssl_key_location,
+                config.listen_ssl_key_password,
+                config.listen_ssl_ca_location,
+                config.listen_ssl_client_auth,
+            ),
+            "listen",
+        )
+        watched.append(tls)
+    return ListenerSecurityConfig(
+        tls=tls,
+        mechanisms=_make_mechanisms(config, clock, watched),
+        allowed=_parse_allowed_principals(config),
+        rules=_parse_mapping_rules(config),
+        reauth_max_ms=config.listen_reauth_max_ms,
+        failed_delay_s=config.listen_failed_authentication_delay_ms / 1000,
+        handshake_s=config.listen_handshake_timeout_ms / 1000,
+        watched=tuple(watched),
+        reload_s=config.listen_reload_interval_ms / 1000,
+    )
+
+
+def _make_mechanisms(config: Config, clock: Clock, watched: list[ReloadableSource]) -> dict[str, Mechanism]:
+    names = config.listen_mechanisms
+    mechanisms: dict[str, Mechanism] = {}
+    if set(names) - {OAUTHBEARER}:
+        users = Users(config.listen_sasl_users_file, _PREFIX + "sasl.users.file", names)
+        watched.append(users)
+        for name in names:
+            mechanisms[name] = (
+                partial(PlainExchange, users) if name == PLAIN else partial(ScramExchange, name, users)
+            )
+    if OAUTHBEARER in names:
+        keys = open_key_source(
+            config.listen_jwks_url,
+            _PREFIX + "sasl.oauthbearer.jwks.endpoint.url",
+            config.listen_jwks_refresh_ms / 1000,
+            ca_file=config.listen_jwks_ca_location,
+        )
+        watched.append(keys)
+        audiences = tuple(filter(None, (name.strip() for name in config.listen_token_audience.split(","))))
+        rules = TokenRules(
+            audiences,
+            config.listen_token_issuer,
+            config.listen_token_sub_claim,
+            config.listen_token_clock_skew_s,
+        )
+        mechanisms[OAUTHBEARER] = partial(TokenExchange, TokenValidator(keys, rules, clock))
+    # In the order of the setting; SaslHandshake responses use the same order.
+    return {name: mechanisms[name] for name in names}
+
+
+def _parse_allowed_principals(config: Config) -> AllowedPrincipals:
+    try:
+        return AllowedPrincipals.parse(config.listen_allowed_principals)
+    except ValueError as error:
+        raise ConfigError(
+            _PREFIX + "allowed.principals", config.listen_allowed_principals, f"a list: {error}"
+        ) from None
+
+
+def _parse_mapping_rules(config: Config) -> MappingRules:
+    try:
+        return MappingRules.parse(config.listen_ssl_principal_mapping_rules)
+    except ValueError as error:
+        raise ConfigError(
+            _PREFIX + "ssl.principal.mapping.rules",
+            config.listen_ssl_principal_mapping_rules,
+            f"Kafka's rules: {error}",
+        ) from None

@@ -1,0 +1,336 @@
+"""Serve the five share-state RPCs: split each request by share-partition and collect the results.
+
+No coroutine runs per request. A request becomes one operation per share-partition. Each operation stores its
+result in the response, and the last one calls `done` with the complete response. If brokers send requests to
+the wrong coordinator, a forwarder routes the operations to their owners.
+
+The responses to unusual requests (no group, no topics, no partitions) follow ShareCoordinatorService of Kafka
+4.4. Results are in request order (Kafka returns them in the order of a hash map).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from coordinator.serve.forwarding import ForwardableOperation, Forwarder
+from coordinator.serve.runtime import Origin, Runtime
+from coordinator.serve.runtime.operations import Decide, FastPathWrites
+from coordinator.shard import Shard
+from protocol.errors import ErrorCode
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import BATCH_BYTES
+from protocol.state_records import SharePartitionKey
+from protocol.wire import ELEMENTS_MAX
+
+ResponseCallback = Callable[[Any], None]
+
+# After this many share-partitions, a large request yields to the event loop: about 1 ms.
+_STEP_PARTITIONS = 400
+# A share-partition's records repeat its group id, so each 256 characters of it count as another element.
+_GROUP_CHARS_PER_ELEMENT = 256
+
+
+class ServiceLimits(NamedTuple):
+    """Limits of one request that apply after decoding."""
+
+    # Share-partitions, weighted by the length of the group id.
+    elements_max: int = ELEMENTS_MAX
+    # Bytes of state batches in the response of one Read. Brokers read the remaining share-partitions again.
+    response_bytes_max: int = 16 << 20
+    # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
+    # share-partition be in flight (group.share.partition.max.record.locks).
+    batches_per_write_max: int = 20_000
+
+
+class Rpc(NamedTuple):
+    """The differences between the five RPCs; everything else is the same for all."""
+
+    name: str
+    api_key: int
+    decide: Decide
+    response: Callable[[list[Any]], Any]
+    topic_result: Callable[[bytes, list[Any]], Any]
+    partition_result: Callable[..., Any]
+    writes: bool
+    # Kafka returns an empty response if a topic has no partitions, except for Initialize.
+    empty_topic_empties_answer: bool = True
+
+
+INITIALIZE = Rpc(
+    "InitializeShareGroupState",
+    initialize_api.API_KEY,
+    Shard.initialize_state,
+    initialize_api.InitializeShareGroupStateResponse,
+    initialize_api.InitializeStateResult,
+    initialize_api.PartitionResult,
+    writes=True,
+    empty_topic_empties_answer=False,
+)
+READ = Rpc(
+    "ReadShareGroupState",
+    read_api.API_KEY,
+    Shard.read_state,
+    read_api.ReadShareGroupStateResponse,
+    read_api.ReadStateResult,
+    read_api.PartitionResult,
+    writes=False,
+)
+WRITE = Rpc(
+    "WriteShareGroupState",
+    write_api.API_KEY,
+    Shard.write_state,
+    write_api.WriteShareGroupStateResponse,
+    write_api.WriteStateResult,
+    write_api.PartitionResult,
+    writes=True,
+)
+DELETE = Rpc(
+    "DeleteShareGroupState",
+    delete_api.API_KEY,
+    Shard.delete_state,
+    delete_api.DeleteShareGroupStateResponse,
+    delete_api.DeleteStateResult,
+    delete_api.PartitionResult,
+    writes=True,
+)
+SUMMARY = Rpc(
+    "ReadShareGroupStateSummary",
+    summary_api.API_KEY,
+    Shard.read_state_summary,
+    summary_api.ReadShareGroupStateSummaryResponse,
+    summary_api.ReadStateSummaryResult,
+    summary_api.PartitionResult,
+    writes=False,
+)
+
+
+# Brokers repeat the Read only for the share-partitions with this error, so it is smaller.
+_RESPONSE_FULL = (
+    int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    "The response would exceed response.max.bytes; read this share-partition again.",
+)
+
+
+class _PendingResponse:
+    """The results of one request, in request order, until all have arrived."""
+
+    __slots__ = ("_bytes_left", "_done", "_missing", "_results", "_rpc")
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        results: list[tuple[bytes, list[Any]]],
+        missing: int,
+        done: ResponseCallback,
+        bytes_max: int,
+    ) -> None:
+        self._rpc = rpc
+        self._results = results
+        self._missing = missing
+        self._done = done
+        self._bytes_left = bytes_max
+
+    def put(self, row: list[Any], place: int, result: Any) -> None:
+        if self._rpc is READ:
+            if self._bytes_left <= 0:
+                result = READ.partition_result(result.partition, *_RESPONSE_FULL)
+            self._bytes_left -= len(result.state_batches)
+        row[place] = result
+        self._missing -= 1
+        if self._missing == 0:
+            rpc = self._rpc
+            self._done(rpc.response([rpc.topic_result(topic_id, row) for topic_id, row in self._results]))
+
+
+class _RequestOperation(ForwardableOperation):
+    """The operation for one share-partition of a request."""
+
+    __slots__ = ("_gathering", "_partition_result", "_place", "_row")
+
+    def __init__(
+        self,
+        rpc: Rpc,
+        key: SharePartitionKey,
+        unit: list[Any],
+        origin: Origin | None,
+        received_s: float,
+        row: list[Any],
+        place: int,
+    ) -> None:
+        super().__init__(rpc.decide, key, unit, writes=rpc.writes, origin=origin, received_s=received_s)
+        self._partition_result = rpc.partition_result
+        self._row = row
+        self._place = place
+        self._gathering: _PendingResponse | None = None
+        self.call = None
+
+    def attach(self, gathering: _PendingResponse) -> None:
+        self._gathering = gathering
+
+    def answer(self, result: Any) -> None:
+        assert self._gathering is not None
+        self._gathering.put(self._row, self._place, result)
+
+    def refuse(self, error_code: ErrorCode, error_message: str) -> None:
+        if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
+            self.call.on_not_coordinator(self)
+            return
+        self.answer(self._partition_result(self.key.partition, int(error_code), error_message))
+
+
+class Service:
+    """Answers the five RPCs from the shards of a runtime, or through a forwarder if it is active."""
+
+    def __init__(
+        self, runtime: Runtime, forwarder: Forwarder | None = None, limits: ServiceLimits | None = None
+    ) -> None:
+        self._runtime = runtime
+        self.limits = limits or ServiceLimits()
+        self._forwarder = forwarder
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def forwards(self) -> bool:
+        """Return whether requests are forwarded to other coordinators now."""
+        return self._forwarder is not None and self._forwarder.active
+
+    @property
+    def may_forward(self) -> bool:
+        """Return whether requests may be forwarded, now or later."""
+        return self._forwarder is not None
+
+    def fast_path_writes(self) -> FastPathWrites | None:
+        """Return the executor of fast-path writes (`coordinator.fastpath`) or None; it never forwards."""
+        writes = self._runtime.fast_path_writes()
+        if writes is not None:
+            writes.elements_max = self.limits.elements_max
+            writes.batches_max = self.limits.batches_per_write_max
+        return writes
+
+    def handle(
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        done: ResponseCallback,
+        *,
+        forwarded: bool = False,
+    ) -> None:
+        """Execute a request of one of the five RPCs. A `forwarded` request is not forwarded again.
+
+        `done` is called exactly once with the response, during this call or later, unless the client has
+        disconnected. Never raises because of a request's content.
+        """
+        for _ in self.steps(rpc, request, origin, done, forwarded=forwarded):
+            pass
+
+    def steps(
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        done: ResponseCallback,
+        *,
+        forwarded: bool = False,
+    ) -> Iterator[None]:
+        """Execute a request like `handle`, in steps of a millisecond."""
+        topics = request.topics
+        if not request.group_id or not topics:
+            done(rpc.response([]))
+            return
+        if rpc.empty_topic_empties_answer and not all(topic.partitions for topic in topics):
+            done(rpc.response([]))
+            return
+        results: list[tuple[bytes, list[Any]]] = []
+        operations: list[_RequestOperation] = []
+        yield from self._split(rpc, request, origin, results, operations)
+        if not operations:
+            done(rpc.response([]))
+            return
+        gathering = _PendingResponse(rpc, results, len(operations), done, self.limits.response_bytes_max)
+        for operation in operations:
+            operation.attach(gathering)
+        forwarder = self._forwarder if not forwarded else None
+        elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
+        submit = self._submit if elements <= self.limits.elements_max else _refuse_for_long_group_id
+        for begin in range(0, len(operations), _STEP_PARTITIONS):
+            if begin:
+                yield
+            submit(rpc, operations[begin : begin + _STEP_PARTITIONS], forwarder)
+
+    def _submit(self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None) -> None:
+        """Submit operations, except those that write too many state batches."""
+        if rpc is WRITE:
+            operations = [operation for operation in operations if not self._writes_too_much(operation)]
+        if forwarder is not None and forwarder.active:
+            if operations:
+                forwarder.submit(rpc.api_key, operations)
+            return
+        submit = self._runtime.submit
+        for operation in operations:
+            submit(operation)
+
+    def _writes_too_much(self, operation: _RequestOperation) -> bool:
+        """Refuse a write with more state batches than allowed; return whether it was refused."""
+        batches_bytes = sum([len(part.state_batches) for part in operation.unit])
+        if batches_bytes <= self.limits.batches_per_write_max * BATCH_BYTES:
+            return False
+        operation.refuse(
+            ErrorCode.INVALID_REQUEST,
+            "Too many state batches for one share-partition (share.partition.write.max.batches).",
+        )
+        return True
+
+    def _split(
+        self,
+        rpc: Rpc,
+        request: Any,
+        origin: Origin | None,
+        results: list[tuple[bytes, list[Any]]],
+        operations: list[_RequestOperation],
+    ) -> Iterator[None]:
+        """Create one operation for each share-partition, and reserve the position of its result.
+
+        A share-partition that occurs several times becomes one unit, in request order, with one result.
+        Brokers merge queued writes into one request and match the results by partition.
+        """
+        group_id: str = request.group_id
+        received_s = self._loop.time()
+        rows: dict[bytes, tuple[list[Any], dict[int, list[Any]]]] = {}
+        seen = 0
+        for topic in request.topics:
+            topic_id = topic.topic_id
+            if not topic.partitions:
+                continue
+            if topic_id not in rows:
+                rows[topic_id] = ([], {})
+                results.append((topic_id, rows[topic_id][0]))
+            row, units = rows[topic_id]
+            for part in topic.partitions:
+                seen += 1
+                if seen % _STEP_PARTITIONS == 0:
+                    yield
+                partition = part.partition
+                unit = units.get(partition)
+                if unit is not None:
+                    unit.append(part)
+                    continue
+                units[partition] = unit = [part]
+                key = SharePartitionKey(group_id, topic_id, partition)
+                operations.append(_RequestOperation(rpc, key, unit, origin, received_s, row, len(row)))
+                row.append(None)
+
+
+def _refuse_for_long_group_id(
+    rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None
+) -> None:
+    """Refuse operations whose records would repeat a long group id too often."""
+    for operation in operations:
+        operation.refuse(
+            ErrorCode.INVALID_REQUEST,
+            "Too many share-partitions for a group id of this length (request.max.elements).",
+        )

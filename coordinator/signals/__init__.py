@@ -1,7 +1,0 @@
-"""Signals of share groups: lag, stuck and poison records, lost records, rates; and the resulting events."""
-
-from coordinator.signals.changes import RecordChange, compute_change
-from coordinator.signals.detectors import GroupSignals, Problem, SignalLimits
-from coordinator.signals.monitor import SignalMonitor
-
-__all__ = ["GroupSignals", "Problem", "RecordChange", "SignalLimits", "SignalMonitor", "compute_change"]
