@@ -1,7 +1,7 @@
 """Pure state machine of a state partition: operations to records, and records to states.
 
-This package has no I/O, clock, randomness or logging.  `state.advance` defines the effect of a record and
-`decisions` the effect of an operation.  `machine.Shard` holds the states of one state partition.
+This package has no I/O, clock, randomness or logging. `state.apply_record` defines the effect of a record,
+and `decisions` the effect of an operation. `machine.Shard` has the states of one state partition.
 """
 
 from coordinator.shard.batches import combine

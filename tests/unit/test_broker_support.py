@@ -99,7 +99,7 @@ def test_port_is_assigned_only_once() -> None:
 def test_port_is_not_assigned_to_two_processes() -> None:
     """A port without a listener may still be in use: its process may be about to start or to restart."""
     script = (
-        "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._is_claimed(p)))"
+        "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._lock_port(p)))"
     )
 
     def claimed_ports() -> list[int]:

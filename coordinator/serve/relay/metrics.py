@@ -1,5 +1,6 @@
 """Metrics of the relay and their Prometheus exposition. Only the event loop's thread may access them."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 PREFIX = "share_coordinator_relay_"
@@ -27,7 +28,15 @@ class RelayMetrics:
 
     def exposition(self) -> str:
         """Return all metrics in Prometheus text format 0.0.4."""
-        families = (
+        lines = []
+        for name, kind, meaning, samples in self._families():
+            lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
+            lines += [f"{PREFIX}{name}{labels} {value}" for labels, value in samples.items()]
+        return "\n".join(lines) + "\n"
+
+    def _families(self) -> Iterable[tuple[str, str, str, Mapping[str, int]]]:
+        """Return (name, type, help text, values by labels) of each metric family."""
+        return (
             ("connections_accepted_total", "counter", "Accepted connections.", {"": self.accepted}),
             (
                 "connections_undecided",
@@ -84,11 +93,6 @@ class RelayMetrics:
                 {"": self.reauthentications},
             ),
         )
-        lines = []
-        for name, kind, meaning, samples in families:
-            lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
-            lines += [f"{PREFIX}{name}{labels} {value}" for labels, value in samples.items()]
-        return "\n".join(lines) + "\n"
 
 
 def _label_values(label: str, values: dict[str, int]) -> dict[str, int]:

@@ -208,7 +208,7 @@ def test_target_without_delivery_complete_count_is_noted() -> None:
     @async_test
     async def main() -> None:
         states = (await MigrationLogs(sample_records(2)).folded(SOURCE)).states
-        assert "that of 3 share-partitions is left behind" in target.notes(states)[0]
+        assert "that of 3 share-partitions is not copied" in target.notes(states)[0]
         assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(
             states[make_key(0)]
         )._replace(delivery_complete_count=-1)

@@ -33,7 +33,7 @@ HEAVY = (
 
 
 def test_relay_imports_no_heavy_modules() -> None:
-    script = "import sys, coordinator.relay; print('\\n'.join(sys.modules))"
+    script = "import sys, coordinator.serve.relay; print('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(HEAVY) & set(done.stdout.split()) == set()
 
