@@ -203,11 +203,11 @@ def join_audit(
     None if it is not known.
     """
     found = Findings(state_partition)
+    of_states: list[Finding] = []
     for output in join_states(known, state_partition, tables):
         yield output
         if output.name == STATES_OUTPUT:
-            for finding in check_complete_counts(output.rows):
-                found.add(finding)
+            of_states += check_complete_counts(output.rows)
     for finding in valid_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())
@@ -223,6 +223,9 @@ def join_audit(
             check_log_ends(histories, limits, log_start=start, found=found)
             if state_partitions is not None:
                 check_routing(histories, state_partitions, found)
+    # After the findings of records, whose offset and timestamp a merged finding keeps.
+    for finding in of_states:
+        found.add(finding)
     if len(found):
         rows = partial_rows(found, range_start=0, owner_epoch=NONE, claimed=False)
         yield Output(FINDINGS_OUTPUT, state_partition, rows)
