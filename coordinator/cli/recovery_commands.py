@@ -184,7 +184,7 @@ def print_damage(manifest: dict[str, Any]) -> bool:
 def open_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
     """Return the source of a command; the security of Kafka connections comes from the settings.
 
-    Raises ConfigError, also for unknown flags.
+    Raises ConfigError if a setting is invalid or a flag is unknown.
     """
     require_packages("pyarrow", "numpy")
     from coordinator.recovery.sources import open_source

@@ -78,7 +78,7 @@ def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
         at += 1
         if not flag.startswith("--") or flag == "--":
             if pairs and printable_value(*pairs[-1]) != pairs[-1][1]:
-                # The text may be the rest of a secret that contains a blank.
+                # Do not print this argument: it may be the rest of a secret that contains a blank.
                 raise ConfigError(
                     pairs[-1][0], None, "followed by one value, in quotes if it contains blanks"
                 )

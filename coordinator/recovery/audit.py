@@ -353,7 +353,7 @@ def _without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
 def _join_ranges(
     log: LogReadResult, options: Options, not_checked: dict[str, str], phases: Phases
 ) -> GatheredOutputs:
-    """Check the record histories of each state partition; remove R8 from `not_checked` if it is made."""
+    """Check the histories of each state partition; if check R8 is made, remove it from `not_checked`."""
     state_partitions = options.state_partitions or count_state_partitions(log.plan.starts)
     if state_partitions is not None:
         not_checked.pop("R8", None)

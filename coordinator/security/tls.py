@@ -116,7 +116,7 @@ class ServerTls(ReloadingFiles):
 
 
 class CertificateTrust:
-    """Validity of a client certificate since its handshake."""
+    """Tells whether a client certificate is still valid after its handshake."""
 
     def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
         self._tls = tls

@@ -80,7 +80,7 @@ class Workload(Protocol):
     def epoch_step(self) -> int: ...
 
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
-        """Return the connections of a run. No two runs share a group."""
+        """Return the simulated client connections of a benchmark run. No two runs share a group."""
         ...
 
 

@@ -63,7 +63,7 @@ class Load(NamedTuple):
         return 0
 
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
-        """Return the connections of a run. Connections with a minimum interval come first."""
+        """Return the simulated connections of a benchmark run, those with a minimum interval first."""
         prologue, requests = _make_frames(self._replace(connections=1, in_flight=1), topic_ids[0])
         made = [
             Client(rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight)

@@ -28,7 +28,7 @@ STUBBORN_READS = 0.3
 
 
 class Gate:
-    """An asynchronous context manager that blocks all writers while it is closed."""
+    """A gate: all writers wait inside its `async with` block."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()

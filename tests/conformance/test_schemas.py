@@ -111,7 +111,7 @@ def struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
 
 
 def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
-    """Return the default of each plain field, by name of its struct. The name of the message itself is ""."""
+    """Return the defaults of fields with a simple type, by struct name; the message has the name ""."""
     own: dict[str, str] = {}
     found = {name: own}
     for field in fields:

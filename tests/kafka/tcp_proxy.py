@@ -70,7 +70,10 @@ class TcpProxy:
             way.open.set()
 
     def close(self) -> None:
-        """Stop accepting, and wait until all connections have ended. One peer of each must have closed it."""
+        """Stop accepting, and wait until all connections have ended.
+
+        The client or the server of each connection must have closed it before.
+        """
         self._closing.set()
         self.mend()
         # Only a shutdown of the listening socket interrupts `accept`.

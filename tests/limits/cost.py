@@ -55,7 +55,7 @@ class Cost(NamedTuple):
         return found
 
     def line(self) -> str:
-        """Return a row of the table."""
+        """Return one row of the cost table."""
         each_ms = self.loop.cpu_s / max(1, self.opened) * 1000
         return (
             f"{self.kind:18}{self.opened:8}{self.loop.cpu_s / self.seconds:9.0%}{each_ms:8.2f}"

@@ -61,7 +61,7 @@ class Brokers:
         client_id: str = "share-coordinator",
         request_timeout_s: float = 10.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         self._topic = topic
         self._request_timeout_s = request_timeout_s
         self._connections = Connections(

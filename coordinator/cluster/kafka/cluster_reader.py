@@ -15,7 +15,7 @@ class ClusterReader:
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         self._connections = Connections(
             bootstrap_servers,
             None,

@@ -69,7 +69,7 @@ class Connections:
         request_timeout_s: float,
         channel_timeouts_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
 
         Without a topic, `metadata` has only the brokers. `channel_timeouts_s` maps channels to a response
         timeout that is longer than `request_timeout_s`.

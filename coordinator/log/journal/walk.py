@@ -55,7 +55,7 @@ class SegmentWalk:
         try:
             await self._check_headerless_files()
         finally:
-            # The process died while it removed these segments. They are not needed, whatever they contain.
+            # The process died while it removed these segments. They are not needed, even if they are damaged.
             oldest = self.begun[-1].header.oldest if self.begun else 0
             self.dropped = [name for name, header in self.begun if header.number < oldest]
             del self.begun[: len(self.dropped)]

@@ -194,7 +194,7 @@ class SignalMonitor:
         moved: dict[SharePartitionKey, _StartOffsetMove],
         now_s: float,
     ) -> None:
-        """Add a slice of the state to the signals of its groups."""
+        """Update the signals of the groups that have share-partitions in this slice of the state."""
         ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
         for key, state in part:
             signals = groups.get(key.group_id)

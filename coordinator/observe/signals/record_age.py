@@ -46,9 +46,9 @@ async def group_ages(
 async def record_ages(
     topics: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
 ) -> dict[TopicPartition, float]:
-    """Return lower bounds of the ages in seconds of the records at these offsets, without unknown ones.
+    """Return the minimum age in whole seconds of each record at these offsets; omit records of unknown age.
 
-    0 means younger than a second.
+    The age of a record that is younger than a second is 0.
     """
     # The record is at least as old as the first `older` ages; `bound` is the first age that may be too high.
     older = dict.fromkeys(start_offsets, 0)

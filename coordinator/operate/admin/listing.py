@@ -73,7 +73,7 @@ class YieldTimer:
         self._left = SLICE
 
     async def add_work(self, work: int) -> None:
-        """Add work; after each slice, let other tasks run."""
+        """Count `work` units; after each `SLICE` units, let other tasks run."""
         self._left -= work
         if self._left <= 0:
             await asyncio.sleep(0)

@@ -17,7 +17,7 @@ MALFORMED: Responses = {
 }
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
-# A smaller maximum, for lists whose items take more work.
+# A smaller maximum page size, for lists whose items take more work.
 ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
 Offset = Annotated[int, Query(ge=0, description="Number of items to skip.")]
 Columns = Annotated[

@@ -80,7 +80,7 @@ async def read_held_states(
 
 
 async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
-    """Delete the state of share-partitions. If the topic no longer exists, it is already deleted."""
+    """Delete the state of share-partitions. If the topic no longer exists, its state counts as deleted."""
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
     for key, result in (await _send(client, DELETE, parts)).items():
         if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):

@@ -11,5 +11,6 @@
 
 A process checks the records of one log range and returns a summary. The summaries of consecutive ranges are
 then merged, and the records at their boundaries are compared (`record_histories`). So any number of processes
-can read the ranges in any order. A property test splits logs at random offsets and compares the findings.
+can read the ranges in any order. A property test splits logs at random
+offsets and compares the findings with those of the whole log.
 """

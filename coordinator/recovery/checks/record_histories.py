@@ -221,7 +221,7 @@ def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint
 
 
 def concatenate_histories(parts: Sequence[Histories]) -> Histories:
-    """Concatenate histories with equal `identities`; each history becomes one source."""
+    """Concatenate histories with equal `identities`; in the result, each of them is one source."""
     return Histories(
         parts[0].identities,
         np.concatenate([part.key for part in parts]),

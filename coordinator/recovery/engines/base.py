@@ -48,7 +48,7 @@ class GatheredOutputs(Protocol):
         ...
 
     def mapped(self, name: str, task: TableTask) -> list[Output]:
-        """Apply a task to each table of a name where it is stored; return its outputs in this process."""
+        """Run a task on each table `name`, in the process that stores the table; return the outputs here."""
         ...
 
     def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:

@@ -60,7 +60,7 @@ class LocalOutputs:
         return joined
 
     def mapped(self, name: str, task: TableTask) -> list[Output]:
-        """Apply a task to each table of a name."""
+        """Run a task on each table `name`."""
         return [output for state_partition, rows in self.rows(name) for output in task(state_partition, rows)]
 
     def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
