@@ -92,7 +92,7 @@ class LogFollower:
         *,
         record_followed: RecordFollowed = lambda key, before, record: None,
     ) -> None:
-        """Prepare; nothing is connected. `cluster` is a client for the topic of this name."""
+        """Create the object without connecting. `cluster` is a client for the topic of this name."""
         self._cluster = cluster
         self._topic = topic
         self._record_followed = record_followed

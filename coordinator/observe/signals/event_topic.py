@@ -25,7 +25,7 @@ class EventTopic:
     name = "The topic of events"
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
-        """Prepare; nothing is connected. `cluster` is a client for the topic of this name."""
+        """Create the object without connecting. `cluster` is a client for the topic of this name."""
         self._cluster = cluster
         self._topic = topic
         self._partitions = 0

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 5.0
 # The pause after a pass is at least this many times its duration.
 PAUSE_PER_LOOK = 10.0
 REMEMBERED_MAX = 200_000
-# Number of share-partitions whose end offsets are requested together.
+# Number of share-partitions whose end offsets or log start offsets are requested together.
 SLICE = 1_000
 # Maximum number of groups whose oldest record is searched in one pass; those with the largest lag come first.
 AGES_MAX = 100
@@ -279,6 +279,8 @@ class SignalMonitor:
             # Only for the few whose records were deleted, because this searches the appends.
             if log_starts.get((jump.key.topic_id, jump.key.partition), -1) > jump.from_offset:
                 self._explain_jump(jump, appends)
+                # It takes some milliseconds, and retention may delete records of many partitions at a time.
+                await asyncio.sleep(0)
         self._appends = appends
 
     def _explain_jump(self, jump: _Skip, appends: Appends) -> None:
@@ -309,10 +311,12 @@ class SignalMonitor:
     async def _log_starts(self, skips: list[_Skip]) -> Mapping[TopicPartition, int]:
         if not skips or self._topics is None:
             return {}
+        partitions = list({(each.key.topic_id, each.key.partition) for each in skips})
+        starts: dict[TopicPartition, int] = {}
         try:
-            return await self._topics.start_offsets(
-                {(each.key.topic_id, each.key.partition) for each in skips}
-            )
+            for at in range(0, len(partitions), SLICE):
+                starts |= await self._topics.start_offsets(partitions[at : at + SLICE])
+            return starts
         except Exception as error:
             _logger.debug("Log start offsets of user topics are unavailable: %s", error)
             return {}

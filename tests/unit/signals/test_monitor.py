@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.observe.signals import Problem, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSample
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SLICE, Event
 from coordinator.shard import ShareState
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -40,6 +40,7 @@ class FakeTopics:
     def __init__(self) -> None:
         self.start, self.end = 0, 10
         self.fails = False
+        self.partitions_per_request_max = 0
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         if self.fails:
@@ -49,6 +50,7 @@ class FakeTopics:
     async def start_offsets(
         self, partitions: Collection[tuple[bytes, int]]
     ) -> Mapping[tuple[bytes, int], int]:
+        self.partitions_per_request_max = max(self.partitions_per_request_max, len(partitions))
         return dict.fromkeys(partitions, self.start)
 
     async def offsets_at_times(
@@ -282,5 +284,36 @@ def test_lag_without_members_is_reported() -> None:
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
+
+    run_simulated(main())
+
+
+def test_log_start_offsets_of_many_share_partitions_are_requested_in_slices() -> None:
+    async def main() -> None:
+        world = MonitorSetup(AppendSample())
+        keys = [KEY._replace(partition=number) for number in range(2 * SLICE + 1)]
+        for start_offset in (0, 5):
+            world.view.states = {key: make_state(start_offset=start_offset, complete=0) for key in keys}
+            await world.monitor.look()
+        assert 0 < world.topics.partitions_per_request_max <= SLICE
+
+    run_simulated(main())
+
+
+def test_event_loop_runs_between_the_searches_for_lost_records() -> None:
+    async def main() -> None:
+        world = MonitorSetup(AppendSample())
+        keys = [KEY._replace(partition=number) for number in range(100)]
+        world.view.states = {key: make_state(start_offset=0, complete=0) for key in keys}
+        await world.monitor.look()
+        world.topics.start = 5
+        world.view.states = {key: make_state(start_offset=5, complete=0) for key in keys}
+        looking = asyncio.create_task(world.monitor.look())
+        iterations = 0
+        while not looking.done():
+            await asyncio.sleep(0)
+            iterations += 1
+        assert world.monitor.groups[KEY.group_id].lost_records == 500
+        assert iterations >= len(keys)
 
     run_simulated(main())
