@@ -1,5 +1,7 @@
 """The base class of queries to a cluster that are not limited to one topic."""
 
+from collections.abc import Mapping
+
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.connections import Connections
 
@@ -14,6 +16,7 @@ class ClusterReader:
         security: ClientSecurity | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
+        channel_timeouts_s: Mapping[str, float] | None = None,
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         self._connections = Connections(
@@ -22,6 +25,7 @@ class ClusterReader:
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
+            channel_timeouts_s=channel_timeouts_s,
         )
 
     async def close(self) -> None:

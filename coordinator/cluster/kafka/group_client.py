@@ -62,7 +62,7 @@ class KafkaGroupClient:
         rebalance_timeout_s: float = 10.0,
         request_timeout_s: float = 3.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
 
         If a broker does not answer within `request_timeout_s`, another one is used. Therefore, this should be
         a small part of the session timeout.

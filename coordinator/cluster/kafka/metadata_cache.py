@@ -39,7 +39,9 @@ class MetadataCache:
         ask_bootstrap_servers: Callable[[], Awaitable[ClusterMetadata]],
         first_broker: int = 0,
     ) -> None:
-        """Prepare. `ask` raises NoResponse, and `ask_bootstrap_servers` LogUnavailable if none answers.
+        """Create an empty cache.
+
+        `ask` raises NoResponse, and `ask_bootstrap_servers` LogUnavailable if no broker answers.
 
         `first_broker`, modulo the number of brokers, is the index of the first broker to ask. Processes with
         different numbers spread their requests over the cluster.

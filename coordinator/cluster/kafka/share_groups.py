@@ -14,7 +14,8 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka import share_group_requests as requests
 from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.cluster.kafka.cluster_reader import ClusterReader
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL
 from coordinator.cluster.kafka.share_group_types import EMPTY, ChangeResult, GroupDescription, GroupOffset
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
@@ -51,7 +52,7 @@ _MOVED = (
 )
 
 
-class ShareGroups:
+class ShareGroups(ClusterReader):
     """Describes and changes the share groups of a cluster. Made and used on one event loop.
 
     `bootstrap_servers` is "host:port,host:port".
@@ -66,14 +67,13 @@ class ShareGroups:
         request_timeout_s: float = 10.0,
         change_timeout_s: float = 60.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used.
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
 
         Brokers answer a change after the share coordinator has made it, which may take several attempts.
         Therefore, changes have a longer timeout, by default that of Kafka's admin client.
         """
-        self._connections = Connections(
+        super().__init__(
             bootstrap_servers,
-            None,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
@@ -226,10 +226,6 @@ class ShareGroups:
             return {group: ChangeResult(code) for group, code, *_ in response.results}
 
         return await self._send_to_coordinators(groups, DeleteGroupsRequest, read_results, _CHANGE_CHANNEL)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connections.close()
 
     # Requests.
 

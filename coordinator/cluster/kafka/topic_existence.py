@@ -23,7 +23,7 @@ class TopicExistence:
         client_id: str = "share-coordinator",
         request_timeout_s: float = 5.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         self._topic = topic
 
         def make_connections() -> Connections:

@@ -39,7 +39,7 @@ class UserTopics(ClusterReader):
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 5.0,
     ) -> None:
-        """Prepare; nothing is connected. Raises ConfigError for TLS files that cannot be used."""
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         super().__init__(
             bootstrap_servers,
             security=security,

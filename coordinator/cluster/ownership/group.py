@@ -45,7 +45,7 @@ class GroupOwnership:
         started_ms: int | None = None,
         own_thread: bool = True,
     ) -> None:
-        """Prepare; nothing is connected.
+        """Create the object without connecting.
 
         `started_ms` is the start of this process, by default now. Without `own_thread`, everything runs on
         the loop of `start`.

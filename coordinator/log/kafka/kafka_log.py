@@ -62,7 +62,7 @@ class KafkaLog(ObservedAppends):
         monotonic: Callable[[], float] = seconds_since_boot,
         read_only: bool = False,
     ) -> None:
-        """Prepare; nothing is opened. `owner` is the name of this process in its claims, for display.
+        """Create a closed log. `owner` is the name of this process in its claims, for display.
 
         `monotonic` measures leases and must advance while the machine is suspended. A read-only log creates
         and claims nothing, and may be in any existing topic.
