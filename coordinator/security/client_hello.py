@@ -1,4 +1,4 @@
-"""Wait for the first message of a TLS handshake, before anything is allocated for the handshake."""
+"""Find out whether a client's first message of a TLS handshake has arrived, before anything is allocated."""
 
 import asyncio
 import socket
@@ -10,31 +10,42 @@ _HANDSHAKE_RECORD = 22
 _RECORD_BYTES_MAX = 16 << 10
 
 
-async def wait_for_client_hello(accepted: socket.socket) -> None:
-    """Wait until the first TLS record is complete in the socket, without taking it.
+def expect_client_hello(accepted: socket.socket) -> None:
+    """Make a socket readable only when the header of the first TLS record has arrived."""
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _RECORD_HEADER_BYTES)
 
-    Return at once if the client closes the connection or sends something else.
+
+def has_client_hello(accepted: socket.socket) -> bool:
+    """Return whether the first TLS record is complete in a readable socket, without taking it.
+
+    If not, the socket becomes readable when it is complete. Return True if the client closed the connection
+    or sent something else.
     """
-    await _wait_until_readable(accepted, _RECORD_HEADER_BYTES)
     header = accepted.recv(_RECORD_HEADER_BYTES, socket.MSG_PEEK)
     if len(header) == _RECORD_HEADER_BYTES and header[0] == _HANDSHAKE_RECORD:
-        record_bytes = min(int.from_bytes(header[3:], "big"), _RECORD_BYTES_MAX)
-        await _wait_until_readable(accepted, _RECORD_HEADER_BYTES + record_bytes)
+        record_bytes = _RECORD_HEADER_BYTES + min(int.from_bytes(header[3:], "big"), _RECORD_BYTES_MAX)
+        is_complete = len(accepted.recv(record_bytes, socket.MSG_PEEK)) == record_bytes
+        # A readable socket with fewer bytes than it was told to wait for has been closed by the client.
+        was_expected = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) >= record_bytes
+        if not is_complete and not was_expected:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, record_bytes)
+            return False
     accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+    return True
 
 
-async def _wait_until_readable(accepted: socket.socket, count: int) -> None:
-    """Wait until a socket has `count` bytes, or no more of them will come."""
+async def wait_for_client_hello(accepted: socket.socket) -> None:
+    """Wait until `has_client_hello`."""
     loop = asyncio.get_running_loop()
-    readable: asyncio.Future[None] = loop.create_future()
-    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+    complete: asyncio.Future[None] = loop.create_future()
 
-    def note() -> None:
-        if not readable.done():
-            readable.set_result(None)
+    def check() -> None:
+        if not complete.done() and has_client_hello(accepted):
+            complete.set_result(None)
 
-    loop.add_reader(accepted, note)
+    expect_client_hello(accepted)
+    loop.add_reader(accepted, check)
     try:
-        await readable
+        await complete
     finally:
         loop.remove_reader(accepted)

@@ -1,11 +1,12 @@
-"""Accept plaintext and TLS connections, and report failed handshakes.
+"""Accept plaintext and TLS connections fairly, and report failed handshakes.
 
-asyncio's own TLS server does not report failed handshakes.  This acceptor closes, counts and logs each client
-that connects without TLS or with an invalid certificate.
+asyncio's own server creates the transports of all waiting clients in one iteration, and it does not report
+failed handshakes.  `FairAcceptor` closes, counts and logs each client that connects without TLS or with an
+invalid certificate.
 
-Most of the cost of a handshake follows its first message, the ClientHello. A handshake begins when the whole
-ClientHello is in the socket, and takes a turn of a `FairQueue`. So many clients at a time neither block the
-event loop nor cost anything before they send a ClientHello.
+Most of the cost of a connection follows its first bytes; with TLS, these are the ClientHello. A connection is
+set up when they have arrived completely, in a turn of a `FairQueue`. So many clients at a time neither block
+the event loop nor cost anything before they send something.
 """
 
 import asyncio
@@ -13,13 +14,13 @@ import errno
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Protocol, cast
 
 from coordinator.process.fair_queue import FairQueue, network_of
-from coordinator.security.client_hello import wait_for_client_hello
+from coordinator.security.client_hello import expect_client_hello, has_client_hello
+from coordinator.security.connection_eviction import EvictableConnection, evict_oldest
 from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls_reader import TlsReader
 
@@ -34,6 +35,8 @@ _NOT_TLS_REASONS = {
     "RECORD_LAYER_FAILURE",
     "PACKET_LENGTH_TOO_LONG",
 }
+# Accept at most this number of connections in one iteration of the event loop, which takes about 2 ms.
+_ACCEPTED_AT_A_TIME = 32
 # A handshake whose turn comes shortly before its deadline has at least this time.
 _LAST_STEPS_S = 1.0
 # Metric label of a rejection because of the connection limit.
@@ -42,7 +45,7 @@ TOO_MANY_CONNECTIONS = "too_many_connections"
 _OUT_OF_FILES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _OUT_OF_FILES_WAIT_S = 1.0
 
-# Returns the protocol for a client after its handshake, or None to reject the client.
+# Returns the protocol for a connected client, or None to reject the client.
 ProtocolFactory = Callable[[asyncio.Transport], asyncio.Protocol | None]
 # Called for each rejected client with a metric label, a message (or ""), and the client's address.
 ReportRejected = Callable[[str, str, str], None]
@@ -107,34 +110,36 @@ class PlaintextAcceptor:
         self.close()
 
 
-class TlsAcceptor:
-    """Accepts connections over TLS up to a limit.
+class FairAcceptor:
+    """Accepts connections up to a limit, with TLS or without it.
 
-    `context` creates the context of one handshake. `free_connections` returns how many more connections may
-    be accepted, without handshakes in progress. When handshakes use all of them, the oldest handshake is
-    cancelled, so that clients that send nothing do not block others.
+    `context` creates the context of one handshake; None means no TLS. Within `setup_s` seconds, the first
+    bytes must arrive, and the handshake must end. `vacant` returns how many more connections may be accepted,
+    without those that are being set up. If these use all of them, `evict_oldest` closes some of them or of
+    the server's `evictable` connections. So clients that send nothing do not block others.
     """
 
     def __init__(
         self,
-        context: Callable[[], ssl.SSLContext],
-        handshake_s: float,
-        free_connections: Callable[[], int],
+        context: Callable[[], ssl.SSLContext] | None,
+        setup_s: float,
+        vacant: Callable[[], int],
+        evictable: Callable[[], Iterable[EvictableConnection]],
         make_protocol: ProtocolFactory,
         report_rejected: ReportRejected,
         turns: FairQueue,
     ) -> None:
-        self._turns = turns
-        self._context = context
-        self._handshake_s = handshake_s
-        self._free_connections = free_connections
-        self._make_protocol = make_protocol
-        self._report_rejected = report_rejected
+        self.context = context
+        self.setup_s = setup_s
+        self.make_protocol = make_protocol
+        self.report_rejected = report_rejected
+        self.turns = turns
+        self.pending: set[_PendingConnection] = set()
+        self._vacant = vacant
+        self._evictable = evictable
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
-        self._accepting: list[asyncio.Task[None]] = []
-        # In the order of acceptance; the value is the socket until a transport owns it.
-        self._handshakes: dict[asyncio.Task[None], socket.socket | None] = {}
+        self.port = 0
 
     async def start(self, host: str, port: int, backlog: int) -> None:
         """Bind and accept. Raises OSError."""
@@ -148,83 +153,124 @@ class TlsAcceptor:
             for listening in self._sockets:
                 listening.close()
             raise
+        self.port = int(self._sockets[0].getsockname()[1])
         for listening in self._sockets:
-            accepting = asyncio.create_task(self._accept(listening), name="accepting TLS connections")
-            accepting.add_done_callback(partial(_close_socket, listening))
-            self._accepting.append(accepting)
-
-    @property
-    def port(self) -> int:
-        """The listening port."""
-        return int(self._sockets[0].getsockname()[1])
+            self._listen(listening)
 
     @property
     def is_serving(self) -> bool:
         """True while connections are accepted."""
-        return bool(self._accepting)
+        return bool(self._sockets)
 
     def close(self) -> None:
         """Stop accepting."""
-        # Each task closes its socket when it is cancelled.
-        for accepting in self._accepting:
-            accepting.cancel()
-        self._accepting = []
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets = []
 
     def stop(self) -> None:
-        """Abort handshakes in progress."""
+        """Abort connections that are being set up."""
         self.close()
-        for handshake in list(self._handshakes):
-            handshake.cancel()
+        for pending in list(self.pending):
+            pending.evict()
 
-    async def _accept(self, listening: socket.socket) -> None:
-        while True:
+    def _listen(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        # Evicted connections count as free at once, although servers remove them in the next iteration.
+        vacant = self._vacant() - len(self.pending)
+        for _ in range(_ACCEPTED_AT_A_TIME):
             try:
-                accepted, address = await self._loop.sock_accept(listening)
+                accepted, address = listening.accept()
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
                     _logger.error("Connections cannot be accepted: %s", error.strerror)
-                    await asyncio.sleep(_OUT_OF_FILES_WAIT_S)
-                # The client closed its connection before it was accepted.
-                continue
-            if len(self._handshakes) >= self._free_connections():
-                self._report_rejected(TOO_MANY_CONNECTIONS, "", _format_address(address))
-                if not self._handshakes:
-                    accepted.close()
-                    continue
-                next(iter(self._handshakes)).cancel()
-            handshake = asyncio.create_task(self._handshake(accepted, address))
-            self._handshakes[handshake] = accepted
-            handshake.add_done_callback(self._forget)
+                    self._loop.remove_reader(listening)
+                    self._loop.call_later(_OUT_OF_FILES_WAIT_S, self._listen, listening)
+                # Otherwise no client is waiting, or the client closed its connection.
+                return
+            if vacant <= 0:
+                self.report_rejected(TOO_MANY_CONNECTIONS, "", _format_address(address))
+                vacant += evict_oldest([*self.pending, *self._evictable()], at_least=1 - vacant)
+            if vacant > 0:
+                vacant -= 1
+                _PendingConnection(self, accepted, address)
+            else:
+                accepted.close()
 
-    def _forget(self, handshake: "asyncio.Task[None]") -> None:
-        accepted = self._handshakes.pop(handshake)
-        if accepted is not None:
-            # The handshake has not begun, so no transport owns the socket.
-            accepted.close()
 
-    async def _handshake(self, accepted: socket.socket, address: Any) -> None:
-        own_task, peer = asyncio.current_task(), _format_address(address)
-        assert own_task is not None, "a handshake is a task"
-        deadline_s = self._loop.time() + self._handshake_s
+class _PendingConnection:
+    """A connection until a protocol owns it: it waits for its first bytes, then for its turn."""
+
+    def __init__(self, acceptor: FairAcceptor, accepted: socket.socket, address: Any) -> None:
+        self.network = network_of(address)
+        self._loop = asyncio.get_running_loop()
+        self.active_s = self._loop.time()
+        self._acceptor = acceptor
+        self._address = address
+        # None when a transport owns the socket, and after the end.
+        self._accepted: socket.socket | None = accepted
+        self._connecting: asyncio.Task[None] | None = None
+        self._timer = self._loop.call_later(acceptor.setup_s, self._reject, "it sent nothing in time")
+        acceptor.pending.add(self)
         try:
-            limit_receive_buffer(accepted, is_authorized=False)
-            async with asyncio.timeout_at(deadline_s):
-                await wait_for_client_hello(accepted)
-                await self._turns.turn(network_of(address))
-        except (OSError, TimeoutError) as error:
-            # `_forget` closes the socket.
-            _logger.debug("No TLS handshake was begun: %s", error, extra={"peer": peer})
-            self._report_rejected("tls_unfinished", "", peer)
-            return
-        self._handshakes[own_task] = None
-        with suppress(OSError):
+            accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            limit_receive_buffer(accepted, is_authorized=False)
+            if acceptor.context is not None:
+                expect_client_hello(accepted)
+            self._loop.add_reader(accepted, self._on_readable)
+        except OSError as error:
+            self._reject(error)
+
+    def evict(self) -> None:
+        """Close the connection at once."""
+        self._timer.cancel()
+        self._acceptor.pending.discard(self)
+        if self._accepted is not None:
+            self._loop.remove_reader(self._accepted)
+            self._accepted.close()
+            self._accepted = None
+        if self._connecting is not None:
+            self._connecting.cancel()
+
+    def _reject(self, reason: object) -> None:
+        self.evict()
+        peer = _format_address(self._address)
+        _logger.debug("A connection was not set up: %s", reason, extra={"peer": peer})
+        label = "authentication_timeout" if self._acceptor.context is None else "tls_unfinished"
+        self._acceptor.report_rejected(label, "", peer)
+
+    def _on_readable(self) -> None:
+        assert self._accepted is not None, "no reader after the end"
+        try:
+            if self._acceptor.context is not None and not has_client_hello(self._accepted):
+                return
+        except OSError as error:
+            self._reject(error)
+            return
+        self._loop.remove_reader(self._accepted)
+        self._acceptor.turns.add(self.network, self._take_turn)
+
+    def _take_turn(self) -> None:
+        if self._accepted is not None:
+            self._connecting = self._loop.create_task(self._connect(self._accepted))
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        acceptor, peer = self._acceptor, _format_address(self._address)
+        self._accepted = None
+        self._timer.cancel()
+        context = acceptor.context() if acceptor.context is not None else None
+        handshake_s = max(self.active_s + acceptor.setup_s - self._loop.time(), _LAST_STEPS_S)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _HandshakeProtocol(self._make_protocol),
+                lambda: _NewConnection(self._make_protocol, is_secured=context is not None),
                 accepted,
-                ssl=self._context(),
-                ssl_handshake_timeout=max(deadline_s - self._loop.time(), _LAST_STEPS_S),
+                ssl=context,
+                ssl_handshake_timeout=handshake_s if context is not None else None,
             )
         except asyncio.CancelledError:
             # Otherwise the transport would wait for the client's close_notify.
@@ -232,29 +278,37 @@ class TlsAcceptor:
                 accepted.shutdown(socket.SHUT_RDWR)
             raise
         except ssl.SSLError as error:
-            self._report_rejected(*_describe_handshake_error(error), peer)
+            acceptor.report_rejected(*_describe_handshake_error(error), peer)
         except OSError as error:
             # The client disconnected or was too slow, which is not an error.
             _logger.debug("A TLS handshake was not finished: %s", error, extra={"peer": peer})
-            self._report_rejected("tls_unfinished", "", peer)
+            acceptor.report_rejected("tls_unfinished", "", peer)
+        finally:
+            acceptor.pending.discard(self)
+
+    def _make_protocol(self, connected: asyncio.Transport) -> asyncio.Protocol | None:
+        # From now on, the server counts the connection.
+        self._acceptor.pending.discard(self)
+        return self._acceptor.make_protocol(connected)
 
 
-class _HandshakeProtocol(asyncio.Protocol):
-    """Passes a connection to its protocol after the handshake."""
+class _NewConnection(asyncio.Protocol):
+    """Passes a connection to its protocol, with TLS after the handshake."""
 
-    def __init__(self, make_protocol: ProtocolFactory) -> None:
+    def __init__(self, make_protocol: ProtocolFactory, *, is_secured: bool) -> None:
         self._make_protocol = make_protocol
+        self._is_secured = is_secured
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Pass the connection to its protocol."""
         # uvloop's transports do not inherit from asyncio's, but have the same methods.
-        secured = cast(asyncio.Transport, transport)
-        protocol = self._make_protocol(secured)
+        connected = cast(asyncio.Transport, transport)
+        protocol = self._make_protocol(connected)
         if protocol is None:
-            secured.abort()
+            connected.abort()
             return
-        secured.set_protocol(TlsReader(protocol, secured))
-        protocol.connection_made(secured)
+        connected.set_protocol(TlsReader(protocol, connected) if self._is_secured else protocol)
+        protocol.connection_made(connected)
 
 
 def peer_address(transport: asyncio.BaseTransport | None) -> str:
@@ -264,10 +318,6 @@ def peer_address(transport: asyncio.BaseTransport | None) -> str:
 
 def _format_address(address: Any) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
-
-
-def _close_socket(listening: socket.socket, done: "asyncio.Task[None]") -> None:
-    listening.close()
 
 
 def _make_listening_socket(

@@ -9,8 +9,7 @@ most one request. Until its turn, a connection is not read.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -19,7 +18,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coordinator.operate.admin.access_middleware import CERTIFICATE
 from coordinator.process.fair_queue import FairQueue, client_network
-from coordinator.process.open_files import http_connection_limit
 from coordinator.security.tls import CertificateTrust, ServerTls
 
 # Maximum size of request line and headers; browsers send less than 8 KiB.
@@ -34,8 +32,6 @@ _BODY_WITHIN_S = 20.0
 _UNREAD_WITHIN_S = 20.0
 # Maximum time from the end of the headers to the last byte of the response, except for event streams.
 _RESPONSE_WITHIN_S = 120.0
-# At the limit of connections, this part of it is closed at a time.
-_EVICTIONS_SHARE = 16
 _EVENT_STREAMS = ("/api/v1/live",)
 
 
@@ -60,7 +56,7 @@ class Connection(HttpToolsProtocol):
         self.trust: CertificateTrust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request; if there are too many connections, close another one first."""
+        """Wait for a request."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
@@ -69,16 +65,9 @@ class Connection(HttpToolsProtocol):
         self.network = client_network(transport)
         self._head_bytes = 0
         self._in_head = True
-        self.began_s = self.loop.time()
+        self.active_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
-        # The set has closing connections, too, which are not counted.
-        is_full = len(self.connections) > http_connection_limit()
-        if is_full and not free_connection_slots(self.connections - {self}):
-            # With TLS, the acceptor has already closed another connection before the handshake.
-            self._on_rejected(HTTPStatus.SERVICE_UNAVAILABLE)
-            if not evict_oldest(self.connections - {self}):
-                self._respond_and_close(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all timers, and drop pipelined requests, which form cycles with this connection."""
@@ -178,6 +167,10 @@ class Connection(HttpToolsProtocol):
             self._cancel_deadline("unread")
         super().resume_writing()
 
+    def evict(self) -> None:
+        """Close the connection at once, because another client needs it."""
+        self.transport.abort()
+
     @property
     def is_waiting_for_client(self) -> bool:
         """True while the connection waits for the client and no response is in progress."""
@@ -206,25 +199,3 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.close()
         self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)
-
-
-def free_connection_slots(connections: Iterable[Any]) -> int:
-    """Return how many more connections are accepted."""
-    return http_connection_limit() - sum(not each.transport.is_closing() for each in connections)
-
-
-def evict_oldest(connections: Iterable[Any]) -> bool:
-    """Abort connections that wait for their client, so that another, such as a probe, is accepted.
-
-    They are the oldest ones of the address with most such connections. Some are aborted at a time, because
-    finding them takes a millisecond. Return False if there is none.
-    """
-    waiting = [each for each in connections if each.is_waiting_for_client and not each.transport.is_closing()]
-    if not waiting:
-        return False
-    ((network, _),) = Counter(each.network for each in waiting).most_common(1)
-    of_network = [each for each in waiting if each.network == network]
-    of_network.sort(key=lambda each: each.began_s)
-    for each in of_network[: max(1, http_connection_limit() // _EVICTIONS_SHARE)]:
-        each.transport.abort()
-    return True

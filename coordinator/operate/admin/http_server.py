@@ -13,11 +13,12 @@ from starlette.types import ASGIApp
 
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
-from coordinator.operate.admin.http_protocol import Connection, evict_oldest, free_connection_slots
+from coordinator.operate.admin.http_protocol import Connection
 from coordinator.process.fair_queue import FairQueue
+from coordinator.process.open_files import http_connection_limit
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.tls import ServerTls
-from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, TlsAcceptor
+from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, FairAcceptor
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class HttpServer:
         )
         self._tls = tls
         self._turns = FairQueue()
-        self._acceptor: TlsAcceptor | None = None
+        self._acceptor: FairAcceptor | None = None
         self._rate_limited_log = RateLimitedLog()
         self._task: asyncio.Task[None] | None = None
         self.port = address.port
@@ -75,40 +76,29 @@ class HttpServer:
 
         Raises ListenError if the address cannot be bound.
         """
-        # Bind here, because uvicorn ends the process if binding fails.
-        try:
-            sockets = [self._make_listening_socket()] if self._tls is None else []
-            if self._tls is not None:
-                await self._accept_tls(self._tls)
-        except (OSError, OverflowError) as error:
-            raise ListenError("http", str(self._address), error) from None
-        self._task = asyncio.create_task(self._server.serve(sockets=sockets), name="http")
-        await self._server.up.wait()
-
-    def _make_listening_socket(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
-        listening = socket.create_server(tuple(self._address), family=family, backlog=_BACKLOG)
-        self.port = listening.getsockname()[1]
-        return listening
-
-    async def _accept_tls(self, tls: ServerTls) -> None:
-        """Accept TLS connections without uvicorn, which does not count unfinished handshakes."""
-        self._acceptor = TlsAcceptor(
-            lambda: tls.context,
+        tls = self._tls
+        acceptor = FairAcceptor(
+            (lambda: tls.context) if tls is not None else None,
             _HANDSHAKE_S,
-            self._free_connection_slots,
-            self._server.accept_secured,
+            lambda: http_connection_limit() - len(self._open_connections()),
+            lambda: (each for each in self._open_connections() if each.is_waiting_for_client),
+            self._server.make_protocol,
             self._record_rejection,
             self._turns,
         )
-        await self._acceptor.start(self._address.host, self._address.port, _BACKLOG)
-        self.port = self._acceptor.port
+        # Bind before uvicorn starts, because uvicorn ends the process if binding fails.
+        try:
+            await acceptor.start(self._address.host, self._address.port, _BACKLOG)
+        except (OSError, OverflowError) as error:
+            raise ListenError("http", str(self._address), error) from None
+        self._acceptor, self.port = acceptor, acceptor.port
+        self._task = asyncio.create_task(self._server.serve(sockets=[]), name="http")
+        await self._server.up.wait()
 
-    def _free_connection_slots(self) -> int:
-        """Return how many more connections are accepted; if none, close an idle connection first."""
-        connections = self._server.server_state.connections
-        vacant = free_connection_slots(connections)
-        return vacant if vacant > 0 else int(evict_oldest(connections))
+    def _open_connections(self) -> list[Connection]:
+        """Return all connections except those that are closing."""
+        connections = cast(set[Connection], self._server.server_state.connections)
+        return [each for each in connections if not each.transport.is_closing()]
 
     def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
         return Connection(
@@ -155,7 +145,7 @@ class _EmbeddedServer(uvicorn.Server):
         super().__init__(config)
         self.up = asyncio.Event()
 
-    def accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
+    def make_protocol(self, _: asyncio.Transport) -> asyncio.Protocol | None:
         """Return the protocol of an accepted connection, or None before startup is complete."""
         if not self.up.is_set():
             return None

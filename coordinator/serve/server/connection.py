@@ -1,8 +1,8 @@
 """One client's connection: read frames, write responses in request order, apply back-pressure.
 
-A callback protocol without a task.  Each request takes a response slot in a queue. Responses may be ready
-in any order and are written in the order of the slots.  Reading pauses if the client has too many requests
-in progress, if it does not read its responses, or if the request memory is full.
+Each request takes a response slot in a queue. Responses may be ready in any order and are written in the
+order of the slots.  Reading pauses if the client has too many requests in progress, if it does not read its
+responses, or if the request memory is full.
 
 Bytes of a client that is not authorized wait for turns of the listener's `FairQueue`, one for each frame.
 
@@ -55,9 +55,8 @@ class _ResponseSlot:
 class Connection(ConnectionFields, asyncio.Protocol):
     """The state of one connection; the event loop's transport calls it.
 
-    Frames go to a handler: the API, or the SASL authenticator until the client has logged in.  If the
-    compiled module (`coordinator.fastpath`) is built, it handles fast-path writes on an idle connection
-    itself; all other frames are handled here.
+    Frames go to a handler: the API, or the SASL authenticator until the client has logged in.  If
+    `coordinator.fastpath` is compiled, it handles fast-path writes on an idle connection itself.
     """
 
     __slots__ = (
@@ -69,7 +68,6 @@ class Connection(ConnectionFields, asyncio.Protocol):
         "_limits",
         "_loop",
         "_metrics",
-        "_network",
         "_partial_since_s",
         "_queued_frames",
         "_reader",
@@ -79,6 +77,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         "_trust",
         "_unsplit",
         "_unwritable_since_s",
+        "network",
         "sasl_authenticator",
     )
 
@@ -111,7 +110,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._reading = True
         self._handling = False
         self._draining = False
-        self._network = ""
+        self.network = ""
         # Bytes of a client that was not authorized when they arrived, and whether a turn is queued for them.
         self._unsplit = bytearray()
         self._awaits_turn = False
@@ -126,7 +125,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Register the connection, or close it if there are too many."""
         # uvloop's transports do not inherit from asyncio's, but have the same methods.
         self._transport = cast(asyncio.Transport, transport)
-        self._network = client_network(transport)
+        self.network = client_network(transport)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None:
             # Keep-alive detects clients whose machine vanished without closing the connection.
@@ -297,16 +296,13 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def set_handler(self, handler: Handler) -> None:
         """Pass all further frames to a handler."""
         self._handler = handler
-        limits = self._limits
-        self._reader.frame_bytes_max = (
-            limits.frame_bytes_max if handler.is_authorized else limits.login_bytes_max
-        )
+        limits, allowed = self._limits, handler.is_authorized
+        self._reader.frame_bytes_max = limits.frame_bytes_max if allowed else limits.login_bytes_max
         self._limit_receive_buffer()
 
     def _limit_receive_buffer(self) -> None:
-        if (get := getattr(self._transport, "get_extra_info", None)) is None:
-            return
-        if self.sasl_authenticator is not None or get("sslcontext") is not None:
+        get = getattr(self._transport, "get_extra_info", None)
+        if get is not None and (self.sasl_authenticator is not None or get("sslcontext") is not None):
             limit_receive_buffer(get("socket"), is_authorized=self._handler.is_authorized)
 
     @property
@@ -328,7 +324,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         may_accept = self._may_accept_request()
         if self._unsplit and may_accept and not self._awaits_turn:
             self._awaits_turn = True
-            self._connections.untrusted_work.add(self._network, self._take_turn)
+            self._connections.untrusted_work.add(self.network, self._take_turn)
         waits = self._queued_frames or self._unsplit
         read_on = may_accept and not waits and not is_full and not self._draining
         if is_full:
@@ -358,17 +354,11 @@ class Connection(ConnectionFields, asyncio.Protocol):
             return "slow_reader"
         if not self._response_slots and now_s - self.active_s > self._limits.connection_idle_s:
             return "idle"
-        return (
-            self.sasl_authenticator.timeout_reason(now_s, self)
-            if self.sasl_authenticator is not None
-            else None
-        )
+        login = self.sasl_authenticator
+        return None if login is None else login.timeout_reason(now_s, self)
 
     def abort_if_stalled(self, now_s: float) -> None:
-        """Abort a closed connection whose client does not read the remaining bytes.
-
-        A transport closes after it has sent its last byte, which never happens if the client does not read.
-        """
+        """Abort a closed connection whose client does not read the remaining bytes."""
         if self._closing_reason is not None and now_s - self._closing_since_s > self._limits.close_s:
             assert self._transport is not None
             self._transport.abort()
@@ -377,6 +367,16 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def busy(self) -> bool:
         """True while a request waits for its response."""
         return bool(self._response_slots)
+
+    @property
+    def is_authorized(self) -> bool:
+        """True if the client has logged in, where a login is required, and is allowed."""
+        return self._handler.is_authorized
+
+    def evict(self) -> None:
+        """Close at once, because another client needs the connection."""
+        self._close("too_many_connections", "another client needs the connection")
+        cast(asyncio.Transport, self._transport).abort()
 
     def close(self, reason: str) -> None:
         """Close after the written bytes are sent."""

@@ -11,7 +11,7 @@ from coordinator.metrics import Metrics
 from coordinator.process.fair_queue import FairQueue
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.security.tls import CertificateTrust
-from coordinator.security.tls_acceptor import Acceptor, PlaintextAcceptor, TlsAcceptor, peer_address
+from coordinator.security.tls_acceptor import Acceptor, FairAcceptor, PlaintextAcceptor, peer_address
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
 from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
@@ -141,12 +141,13 @@ class Listener:
     def _make_acceptor(self) -> Acceptor:
         security = self._security
         tls = security.tls
-        if tls is None:
+        if tls is None and not security.mechanisms:
             return PlaintextAcceptor(self._connection)
-        return TlsAcceptor(
-            lambda: tls.context,
+        return FairAcceptor(
+            (lambda: tls.context) if tls is not None else None,
             security.handshake_s,
             lambda: self._limits.connections_max - len(self._connections),
+            lambda: (each for each in self._connections if not each.is_authorized),
             self._accept_secured,
             self._record_rejection,
             self.untrusted_work,

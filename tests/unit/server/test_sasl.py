@@ -7,6 +7,7 @@ import pytest
 from scramp import ScramClient
 
 from coordinator.security.sasl import SaslStep
+from coordinator.serve.server import ServerLimits
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator, sasl_authenticate
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -282,6 +283,25 @@ def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pyte
     assert [record.getMessage() for record in caplog.records] == [
         "A client is not allowed by listen.allowed.principals."
     ]
+
+
+def test_clients_that_are_not_authorized_give_way_to_a_broker(run: Run) -> None:
+    async def scenario(one: ServedCoordinator) -> None:
+        # One client has not logged in, and one is not allowed.
+        unauthenticated, refused = await one.connect(), await one.connect()
+        await shake_hands(unauthenticated, "PLAIN")
+        await log_in(refused, "bob")
+        brokers = [await one.connect(), await one.connect()]
+        for broker in brokers:
+            await log_in(broker)
+        assert await unauthenticated.closed()
+        assert await refused.closed()
+        # Authorized clients are not closed for others.
+        late = await one.connect()
+        assert await late.closed()
+        assert [await find_error(broker) for broker in brokers] == [0, 0]
+
+    run(scenario, limits=ServerLimits(connections_max=2))
 
 
 def test_login_that_takes_too_long_is_closed(run: Run) -> None:

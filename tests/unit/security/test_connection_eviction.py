@@ -1,0 +1,38 @@
+"""The connections that are closed when a server has no room for a new client."""
+
+from dataclasses import dataclass
+
+from coordinator.security.connection_eviction import evict_oldest
+
+
+@dataclass
+class OpenConnection:
+    network: str
+    active_s: float
+    is_open: bool = True
+
+    def evict(self) -> None:
+        assert self.is_open, "a connection is evicted once"
+        self.is_open = False
+
+
+def connections(network: str, count: int) -> list[OpenConnection]:
+    return [OpenConnection(network, count - number) for number in range(count)]
+
+
+def test_sixteenth_of_the_largest_address_is_evicted_oldest_first() -> None:
+    attacker, probe = connections("192.0.2.1", 32), connections("192.0.2.2", 1)
+    assert evict_oldest(probe + attacker) == 3
+    assert all(each.is_open for each in probe)
+    assert [each.active_s for each in attacker if not each.is_open] == [3, 2, 1]
+
+
+def test_further_addresses_follow_if_the_largest_is_not_sufficient() -> None:
+    small, large = connections("192.0.2.1", 2), connections("192.0.2.2", 3)
+    assert evict_oldest(small + large, at_least=4) == 4
+    assert [each.is_open for each in large] == [False, False, False]
+    assert [each.is_open for each in small] == [True, False]
+
+
+def test_nothing_is_evicted_without_candidates() -> None:
+    assert evict_oldest([], at_least=1) == 0
