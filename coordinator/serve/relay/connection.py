@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue
 from coordinator.security.client_hello import wait_for_client_hello
 from coordinator.security.principals import (
     AllowedPrincipals,
@@ -55,6 +55,7 @@ class Connection:
     def __init__(
         self,
         accepted: socket.socket,
+        network: str,
         route: Route,
         limits: RelayLimits,
         request_memory: RequestMemory,
@@ -62,12 +63,15 @@ class Connection:
         warn: Callable[[str, str], None],
         turns: FairQueue,
     ) -> None:
-        """Take over an accepted socket. Its TLS handshake takes one of `turns`.
+        """Take over a socket, accepted from `network`. Its TLS handshake takes one of `turns`.
 
         `warn` logs a sentence for the operator, rate-limited by kind.
         """
         self._turns = turns
         self._socket = accepted
+        self.network = network
+        self.active_s = asyncio.get_running_loop().time()
+        self.is_aborted = False
         self._route = route
         self._limits = limits
         self._request_memory = request_memory
@@ -97,8 +101,11 @@ class Connection:
 
     def abort(self) -> None:
         """End the connection at once."""
+        self.is_aborted = True
         if self._task is not None:
             self._task.cancel()
+
+    evict = abort
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but CancelledError."""
@@ -106,7 +113,8 @@ class Connection:
         self._metrics.undecided += 1
         try:
             try:
-                await self._serve()
+                if not self.is_aborted:
+                    await self._serve()
             except (EndOfStream, OSError) as error:
                 _logger.debug("a connection ended: %s", _error_text(error))
             await self._finish()
@@ -152,7 +160,7 @@ class Connection:
         try:
             if route.tls is not None:
                 await wait_for_client_hello(self._socket)
-                await self._turns.turn(network_of(self._socket.getpeername()))
+                await self._turns.turn(self.network)
             end = await accept_stream(self._socket, route.tls.context if route.tls is not None else None)
         except ssl.SSLError as error:
             raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None

@@ -1,6 +1,7 @@
 """Accept connections, enforce the connection limit and the idle timeout, and stop all connections."""
 
 import asyncio
+import itertools
 import logging
 import socket
 from functools import partial
@@ -8,7 +9,8 @@ from functools import partial
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.process.clock import SystemClock
-from coordinator.process.fair_queue import FairQueue
+from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.security.connection_eviction import evict_oldest
 from coordinator.serve.relay.connection import Connection, Route
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.metrics import RelayMetrics
@@ -17,6 +19,8 @@ from coordinator.serve.relay.request_memory import RequestMemory
 _logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
+# Accept at most this number of connections in one iteration of the event loop.
+_ACCEPTED_AT_A_TIME = 32
 # Pause after a failed accept, for example because the process has too many open files.
 _ACCEPT_RETRY_S = 0.1
 # At most one warning of each kind is logged in this time.
@@ -75,24 +79,24 @@ class Listener:
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for number in itertools.count(1):
+            if number % _ACCEPTED_AT_A_TIME == 0:
+                # `sock_accept` does not suspend while peers are waiting.
+                await asyncio.sleep(0)
             try:
-                accepted, _ = await loop.sock_accept(listening)
+                accepted, address = await loop.sock_accept(listening)
             except OSError as error:
                 self._warn("accept", f"accept failed: {error}; retrying in {_ACCEPT_RETRY_S} s")
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             self._metrics.accepted += 1
-            if len(self._connections) >= self.limits.connections_max:
+            if not self._has_room():
                 accepted.close()
-                self._metrics.refuse("too_many_connections")
-                self._warn(
-                    "too_many_connections", "a connection was closed because relay.max.connections is reached"
-                )
                 continue
             accepted.setblocking(False)
             connection = Connection(
                 accepted,
+                network_of(address),
                 self.route,
                 self.limits,
                 self._request_memory,
@@ -103,6 +107,17 @@ class Listener:
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task
             task.add_done_callback(partial(self._on_connection_done, connection))
+
+    def _has_room(self) -> bool:
+        """Return whether one more connection fits; if not, abort the oldest that have no destination yet."""
+        if len(self._connections) < self.limits.connections_max:
+            return True
+        left = [each for each in self._connections if not each.is_aborted]
+        if len(left) < self.limits.connections_max:
+            return True
+        self._metrics.refuse("too_many_connections")
+        self._warn("too_many_connections", "a connection was closed because relay.max.connections is reached")
+        return evict_oldest(each for each in left if not each.destination) > 0
 
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]

@@ -336,15 +336,20 @@ async def test_slow_authentication_times_out() -> None:
 
 
 @async_test
-async def test_connection_over_the_limit_is_closed_at_once() -> None:
-    async with run_relay(limits=LIMITS._replace(connections_max=1)) as here:
-        first, second = await here.peer(), await here.peer()
-        assert await second.wait_until_closed()
-        await first.log_in()
-        first.close_connection()
-        await wait_until(lambda: here.figures.undecided == 0)
-        third = await here.peer()
-        await third.log_in()
+async def test_at_the_limit_connections_without_destination_give_way() -> None:
+    async with run_relay(check="none", limits=LIMITS._replace(connections_max=1)) as here:
+        silent, broker = await here.peer(), await here.peer()
+        assert await silent.wait_until_closed()
+        broker.send_bytes(encode_request(METADATA + 1, FETCHER, b"a body"))
+        await wait_until(lambda: here.figures.open["broker"] == 1)
+        late = await here.peer()
+        assert await late.wait_until_closed()
+        assert here.figures.refused == {"too_many_connections": 2}
+        broker.close_connection()
+        await wait_until(lambda: here.figures.open["broker"] == 0)
+        next_broker = await here.peer()
+        next_broker.send_bytes(encode_request(METADATA + 1, FETCHER, b"a body"))
+        await wait_until(lambda: here.figures.open["broker"] == 1)
 
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
