@@ -165,7 +165,7 @@ def audit(
             baseline=baseline,
             archive=archive,
         )
-        job.engine = recovery.open_engine(engine, master, processes, work=work)
+        job.engine = recovery.open_engine(engine, master, processes, work)
         try:
             if every or metrics_listen:
                 job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
