@@ -283,7 +283,10 @@ class _AuditJob:
         baseline = store.current(self.source.text, self.options.baseline)
 
         def run(before: "Baseline | None") -> "AuditResult":
-            found = self.run(before)
+            try:
+                found = self.run(before)
+            finally:
+                self.engine.end_job()
             store.remove_old()
             return found
 

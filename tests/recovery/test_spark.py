@@ -9,7 +9,7 @@ import pytest
 from coordinator.recovery import api
 from coordinator.recovery.audit import AuditResult, Options, audit
 from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
-from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark
+from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
 from coordinator.recovery.manifest import read_manifest, read_results
@@ -29,6 +29,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
+from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -158,6 +159,37 @@ def test_executors_write_states_that_driver_does_not_read(
         assert done.manifest[name] == alone.manifest[name] > 0
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
     assert StoredStates(partial(read_results, tmp_path / "spark", "states")).table.equals(alone.states)
+
+
+def test_periodic_audit_deletes_work_files_after_each_run(
+    spark_engine: "SparkEngine",
+    disk: SegmentSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share_coordinator: CommandLine,
+) -> None:
+    work = tmp_path / "work"
+    used: list[int] = []
+    left: list[list[Path]] = []
+    stored = spark_work.WorkFolder.stored
+
+    def count_files(folder: Any, *args: Any) -> Any:
+        frame = stored(folder, *args)
+        used.append(len(list(work.iterdir())))
+        return frame
+
+    def repeat(run: Any, **more: object) -> None:
+        for _ in range(2):
+            run(None)
+            left.append(list(work.iterdir()))
+
+    monkeypatch.setattr(spark_work.WorkFolder, "stored", count_files)
+    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
+    monkeypatch.setattr("coordinator.cli.recovery_audit._now_text", lambda: f"run-{len(left)}")
+    arguments = ["--every", "1s", "--to", str(tmp_path / "audits"), "--work", str(work)]
+    share_coordinator("recovery", "audit", "--from", disk.text, "--engine", "spark", *arguments)
+    assert set(used) == {1}
+    assert left == [[], []]
 
 
 def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", disk: SegmentSource) -> None:

@@ -162,9 +162,13 @@ class SparkEngine:
     def _tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
+    def end_job(self) -> None:
+        """Delete the work directory."""
+        self._work.delete()
+
     def close(self) -> None:
         """Delete the work directory; stop Spark if it was started here."""
-        self._work.delete()
+        self.end_job()
         if self._is_ours:
             self.spark.stop()
 
