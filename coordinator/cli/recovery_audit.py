@@ -165,7 +165,7 @@ def audit(
             baseline=baseline,
             archive=archive,
         )
-        job.engine = recovery.open_engine(engine, master, processes, work=work)
+        job.engine = recovery.open_engine(engine, master, processes, work)
         try:
             if every or metrics_listen:
                 job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
@@ -283,7 +283,10 @@ class _AuditJob:
         baseline = store.current(self.source.text, self.options.baseline)
 
         def run(before: "Baseline | None") -> "AuditResult":
-            found = self.run(before)
+            try:
+                found = self.run(before)
+            finally:
+                self.engine.end_job()
             store.remove_old()
             return found
 

@@ -64,11 +64,6 @@ Work = Annotated[
     ),
 ]
 
-Connector = Annotated[
-    bool,
-    typer.Option("--kafka-connector", help="Read the topic with Spark's Kafka connector, an extra jar."),
-]
-
 KAFKA_FLAGS = """
 \b
 To read a topic: the flags of serve about its cluster, among them
@@ -90,7 +85,6 @@ def rebuild(
     master: Master = "",
     processes: Processes = None,
     work: Work = "",
-    connector: Connector = False,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -104,7 +98,7 @@ def rebuild(
     from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rebuild import rebuild as rebuild_states
 
-    worker = open_engine(engine, master, processes, connector, work)
+    worker = open_engine(engine, master, processes, work)
     try:
         with progress_display() as phases:
             run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
@@ -194,13 +188,11 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
     return open_source(text, **make_topic_access(loaded.config))
 
 
-def open_engine(
-    name: str, master: str, processes: int | None, connector: bool = False, work: str = ""
-) -> "Engine":
+def open_engine(name: str, master: str, processes: int | None, work: str = "") -> "Engine":
     """Return the engine of a command. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
-    return open_engine(name, master=master, processes=processes, connector=connector, work=work)
+    return open_engine(name, master=master, processes=processes, work=work)
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":

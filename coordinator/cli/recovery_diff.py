@@ -68,7 +68,7 @@ def diff(
     from coordinator.recovery.diff import diff as compare
     from coordinator.recovery.progress import progress_display
 
-    worker = recovery.open_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work)
     try:
         # List first, so that state which is initialised later is not reported as missing in the log.
         listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]

@@ -142,7 +142,7 @@ def _rebuild_source(
     from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rebuild import rebuild
 
-    worker = recovery.open_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work)
     try:
         with progress_display() as phases:
             return rebuild(worker, opened, phases=phases), opened

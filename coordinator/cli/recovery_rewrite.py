@@ -79,7 +79,7 @@ def rewrite(
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.open_engine(engine, master, processes, work=work)
+    worker = recovery.open_engine(engine, master, processes, work)
     try:
         with progress_display() as phases:
             done = write_anew(

@@ -42,7 +42,7 @@ from coordinator.recovery.sources.base import RANGE_RECORDS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RebuildResult", "findings", "history", "rebuild", "records", "states", "states_frame"]
+__all__ = ["RebuildResult", "findings", "history", "rebuild", "records", "states"]
 
 
 def rebuild(
@@ -154,12 +154,6 @@ def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for each in records_from_arrow(batch):
             yield history_rows(each)
-
-
-def states_frame(spark: "SparkSession", run: RebuildResult) -> "DataFrame":
-    """Return the states of a local rebuild as a DataFrame."""
-    frame: DataFrame = spark.createDataFrame(run.states)
-    return frame
 
 
 def _cut(as_of_offsets: dict[int, int] | None, as_of_time: str | None) -> Cut:

@@ -23,7 +23,7 @@ REPLACES: Final = 1  # a snapshot: replaces the state, except for the greatest l
 FORGETS: Final = 2  # a tombstone: deletes the state
 
 
-def _required(name: str, type_: pa.DataType) -> pa.Field:
+def required(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
@@ -31,13 +31,13 @@ def _required(name: str, type_: pa.DataType) -> pa.Field:
 # if the source does not have them (Spark's own Kafka reader).
 RECORDS = pa.schema(
     [
-        _required("state_partition", pa.int32()),
-        _required("log_offset", pa.int64()),
-        _required("timestamp_ms", pa.int64()),
+        required("state_partition", pa.int32()),
+        required("log_offset", pa.int64()),
+        required("timestamp_ms", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         # The writer's owner epoch, from a record header (`coordinator.log.claims`); -1 in Kafka's own topic.
-        _required("owner_epoch", pa.int32()),
+        required("owner_epoch", pa.int32()),
         # Kafka's name for the epoch of the log partition's leader; not the share-partition leader's.
         pa.field("partition_leader_epoch", pa.int32()),
         pa.field("producer_id", pa.int64()),
@@ -52,33 +52,33 @@ RECORDS = pa.schema(
 # The summary of one range of the log and one state partition, for phase 2 and the manifest.
 RANGES = pa.schema(
     [
-        _required("state_partition", pa.int32()),
+        required("state_partition", pa.int32()),
         # Log offset of the first record that was read, of any owner.  Orders the ranges of a partition.
-        _required("range_start", pa.int64()),
+        required("range_start", pa.int64()),
         # Log offset after the last record that was read.
-        _required("range_end", pa.int64()),
-        _required("records", pa.int64()),
-        _required("batches", pa.int64()),
+        required("range_end", pa.int64()),
+        required("records", pa.int64()),
+        required("batches", pa.int64()),
         # Size of the stored batches, with their headers and after compression.
-        _required("bytes", pa.int64()),
+        required("bytes", pa.int64()),
         # Owner epoch of the first record. If the log begins with this range, it replaces the pruned claim.
-        _required("first_owner_epoch", pa.int32()),
-        _required("first_is_claim", pa.bool_()),
+        required("first_owner_epoch", pa.int32()),
+        required("first_is_claim", pa.bool_()),
         # The greatest claim in the range; -1 if there is none.
-        _required("claimed_owner_epoch", pa.int32()),
-        _required("claims", pa.int64()),
+        required("claimed_owner_epoch", pa.int32()),
+        required("claims", pa.int64()),
         # Records of unknown types, which Kafka skips, too.
-        _required("unknown_records", pa.int64()),
+        required("unknown_records", pa.int64()),
         # Records whose key cannot be decoded; Kafka refuses to load such a log.
-        _required("undecodable_records", pa.int64()),
-        _required("timestamp_ms_min", pa.int64()),
-        _required("timestamp_ms_max", pa.int64()),
+        required("undecodable_records", pa.int64()),
+        required("timestamp_ms_min", pa.int64()),
+        required("timestamp_ms_max", pa.int64()),
         # Bytes after the last valid batch of a file: an interrupted or current write.
-        _required("unread_bytes", pa.int64()),
+        required("unread_bytes", pa.int64()),
         # Records that were folded into partial states: without records of fenced owners (`claim_filter`).
-        _required("folded_records", pa.int64()),
+        required("folded_records", pa.int64()),
         # Number of damaged parts of the log, which were skipped.
-        _required("damages", pa.int64()),
+        required("damages", pa.int64()),
     ]
 )
 
@@ -91,12 +91,12 @@ RANGE_TOTALS: Final = (
 # Log offsets `first` to `last` (inclusive) of a state partition whose records could not be read.
 DAMAGES = pa.schema(
     [
-        _required("state_partition", pa.int32()),
-        _required("first", pa.int64()),
-        _required("last", pa.int64()),
-        _required("what", pa.string()),
+        required("state_partition", pa.int32()),
+        required("first", pa.int64()),
+        required("last", pa.int64()),
+        required("what", pa.string()),
         # The record keys, without their type, of the lost records; empty if they are not known.
-        _required("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
+        required("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
     ]
 )
 
@@ -104,41 +104,41 @@ DAMAGES = pa.schema(
 # fields are those of `ShareState`, folded without earlier records, and further fields for joining.
 PARTIALS = pa.schema(
     [
-        _required("state_partition", pa.int32()),
+        required("state_partition", pa.int32()),
         # The record key without its record type: group id, topic id and partition as Kafka encodes them.
-        _required("share_partition", pa.binary()),
-        _required("range_start", pa.int64()),
+        required("share_partition", pa.binary()),
+        required("range_start", pa.int64()),
         # Owner epoch of the records. With `claimed`, they are valid if no higher owner epoch was current at
         # the start of the range, else only if this owner epoch was current (see `claim_filter`).
-        _required("owner_epoch", pa.int32()),
-        _required("claimed", pa.bool_()),
+        required("owner_epoch", pa.int32()),
+        required("claimed", pa.bool_()),
         # Rows are joined in the order of this column.
-        _required("last_log_offset", pa.int64()),
+        required("last_log_offset", pa.int64()),
         # Log offset of the latest snapshot, or of the first record after a deletion. It must not be pruned.
-        _required("needed_from", pa.int64()),
+        required("needed_from", pa.int64()),
         # CONTINUES, REPLACES, FORGETS
-        _required("effect", pa.int8()),
+        required("effect", pa.int8()),
         # False if the last record is a tombstone.
-        _required("exists", pa.bool_()),
-        _required("snapshot_epoch", pa.int32()),
-        _required("state_epoch", pa.int32()),
-        _required("leader_epoch", pa.int32()),
-        _required("leader_epoch_max", pa.int32()),
-        _required("start_offset", pa.int64()),
+        required("exists", pa.bool_()),
+        required("snapshot_epoch", pa.int32()),
+        required("state_epoch", pa.int32()),
+        required("leader_epoch", pa.int32()),
+        required("leader_epoch_max", pa.int32()),
+        required("start_offset", pa.int64()),
         # The greatest start offset in the range. If it is above `start_offset`, the start offset decreased.
-        _required("start_offset_max", pa.int64()),
-        _required("delivery_complete_count", pa.int32()),
-        _required("create_timestamp", pa.int64()),
-        _required("write_timestamp", pa.int64()),
-        _required("last_write_ms", pa.int64()),
+        required("start_offset_max", pa.int64()),
+        required("delivery_complete_count", pa.int32()),
+        required("create_timestamp", pa.int64()),
+        required("write_timestamp", pa.int64()),
+        required("last_write_ms", pa.int64()),
         # Folded records; the updates since the snapshot, and their bytes as a shard counts them.
-        _required("records", pa.int64()),
-        _required("updates", pa.int64()),
-        _required("update_bytes", pa.int64()),
+        required("records", pa.int64()),
+        required("updates", pa.int64()),
+        required("update_bytes", pa.int64()),
         # Packed state batches (`protocol.state_batches`).  Loose batches were written before the first start
         # offset of the range, so the start offset before the range also applies to them.
-        _required("batches", pa.binary()),
-        _required("loose_batches", pa.binary()),
+        required("batches", pa.binary()),
+        required("loose_batches", pa.binary()),
         # Why the last unreadable record could not be decoded; null if there is none.
         pa.field("unreadable", pa.string()),
     ]
@@ -146,38 +146,38 @@ PARTIALS = pa.schema(
 
 STATE_BATCH = pa.struct(
     [
-        _required("first_offset", pa.int64()),
-        _required("last_offset", pa.int64()),
-        _required("delivery_state", pa.int8()),
-        _required("delivery_count", pa.int16()),
+        required("first_offset", pa.int64()),
+        required("last_offset", pa.int64()),
+        required("delivery_state", pa.int8()),
+        required("delivery_count", pa.int16()),
     ]
 )
 
 # The state of a share-partition, equal to the state of a shard that has loaded the same log.
 STATES = pa.schema(
     [
-        _required("group_id", pa.string()),
+        required("group_id", pa.string()),
         # Kafka's text form: 22 characters of URL-safe base64.
-        _required("topic_id", pa.string()),
-        _required("partition", pa.int32()),
-        _required("start_offset", pa.int64()),
-        _required("delivery_complete_count", pa.int32()),
-        _required("state_epoch", pa.int32()),
-        _required("leader_epoch", pa.int32()),
-        _required("leader_epoch_max", pa.int32()),
-        _required("snapshot_epoch", pa.int32()),
-        _required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
-        _required("create_timestamp", pa.int64()),
-        _required("write_timestamp", pa.int64()),
-        _required("last_write_ms", pa.int64()),
-        _required("state_partition", pa.int32()),
-        _required("needed_from", pa.int64()),
-        _required("last_log_offset", pa.int64()),
-        _required("records", pa.int64()),
-        _required("updates", pa.int64()),
-        _required("update_bytes", pa.int64()),
+        required("topic_id", pa.string()),
+        required("partition", pa.int32()),
+        required("start_offset", pa.int64()),
+        required("delivery_complete_count", pa.int32()),
+        required("state_epoch", pa.int32()),
+        required("leader_epoch", pa.int32()),
+        required("leader_epoch_max", pa.int32()),
+        required("snapshot_epoch", pa.int32()),
+        required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
+        required("create_timestamp", pa.int64()),
+        required("write_timestamp", pa.int64()),
+        required("last_write_ms", pa.int64()),
+        required("state_partition", pa.int32()),
+        required("needed_from", pa.int64()),
+        required("last_log_offset", pa.int64()),
+        required("records", pa.int64()),
+        required("updates", pa.int64()),
+        required("update_bytes", pa.int64()),
         # True if a start offset decreased since the last snapshot, which Kafka 4.3 and older allow.
-        _required("start_went_back", pa.bool_()),
+        required("start_went_back", pa.bool_()),
         pa.field("unreadable", pa.string()),
     ]
 )
@@ -185,34 +185,34 @@ STATES = pa.schema(
 # The states of one state partition together.  The share-partition in `pinned_by` needs the oldest record.
 STATE_TOTALS = pa.schema(
     [
-        _required("state_partition", pa.int32()),
-        _required("states", pa.int64()),
-        _required("unreadable", pa.int64()),
-        _required("state_batches", pa.int64()),
-        _required("needed_from", pa.int64()),
-        _required("pinned_by", pa.string()),
-        _required("pinned_since_ms", pa.int64()),
+        required("state_partition", pa.int32()),
+        required("states", pa.int64()),
+        required("unreadable", pa.int64()),
+        required("state_batches", pa.int64()),
+        required("needed_from", pa.int64()),
+        required("pinned_by", pa.string()),
+        required("pinned_since_ms", pa.int64()),
     ]
 )
 
 # The decoded records of share-partitions, in log order; a field that a kind of record does not have is -1.
 HISTORY = pa.schema(
     [
-        _required("state_partition", pa.int32()),
-        _required("log_offset", pa.int64()),
-        _required("timestamp_ms", pa.int64()),
+        required("state_partition", pa.int32()),
+        required("log_offset", pa.int64()),
+        required("timestamp_ms", pa.int64()),
         # The writer's owner epoch; records of fenced owners are ignored (docs/state-topic.md).
-        _required("owner_epoch", pa.int32()),
-        _required("group_id", pa.string()),
-        _required("topic_id", pa.string()),
-        _required("partition", pa.int32()),
+        required("owner_epoch", pa.int32()),
+        required("group_id", pa.string()),
+        required("topic_id", pa.string()),
+        required("partition", pa.int32()),
         # snapshot, update, tombstone or unreadable
-        _required("kind", pa.string()),
-        _required("snapshot_epoch", pa.int32()),
-        _required("state_epoch", pa.int32()),
-        _required("leader_epoch", pa.int32()),
-        _required("start_offset", pa.int64()),
-        _required("delivery_complete_count", pa.int32()),
-        _required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
+        required("kind", pa.string()),
+        required("snapshot_epoch", pa.int32()),
+        required("state_epoch", pa.int32()),
+        required("leader_epoch", pa.int32()),
+        required("start_offset", pa.int64()),
+        required("delivery_complete_count", pa.int32()),
+        required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
     ]
 )

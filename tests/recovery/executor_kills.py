@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -109,7 +110,10 @@ def interrupted_join(
     """
     shuffle()
     phase = max(Path(work).glob("share-coordinator-*/[0-9]*"), key=lambda each: int(each.name))
-    if next(phase.rglob("part-*.parquet"), None) is not None:
+    context = TaskContext.get()
+    # A task that has failed before would end the job, because each task may fail only once.
+    is_first_attempt = context is not None and not context.attemptNumber()
+    if is_first_attempt and next(phase.rglob("part-*.parquet"), None) is not None:
         write()
     return join(state_partition, tables)
 

@@ -22,23 +22,17 @@ from typing import Any
 
 from coordinator.cli import main as command_line
 from coordinator.cli import recovery_commands
-from coordinator.config import load_config
-from coordinator.operate.migration import Options as MigrationOptions
-from coordinator.recovery import archive_stream, diff
+from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark_session import session
-from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.rewrite import rewrite
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import Cut, Source
 from coordinator.recovery.sources.journal import JournalSource
-from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey
 from tests.recovery.executor_kills import (
     InterruptedSource,
     Kill,
@@ -77,31 +71,6 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
     }
 
 
-def diff_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
-    """Run `diff` against a coordinator of which every fifth share-partition has another start offset."""
-    found = diff.diff(engine, source, "live", phases=phases)
-    different = [[str(each.key), each.what] for each in found.different]
-    return {"asked": found.asked, "equal": found.equal, "moved": found.moved, "different": different}
-
-
-def rewrite_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
-    """Run `rewrite` to a journal with another number of state partitions."""
-    target, config = folder / f"target-{engine.name}", load_config({}, {}, None).config
-    options = MigrationOptions(execute=True)
-    done = rewrite(engine, source, f"journal:{target}", config, state_partitions=3, options=options)
-    return {
-        "is_good": done.is_good,
-        "states": _without_times(states_of(JournalSource(str(target)), LocalEngine(1))),
-    }
-
-
-def _without_times(states: Any) -> Any:
-    """Remove the columns that depend on the time of the rewrite."""
-    return [
-        {name: row[name] for name in row if "timestamp" not in name and "_ms" not in name} for row in states
-    ]
-
-
 def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
     """Run `archive`: the stream with Spark, the local job otherwise."""
     target = folder / f"archive-{engine.name}"
@@ -116,8 +85,6 @@ def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) ->
 JOBS: Mapping[str, Job] = {
     "rebuild": rebuild_job,
     "audit": audit_job,
-    "diff": diff_job,
-    "rewrite": rewrite_job,
     "archive": archive_job,
 }
 
@@ -198,37 +165,13 @@ class KillBetween(Phases):
         return super().phase(what, total, unit)
 
 
-async def answer_from_states(
-    states: Mapping[SharePartitionKey, Any], live: Any, keys: Any, advance: Any
-) -> dict[SharePartitionKey, LiveState]:
-    """Answer as a live coordinator whose start offset is wrong for every fifth share-partition."""
-    found = {}
-    for number, key in enumerate(sorted(keys)):
-        row = states[key]
-        start_offset = row["start_offset"] + (number % 5 == 0)
-        found[key] = LiveState(
-            state_epoch=row["state_epoch"],
-            leader_epoch=row["leader_epoch"],
-            start_offset=start_offset,
-            complete_count=row["delivery_complete_count"],
-            read_state_epoch=row["state_epoch"],
-            read_start_offset=start_offset,
-            batches=pack(StateBatch(**batch) for batch in row["state_batches"]),
-        )
-    return found
-
-
 def main() -> None:
     master, journal, workers, folder, prune_before = sys.argv[1:]
     warnings.simplefilter("ignore")
     driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder))
-    rows = rebuild(LocalEngine(1), JournalSource(journal)).states.to_pylist()
-    diff.read_states = partial(answer_from_states, {diff.key_of(row): row for row in rows})
     outcomes = {
-        "rebuild": driver.run("rebuild", _PHASES, prune_before=int(prune_before)),
-        "audit": driver.run("audit", ["read", "shuffle", "write"]),
-        "diff": driver.run("diff", ["read"]),
-        "rewrite": driver.run("rewrite", ["write"]),
+        "rebuild": driver.run("rebuild", ["read", "between"], prune_before=int(prune_before)),
+        "audit": driver.run("audit", ["shuffle", "write"]),
         "archive": driver.run("archive", ["read", "write"]),
         "without end": driver.lose_executors_without_end(),
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.kafka.processes import ChildProcess
 
@@ -91,23 +92,27 @@ def kill_executors(workers: tuple[int, ...]) -> int:
 def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
     """Start a master and two workers with one core each; stop them at the end."""
     with ExitStack() as started:
-        master = ["Master", "--host", "127.0.0.1", "--port", "0"]
-        _, url = _start(started, folder, "master", master, r"Starting Spark master at (spark://\S+)")
+        master = _start(started, folder, "master", ["Master", "--host", "127.0.0.1", "--port", "0"])
+        url = _wait_for(master, r"Starting Spark master at (spark://\S+)")
         workers = []
         for number in range(2):
             worker = [
                 *("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
                 *("--work-dir", str(folder / f"worker-{number}"), url),
             ]
-            pid, _ = _start(
-                started, folder, f"worker-{number}", worker, r"(Successfully registered with master)"
-            )
-            workers.append(pid)
-        yield SparkCluster(url, tuple(workers))
+            workers.append(_start(started, folder, f"worker-{number}", worker))
+        for each in workers:
+            _wait_for(each, r"(Successfully registered with master)")
+        yield SparkCluster(url, tuple(each.process.pid for each in workers))
 
 
-def _start(started: ExitStack, folder: Path, name: str, command: list[str], ready: str) -> tuple[int, str]:
-    """Start a Spark daemon in the foreground; return its process id and the match of `ready` in its log."""
+class _Daemon(NamedTuple):
+    process: ChildProcess
+    log: Path
+
+
+def _start(started: ExitStack, folder: Path, name: str, command: list[str]) -> _Daemon:
+    """Start a Spark daemon in the foreground."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -131,7 +136,12 @@ def _start(started: ExitStack, folder: Path, name: str, command: list[str], read
     process.start()
     # Kill the whole process group: an executor that outlives its worker would write to a deleted directory.
     started.callback(process.kill)
-    process.wait_ready(lambda: re.search(ready, log.read_text()), seconds=_START_TIMEOUT_S)
-    found = re.search(ready, log.read_text())
+    return _Daemon(process, log)
+
+
+def _wait_for(daemon: _Daemon, ready: str) -> str:
+    """Wait for a match of `ready` in the log of a daemon; return its group."""
+    daemon.process.wait_ready(lambda: re.search(ready, daemon.log.read_text()), seconds=_START_TIMEOUT_S)
+    found = re.search(ready, daemon.log.read_text())
     assert found is not None
-    return process.pid, found[1]
+    return found[1]

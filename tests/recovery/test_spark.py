@@ -1,35 +1,27 @@
 """Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
-from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.log.claims import encode_claim
 from coordinator.recovery import api
 from coordinator.recovery.audit import AuditResult, Options, audit
 from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
-from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark
+from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
-from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.manifest import read_manifest, read_results
-from coordinator.recovery.progress import Phases
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
-from coordinator.recovery.rebuild import RebuildResult, StoredStates, join_log, rebuild
+from coordinator.recovery.ranges import PARTIALS_OUTPUT
+from coordinator.recovery.rebuild import RebuildResult, StoredStates, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.sources.topic import TopicSource
 from coordinator.recovery.tasks import Output
-from protocol.record_batch import decode_batches
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
-from tests.recovery.log_strategies import Entry, by_key, comparable, core_rows, core_states, encode_log
 from tests.recovery.logs_on_disk import (
     TOPIC,
     batches_of,
@@ -37,6 +29,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
+from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -116,7 +109,7 @@ def test_data_source_returns_stored_records(spark_engine: "SparkEngine", disk: S
     got = frame.toArrow().cast(RECORDS).sort_by(order)
     assert got.equals(table.sort_by(order))
     assert frame.rdd.getNumPartitions() == len(disk.plan(Cut()).ranges)
-    states = api.states_frame(spark_engine.spark, rebuild(ALONE, disk))
+    states = spark_engine.spark.createDataFrame(rebuild(ALONE, disk).states)
     assert states.where("start_offset = 80").count() > 0
 
 
@@ -168,6 +161,37 @@ def test_executors_write_states_that_driver_does_not_read(
     assert StoredStates(partial(read_results, tmp_path / "spark", "states")).table.equals(alone.states)
 
 
+def test_periodic_audit_deletes_work_files_after_each_run(
+    spark_engine: "SparkEngine",
+    disk: SegmentSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    share_coordinator: CommandLine,
+) -> None:
+    work = tmp_path / "work"
+    used: list[int] = []
+    left: list[list[Path]] = []
+    stored = spark_work.WorkFolder.stored
+
+    def count_files(folder: Any, *args: Any) -> Any:
+        frame = stored(folder, *args)
+        used.append(len(list(work.iterdir())))
+        return frame
+
+    def repeat(run: Any, **more: object) -> None:
+        for _ in range(2):
+            run(None)
+            left.append(list(work.iterdir()))
+
+    monkeypatch.setattr(spark_work.WorkFolder, "stored", count_files)
+    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
+    monkeypatch.setattr("coordinator.cli.recovery_audit._now_text", lambda: f"run-{len(left)}")
+    arguments = ["--every", "1s", "--to", str(tmp_path / "audits"), "--work", str(work)]
+    share_coordinator("recovery", "audit", "--from", disk.text, "--engine", "spark", *arguments)
+    assert set(used) == {1}
+    assert left == [[], []]
+
+
 def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
     engine = open_engine("auto")
     assert engine.name == "spark"
@@ -197,52 +221,6 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
     with pytest.raises(LogError, match=r"damaged at byte \d+: a commit that was valid") as caught:
         rebuild(spark_engine, Changed(str(tmp_path)))
     assert "\n" not in str(caught.value)
-
-
-def test_missing_kafka_connector_is_reported_in_one_line(spark_engine: "SparkEngine") -> None:
-    from coordinator.recovery.engines.spark_session import SparkMissing
-    from coordinator.recovery.sources.spark import connector_frame
-
-    with pytest.raises(SparkMissing, match=r"spark-sql-kafka-0-10_2\.13") as caught:
-        connector_frame(spark_engine.spark, TopicSource("topic", "127.0.0.1:1"), [LogRange(0, 0, 9, 9)])
-    assert "\n" not in str(caught.value)
-
-
-def test_fold_of_kafka_connector_rows_agrees(spark_engine: "SparkEngine") -> None:
-    """Uses the columns that Spark documents, because pip packages do not contain the connector."""
-    from coordinator.recovery.engines.spark import OUTPUTS_SQL, read_rows_function
-    from coordinator.recovery.sources.spark import convert_connector_frame
-
-    log = [Entry(key, value, 3, 1_000 + n) for n, (key, value) in enumerate(some_records(300))]
-    late = [replace(entry, owner_epoch=2) for entry in log[:20]]
-    batches = encode_log([Entry(*encode_claim(0, "owner"), 3, 999), *log, *late])
-    rows = [
-        (
-            7,
-            record.offset,
-            datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
-            record.key,
-            record.value,
-            [(name, value) for name, value in record.headers],
-        )
-        for batch in decode_batches(b"".join(batches))
-        for record in batch.records
-    ]
-    schema = (
-        "partition int, offset bigint, timestamp timestamp, key binary, value binary, "
-        "headers array<struct<key: string, value: binary>>"
-    )
-    frame = convert_connector_frame(spark_engine.spark.createDataFrame(rows, schema).coalesce(1))
-    assert frame.columns == RECORDS.names
-    gathered = spark_engine.store_outputs(
-        frame.mapInArrow(read_rows_function(fold_range), OUTPUTS_SQL), [1], lambda more: None
-    )
-    ranges = [row for _, found in gathered.rows(RANGES_OUTPUT) for row in found.to_pylist()]
-    states = join_log(LogReadResult(Plan((), {}, {}), gathered, ranges), Phases()).table(
-        STATES_OUTPUT, STATES
-    )
-    assert comparable(by_key(states.to_pylist())) == core_rows(core_states(batches))
-    assert len(states) > 10
 
 
 def test_error_of_lost_executor_names_the_executor() -> None:

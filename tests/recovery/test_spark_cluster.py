@@ -53,7 +53,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             *(",".join(map(str, cluster.workers)), str(folder), str(_RECORDS)),
         ]
         # Eight tasks in the second phase, so that tasks begin after others have written their results.
-        environment = cluster.environment(**{"spark.default.parallelism": "8", "spark.task.maxFailures": "3"})
+        environment = cluster.environment(**{"spark.default.parallelism": "8", "spark.task.maxFailures": "2"})
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=1_500, check=False
         )
@@ -65,10 +65,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("job", "phases"),
     [
-        ("rebuild", ["read", "between", "shuffle", "write"]),
-        ("audit", ["read", "shuffle", "write"]),
-        ("diff", ["read"]),
-        ("rewrite", ["write"]),
+        ("rebuild", ["read", "between"]),
+        ("audit", ["shuffle", "write"]),
         ("archive", ["read", "write"]),
     ],
 )
@@ -77,7 +75,7 @@ def test_result_is_unchanged_when_executors_are_killed(
 ) -> None:
     """`rebuild` reads a journal that is pruned meanwhile, and that is deleted after its first phase.
 
-    `diff` and `rewrite` begin with `rebuild`, so they need not repeat all its phases.
+    All jobs but `archive` have the phases of the engine, so each phase is interrupted once, not once a job.
     """
     found = outcomes[job]
     assert found["killed"] == phases
@@ -95,8 +93,6 @@ def test_jobs_of_this_module_have_results_to_lose(outcomes: dict[str, Any]) -> N
     assert len(outcomes["rebuild"]["undisturbed"]) > 100
     assert outcomes["audit"]["undisturbed"]["records"] == outcomes["archive"]["undisturbed"]["records"]
     assert outcomes["audit"]["undisturbed"]["findings"]
-    assert outcomes["diff"]["undisturbed"]["different"]
-    assert outcomes["rewrite"]["undisturbed"]["states"]
 
 
 def test_pruning_of_journal_removes_segments_and_keeps_states(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
 from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import OwnerEpochs, valid_rows
 from coordinator.recovery.records import Ints, numbers
-from coordinator.recovery.schema import NONE
+from coordinator.recovery.schema import NONE, required
 
 FINDINGS_OUTPUT = "findings"
 
@@ -24,23 +24,19 @@ FINDINGS_OUTPUT = "findings"
 NO_OWNER_YET = -2
 
 
-def _required(name: str, type_: pa.DataType) -> pa.Field:
-    return pa.field(name, type_, nullable=False)
-
-
 _WHAT = [
-    _required("check", pa.string()),
-    _required("severity", pa.string()),
-    _required("state_partition", pa.int32()),
+    required("check", pa.string()),
+    required("severity", pa.string()),
+    required("state_partition", pa.int32()),
 ]
 _WHERE = [
     # Log offsets of the first and the last record of the findings; -1 if they concern no record.
-    _required("log_offset", pa.int64()),
-    _required("last_log_offset", pa.int64()),
-    _required("count", pa.int64()),
-    _required("evidence", pa.string()),
+    required("log_offset", pa.int64()),
+    required("last_log_offset", pa.int64()),
+    required("count", pa.int64()),
+    required("evidence", pa.string()),
     # The timestamp of the first record; -1 if it is not known.
-    _required("timestamp_ms", pa.int64()),
+    required("timestamp_ms", pa.int64()),
 ]
 
 _WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
@@ -50,9 +46,9 @@ PARTIAL_FINDINGS = pa.schema(
     [
         *_WHAT,
         pa.field("share_partition", pa.binary()),
-        _required("range_start", pa.int64()),
-        _required("owner_epoch", pa.int32()),
-        _required("claimed", pa.bool_()),
+        required("range_start", pa.int64()),
+        required("owner_epoch", pa.int32()),
+        required("claimed", pa.bool_()),
         *_WHERE,
     ]
 )

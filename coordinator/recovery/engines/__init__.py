@@ -17,14 +17,12 @@ def open_engine(
     *,
     master: str = "",
     processes: int | None = None,
-    connector: bool = False,
     work: str = "",
 ) -> Engine:
     """Return an engine; start Spark if that engine is selected.
 
     `auto` selects Spark if a session is active or a master is given, else the local engine. The local engine
-    is faster if the log fits on one machine.  With `connector`, Spark reads topics through its own Kafka
-    connector, whose jar must be installed.  `work` is a directory that the driver and all executors share.
+    is faster if the log fits on one machine.  `work` is a directory that the driver and all executors share.
 
     Raises ConfigError, and LogError with a message of one line if Spark cannot be used.
     """
@@ -32,13 +30,11 @@ def open_engine(
         raise ConfigError("--engine", name, ", ".join(ENGINES))
     if name == "local" and master:
         raise ConfigError("--master", master, "given with --engine spark")
-    if name == "local" and connector:
-        raise ConfigError("--kafka-connector", "", "given with --engine spark")
-    if name == "local" or (name == "auto" and not (master or connector or _has_session())):
+    if name == "local" or (name == "auto" and not (master or _has_session())):
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
-    return SparkEngine.started(master, connector=connector, work=work)
+    return SparkEngine.started(master, work=work)
 
 
 def _has_session() -> bool:

@@ -79,6 +79,10 @@ class Engine(Protocol):
         """Read ranges. A range that was pruned has the output `PRUNED_OUTPUT` and its counts."""
         ...
 
+    def end_job(self) -> None:
+        """Delete the outputs of all phases, which a next job does not need."""
+        ...
+
     def close(self) -> None:
         """Stop what was started."""
         ...

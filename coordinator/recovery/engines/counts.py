@@ -11,7 +11,7 @@ Phase 2 also compares the number of records in the partial states with the numbe
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +20,12 @@ from coordinator.errors import LogError
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import ALL, LogRange, PrunedError, Source
+from coordinator.recovery.sources.base import LogRange, PrunedError, Source
 from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines.base import GatheredOutputs
 
 COUNTS_OUTPUT = "counts"
 # The output of a range that could not be read because it was pruned; see `PrunedError`.
@@ -31,7 +34,7 @@ PRUNED_OUTPUT = "pruned"
 _PRUNED = pa.schema([pa.field("start", pa.int64(), nullable=False)])
 _COUNTS = pa.schema(
     [
-        # The number of the range in its plan; -1 for a join, and for ranges of Spark's Kafka connector.
+        # The number of the range in its plan; -1 for a join.
         pa.field("range", pa.int64(), nullable=False),
         # The name of an output; empty for the records that the source yielded.
         pa.field("output", pa.string(), nullable=False),
@@ -39,14 +42,6 @@ _COUNTS = pa.schema(
     ]
 )
 _ADVICE = "nothing was written; run the job again"
-
-
-class Outputs(Protocol):
-    """Outputs of a phase, by name."""
-
-    def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
-        """Return all outputs of a name with their state partitions."""
-        ...
 
 
 class ResultsIncomplete(LogError):
@@ -84,17 +79,6 @@ def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Ou
     return [*outputs, *_output_counts(outputs, log_range.number), _source_count(log_range, given)]
 
 
-def read_rows_counted(chunks: Iterable[Records], read: ReadTask) -> list[Output]:
-    """Process records that Spark's Kafka connector has read; return the outputs and their counts."""
-    counted = _CountedChunks(chunks)
-    outputs = list(read(counted))
-    return [
-        *outputs,
-        *_output_counts(outputs, NONE),
-        _source_count(LogRange(ALL, 0, 0, 0, number=NONE), counted.records),
-    ]
-
-
 def _source_count(log_range: LogRange, records: int) -> Output:
     row = {"range": log_range.number, "output": "", "rows": records}
     return Output(COUNTS_OUTPUT, log_range.state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
@@ -129,7 +113,7 @@ def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
     return sum(pc.sum(rows.column(column)).as_py() or 0 for rows in tables)
 
 
-def pruned_starts(outputs: Outputs) -> dict[int, int]:
+def pruned_starts(outputs: "GatheredOutputs") -> dict[int, int]:
     """Return the new log start offsets of the state partitions that were pruned while they were read."""
     found: dict[int, int] = {}
     for state_partition, rows in outputs.rows(PRUNED_OUTPUT):
@@ -137,26 +121,24 @@ def pruned_starts(outputs: Outputs) -> dict[int, int]:
     return found
 
 
-def check_read(outputs: Outputs, planned: Collection[int]) -> None:
+def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
     """Compare the outputs of phase 1 with the plan and with their summaries. Raises ResultsIncomplete."""
     counts = output_rows(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts if not row["output"])
-    # Spark's Kafka connector chooses its own ranges, so only the numbers of records are compared.
-    if NONE not in read:
-        missing = len(set(planned) - set(read))
-        twice = sum(count > 1 for count in read.values())
-        if missing or twice or len(read) != len(planned):
-            raise ResultsIncomplete(
-                f"of {len(planned)} ranges {missing} have no result and {twice} have two (all executors "
-                "and the driver must see the same work folder)"
-            )
+    missing = len(set(planned) - set(read))
+    twice = sum(count > 1 for count in read.values())
+    if missing or twice or len(read) != len(planned):
+        raise ResultsIncomplete(
+            f"of {len(planned)} ranges {missing} have no result and {twice} have two (all executors "
+            "and the driver must see the same work folder)"
+        )
     given = sum(row["rows"] for row in counts if not row["output"])
     summed = sum(row["records"] for row in output_rows(outputs, RANGES_OUTPUT))
     if given != summed:
         raise ResultsIncomplete(f"the source gave {given} records and the ranges name {summed}")
 
 
-def check_joined(before: Outputs, after: Outputs) -> None:
+def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
     """Compare the rows that phase 1 wrote with the rows that phase 2 read. Raises ResultsIncomplete."""
     written, read = _totals(before), _totals(after)
     for state_partition, name in sorted(written.keys() | read.keys()):
@@ -168,7 +150,7 @@ def check_joined(before: Outputs, after: Outputs) -> None:
             )
 
 
-def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
+def _totals(outputs: "GatheredOutputs") -> Counter[tuple[int, str]]:
     found: Counter[tuple[int, str]] = Counter()
     for state_partition, rows in outputs.rows(COUNTS_OUTPUT):
         for row in rows.to_pylist():
@@ -177,6 +159,6 @@ def _totals(outputs: Outputs) -> Counter[tuple[int, str]]:
     return found
 
 
-def output_rows(outputs: Outputs, name: str) -> list[dict[str, Any]]:
+def output_rows(outputs: "GatheredOutputs", name: str) -> list[dict[str, Any]]:
     """Return the rows of an output of all state partitions as dicts."""
     return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]

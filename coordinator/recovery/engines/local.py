@@ -118,6 +118,9 @@ class LocalEngine:
             self._pool = ProcessPoolExecutor(self._processes, mp_context=context)
         return self._pool
 
+    def end_job(self) -> None:
+        """Do nothing: outputs are in memory."""
+
     def close(self) -> None:
         """End the processes."""
         if self._pool is not None:

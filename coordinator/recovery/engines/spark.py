@@ -23,14 +23,11 @@ from coordinator.recovery.engines.counts import (
     check_joined,
     join_counted,
     read_counted,
-    read_rows_counted,
 )
 from coordinator.recovery.engines.spark_session import has_active_session, session
 from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
-from coordinator.recovery.sources.topic import TopicSource
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
 
 if TYPE_CHECKING:
@@ -126,24 +123,21 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(
-        self, spark: "SparkSession", *, is_ours: bool = False, connector: bool = False, work: str = ""
-    ) -> None:
-        """Use a session; with `connector`, topics are read through Spark's Kafka connector.
+    def __init__(self, spark: "SparkSession", *, is_ours: bool = False, work: str = "") -> None:
+        """Use a session.
 
         `work` is a directory for the outputs of phases, which the driver and all executors share.  Raises
         ConfigError without one if executors run on other machines.
         """
         self.spark = spark
         self._is_ours = is_ours
-        self._connector = connector
         self._work = WorkFolder(spark, work)
 
     @classmethod
-    def started(cls, master: str = "", *, connector: bool = False, work: str = "") -> "SparkEngine":
+    def started(cls, master: str = "", *, work: str = "") -> "SparkEngine":
         """Use the active session, or start one. Raises SparkMissing and ConfigError."""
         is_ours = not has_active_session()
-        return cls(session(master), is_ours=is_ours, connector=connector, work=work)
+        return cls(session(master), is_ours=is_ours, work=work)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -159,38 +153,22 @@ class SparkEngine:
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> SparkOutputs:
         """Read ranges, several small ones in each task, because a task costs as much as 50,000 records."""
-        if self._connector and isinstance(source, TopicSource):
-            return self._gather_through_connector(source, ranges, read, advance)
         tasks = balance_ranges(ranges, self._tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return self.store_outputs(
-            numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL),
-            [sum(each.records for each in task) for task in tasks],
-            advance,
-        )
-
-    def _gather_through_connector(
-        self, source: TopicSource, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> SparkOutputs:
-        from coordinator.recovery.sources.spark import connector_frame
-
-        records = connector_frame(self.spark, source, ranges)
-        return self.store_outputs(
-            records.mapInArrow(read_rows_function(read), OUTPUTS_SQL),
-            [each.records for each in ranges],
-            advance,
-        )
+        frame = numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL)
+        weights = [sum(each.records for each in task) for task in tasks]
+        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
     def _tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
 
-    def store_outputs(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> SparkOutputs:
-        """Compute a DataFrame of outputs once, and store it."""
-        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
+    def end_job(self) -> None:
+        """Delete the work directory."""
+        self._work.delete()
 
     def close(self) -> None:
         """Delete the work directory; stop Spark if it was started here."""
-        self._work.delete()
+        self.end_job()
         if self._is_ours:
             self.spark.stop()
 
@@ -223,16 +201,6 @@ def _read_function(source: Source, tasks: Sequence[Sequence[LogRange]], read: Re
                     yield from pack_outputs(read_counted(source, log_range, read))
 
     return read_ranges
-
-
-def read_rows_function(read: ReadTask) -> ArrowTask:
-    """Return the function of phase 1 for records that Spark has read: rows of `RECORDS` to outputs."""
-
-    def read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        chunks = (records for batch in batches for records in records_from_arrow(batch))
-        yield from pack_outputs(read_rows_counted(chunks, read))
-
-    return read_rows
 
 
 def _join_function(join: JoinTask) -> ArrowTask:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
 from coordinator.errors import ConfigError, CoordinatorError, LogError
@@ -34,7 +35,7 @@ class WorkFolder:
     def __init__(self, spark: "SparkSession", given: str = "") -> None:
         self.spark = spark
         self._files = 0
-        self._temporary = ""
+        self._folder = ""
         given = given or spark.conf.get(_CHECKPOINT_SETTING, "") or ""
         if not given:
             master = spark.conf.get("spark.master", "") or ""
@@ -42,16 +43,19 @@ class WorkFolder:
                 raise ConfigError(
                     "--work", "", f"a folder that all executors of {master} share, as s3a://BUCKET/FOLDER"
                 )
-            given = self._temporary = tempfile.mkdtemp(prefix="share-coordinator-")
-        if not _URI.fullmatch(given):
+        elif not _URI.fullmatch(given):
             given = Path(given).absolute().as_uri()
-        self._folder = f"{given.rstrip('/')}/share-coordinator-{uuid4().hex}"
+        self._parent = given.rstrip("/")
 
     def stored(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
         """Compute a DataFrame of outputs once, and return it as read from its files.
 
         Raises LogError.
         """
+        if not self._folder and self._parent:
+            self._folder = f"{self._parent}/share-coordinator-{uuid4().hex}"
+        elif not self._folder:
+            self._folder = Path(tempfile.mkdtemp(prefix="share-coordinator-")).as_uri()
         path = f"{self._folder}/{self._files}"
         self._files += 1
         try:
@@ -62,12 +66,12 @@ class WorkFolder:
             raise error_of_spark(error) from None
 
     def delete(self) -> None:
-        """Delete the stored files. If the file system refuses, they stay."""
-        if self._temporary:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-        elif self._files:
+        """Delete the stored files; the next job has a new directory. A refused deletion is ignored."""
+        if self._folder and not self._parent:
+            shutil.rmtree(unquote(urlparse(self._folder).path), ignore_errors=True)
+        elif self._folder:
             self._delete_remote()
-        self._files = 0
+        self._folder, self._files = "", 0
 
     def _delete_remote(self) -> None:
         try:

@@ -8,13 +8,10 @@ Log offsets are fixed when the DataFrame is made, so that each read has the same
 partition, log offset and time are pushed down to the source if `spark.sql.python.filterPushdown.enabled` and
 the option `push_filters` are true. Spark rejects a reader with filter pushdown while the setting is false.
 `readStream` follows the log; a micro-batch has the records between two log offsets.
-
-A topic can also be read with Spark's own Kafka connector, if its jar is installed. Its rows have no producer
-and no batch columns.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING
@@ -44,13 +41,10 @@ from pyspark.sql.streaming.datasource import (
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
-from coordinator.log.claims import OWNER_EPOCH_HEADER
-from coordinator.recovery.engines.spark_session import SparkMissing
 from coordinator.recovery.records import Ints, Records
-from coordinator.recovery.schema import NONE, RECORDS
+from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources import Cut, open_source
 from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, PrunedError, Source, parse_offsets
-from coordinator.recovery.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -302,89 +296,3 @@ def records_frame(
     if security is not None:
         reader = reader.option("security", json.dumps(security._asdict()))
     return reader.load()
-
-
-def connector_frame(spark: "SparkSession", source: TopicSource, ranges: Sequence[LogRange]) -> "DataFrame":
-    """Return the records of a topic through Spark's own Kafka connector, in the ranges of a plan.
-
-    The start and end offset of each partition are given, so that all tasks read the same log.  The connector
-    divides partitions into its own ranges.  If records were pruned since the plan, the query fails.  Raises
-    SparkMissing if the connector's jar is not installed.
-    """
-    starts: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for each in ranges:
-        name = str(each.state_partition)
-        starts[name] = min(starts.get(name, each.start), each.start)
-        ends[name] = max(ends.get(name, each.end), each.end)
-    reader = spark.read.format("kafka").options(
-        **{
-            "kafka.bootstrap.servers": source.bootstrap_servers,
-            **_connector_security(source.security),
-            "assign": json.dumps({source.topic: [int(name) for name in starts]}),
-            "startingOffsets": json.dumps({source.topic: starts}),
-            "endingOffsets": json.dumps({source.topic: ends}),
-            "minPartitions": str(len(ranges)),
-            "includeHeaders": "true",
-            "failOnDataLoss": "true",
-        }
-    )
-    try:
-        found = reader.load()
-    except Exception as error:
-        if "kafka" in str(error) and "find" in str(error).lower():
-            raise SparkMissing(
-                f"Spark's Kafka connector is not installed: add --packages "
-                f"org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}, or omit --kafka-connector"
-            ) from None
-        raise
-    return convert_connector_frame(found)
-
-
-def convert_connector_frame(frame: "DataFrame") -> "DataFrame":
-    """Convert a DataFrame of the connector (with `includeHeaders`) to the columns of `RECORDS`."""
-    return frame.selectExpr(*_CONNECTOR_COLUMNS)
-
-
-def _connector_security(security: ClientSecurity) -> dict[str, str]:
-    """Return the security options of the Java Kafka client."""
-    options = {"kafka.security.protocol": security.protocol}
-    if security.username:
-        scram = "scram.Scram" if security.mechanism.startswith("SCRAM") else "plain.Plain"
-        options["kafka.sasl.mechanism"] = security.mechanism
-        options["kafka.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{scram}LoginModule required "
-            f"username={json.dumps(security.username)} password={json.dumps(security.password)};"
-        )
-    if security.uses_tls:
-        if security.ca_file:
-            options |= {
-                "kafka.ssl.truststore.type": "PEM",
-                "kafka.ssl.truststore.location": security.ca_file,
-            }
-        if not security.check_hostname:
-            options["kafka.ssl.endpoint.identification.algorithm"] = ""
-    return options
-
-
-_CONNECTOR_COLUMNS = (
-    "partition as state_partition",
-    "offset as log_offset",
-    "unix_millis(timestamp) as timestamp_ms",
-    "key",
-    "value",
-    # The owner epoch: the four bytes of the record header as an integer, -1 without the header.
-    f"coalesce(cast(conv(hex(get(filter(headers, h -> h.key = '{OWNER_EPOCH_HEADER}'), 0).value), 16, 10) as "
-    f"int), {NONE}) as owner_epoch",
-    *(
-        f"cast(null as {kind}) as {name}"
-        for name, kind in (
-            ("partition_leader_epoch", "int"),
-            ("producer_id", "bigint"),
-            ("producer_epoch", "smallint"),
-            ("base_sequence", "int"),
-            ("base_offset", "bigint"),
-            ("attributes", "smallint"),
-        )
-    ),
-)
