@@ -21,7 +21,7 @@ WORKDIR /source
 ARG VERSION=0.1.0.dev0
 ENV SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION}
 COPY deploy/image deploy/image
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY protocol protocol
 COPY coordinator coordinator
 RUN /opt/share-coordinator/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .

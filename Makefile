@@ -1,6 +1,7 @@
 # Every target sets up what it needs (a virtual environment in .venv) and works as the first command on a fresh clone.
 #
 #   make run     a share coordinator on 127.0.0.1:9095, its HTTP port on 127.0.0.1:9096, its journal in ./data
+#   make observe ARGS='--bootstrap-servers localhost:9092'   a read-only view of Kafka's own share coordinator
 #   make check   the quick tests, in less than a minute
 #   make test    everything that can be proved on this machine
 #   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
@@ -24,19 +25,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Stamps: what `run` needs (the coordinator), and what everything else needs (tests, Spark, linters).
 RUNTIME := $(VENV)/.runtime-installed
+RUNTIME_DEPENDENCIES := $(VENV)/.runtime-dependencies-installed
+COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,9p'
-	@echo "targets: install run check test sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
+	@echo "targets: install observe run check test sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
 PXD := $(wildcard coordinator/*/*.pxd coordinator/*/*/*.pxd)
-SOURCES := pyproject.toml $(wildcard coordinator/fastpath/*.pyx coordinator/fastpath/*.pxi coordinator/fastpath/*.h) \
+SOURCES := pyproject.toml setup.py $(wildcard coordinator/fastpath/*.pyx coordinator/fastpath/*.pxi coordinator/fastpath/*.h) \
 	$(PXD) $(PXD:.pxd=.py)
 
 $(VENV):
@@ -45,19 +48,32 @@ $(VENV):
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "Cannot create a virtual environment. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
-$(RUNTIME): $(SOURCES) | $(VENV)
+# Two at a time: one processor installs the pinned dependencies, the other one begins to compile. Python compiles a
+# module at its first import, so pip need not compile all of them.
+$(RUNTIME): $(SOURCES) deploy/image/serve.lock | $(VENV)
 	@echo "installing the coordinator into $(VENV) (once; about 30 s)"
-	@$(PIP) -e '.[kafka]'
+	@$(MAKE) --no-print-directory -j 2 $(RUNTIME_DEPENDENCIES) $(COMPILED)
+	@touch $@
+
+$(RUNTIME_DEPENDENCIES): deploy/image/serve.lock
+	@$(PIP) --no-compile --no-deps --require-hashes -r $<
+	@touch $@
+
+$(COMPILED): $(SOURCES)
+	@$(PIP) --no-compile --no-deps -e .
 	@touch $@
 
 $(INSTALLED): $(SOURCES) tests/browser/axe.lock | $(VENV)
 	@echo "installing the coordinator and its test dependencies into $(VENV) (once; about 90 s)"
 	@$(PIP) -e '.[dev]'
 	@$(PIP) --no-deps --require-hashes -r tests/browser/axe.lock
-	@touch $(RUNTIME) $@
+	@touch $(RUNTIME_DEPENDENCIES) $(COMPILED) $(RUNTIME) $@
 
 install: $(INSTALLED)
 	@echo "installed in $(VENV)"
+
+observe: $(RUNTIME)
+	@$(BIN)/share-coordinator observe $(ARGS)
 
 run: $(RUNTIME)
 	@$(BIN)/share-coordinator serve $(ARGS)
@@ -128,7 +144,7 @@ soak: $(INSTALLED)
 soak-simulation: $(INSTALLED)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
-demo: $(INSTALLED)
+demo: $(RUNTIME)
 	@$(BIN)/python -m tests.kafka.demo
 
 bench: $(INSTALLED)
@@ -206,20 +222,29 @@ lock:
 		$(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 			$$(echo "$${image#*:}" | tr , ' ') pyproject.toml -o "deploy/image/$${image%%:*}.lock" || exit 1; done
 
-# v1.2.3 is 1.2.3; four commits later it is 1.2.3.dev4.
-VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.dev\1/' | grep . || echo 0.1.0.dev0)
+# v1.2.3 is 1.2.3; four commits later it is 1.2.3.post4.
+VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.post\1/' | grep . || echo 0.1.0.dev0)
 
-# Builds what a release consists of into dist/: wheel and sdist, the software bill of materials, the chart.
+# Builds what a release consists of into dist/: sdist, wheel, the software bill of materials, the chart, checksums.
 # `cibuildwheel` builds the portable wheels and `make release-images` the images; both need containers.
-release: $(INSTALLED)
+RELEASE_TOOLS := build/release-tools
+$(RELEASE_TOOLS): Makefile
+	@rm -rf $@ && $(PYTHON) -m venv $@
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile build==1.6.1 cyclonedx-bom==7.5.0 \
+		$(BUILD_REQUIRES)
+
+# The packages of [build-system] in pyproject.toml, so that one environment builds both archives.
+BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
+
+release: $(RELEASE_TOOLS)
 	@rm -rf dist && mkdir dist
-	@$(PIP) build cyclonedx-bom && $(BIN)/python -m build --outdir dist .
-	@$(PYTHON) -m venv dist/.environment && dist/.environment/bin/pip install -q --require-hashes -r deploy/image/serve.lock
-	@$(BIN)/cyclonedx-py environment dist/.environment --pyproject pyproject.toml --of JSON -o dist/sbom.cdx.json
-	@rm -rf dist/.environment
-	@if command -v helm >/dev/null; then \
-		helm package -d dist --version $(subst .dev,-dev.,$(VERSION)) --app-version $(VERSION) deploy/helm/share-coordinator; fi
-	@ls -1 dist
+	@SETUPTOOLS_SCM_PRETEND_VERSION=$(VERSION) $(RELEASE_TOOLS)/bin/python -m build --no-isolation --outdir dist .
+	@$(RELEASE_TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+		-o dist/sbom.cdx.json deploy/image/serve.lock
+	@if command -v helm >/dev/null; then helm package -d dist \
+		--version $(subst .post,+post.,$(subst .dev,-dev.,$(VERSION))) --app-version $(VERSION) deploy/helm/share-coordinator; fi
+	@cd dist && sha256sum * > SHA256SUMS
+	@cat dist/SHA256SUMS
 
 release-images:
 	@mkdir -p dist

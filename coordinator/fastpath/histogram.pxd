@@ -5,8 +5,9 @@ cimport cython
 
 @cython.final
 cdef class Histogram:
-    cdef double[::1] _bounds
-    cdef uint64_t[::1] _counts
+    # BOUNDS_MAX, and one more for values above the last bound
+    cdef double[16] _bounds
+    cdef uint64_t[17] _counts
     cdef Py_ssize_t _size
     cdef double _sum
 

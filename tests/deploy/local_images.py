@@ -16,6 +16,8 @@ from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.toolchain import program_path
 
 PYTHON = "stand-in/python"
+# The arguments that make release-images takes from git.
+VERSION, REVISION = "9.8.7", "0" * 40
 
 # The packages include HAProxy and a library for Java, so that one base image suffices for all stand-ins.
 _PACKAGES = ("ca-certificates", "haproxy", "python3-venv", "zlib1g")
@@ -75,6 +77,7 @@ def build_ours(engine: Engine, target: str) -> str:
     engine.docker(
         *("build", "--network", "host", "--target", target, "--tag", image),
         *("--build-arg", f"PYTHON_IMAGE={PYTHON}", "--build-arg", f"BUILD_PACKAGES={_BUILD_PACKAGES}"),
+        *("--build-arg", f"VERSION={VERSION}", "--build-arg", f"REVISION={REVISION}"),
         str(REPOSITORY),
         seconds=900,
     )

@@ -22,10 +22,12 @@ PACKAGES = {
     "docker-compose": "docker-compose",
     "dockerd": "docker.io",
     "gcc": "gcc",
+    "git": "git",
     "mmdebstrap": "mmdebstrap",
     "openssl": "openssl",
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "systemd-analyze": "systemd",
 }
 # Programs that Debian does not package, with the command that installs each.
 OTHER_SOURCES = {"helm": "go install helm.sh/helm/v3/cmd/helm@v3.22.0"}

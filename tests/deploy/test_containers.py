@@ -21,6 +21,8 @@ from tests.deploy.container import CoordinatorContainer
 from tests.deploy.engine import CONFINED, NEEDED, Engine, options, running_engine
 from tests.deploy.files import alert_rules, recording_rules
 from tests.deploy.local_images import (
+    REVISION,
+    VERSION,
     build_ours,
     make_haproxy_image,
     make_kafka_image,
@@ -114,6 +116,10 @@ def test_image_declares_user_volume_ports_and_entry_point(engine: Engine, serve_
     # A shell would not forward SIGTERM.
     assert known["Config"]["Entrypoint"] == ["share-coordinator"]
     assert known["Config"]["Cmd"] == ["serve"]
+    labels = {name.rpartition(".")[2]: value for name, value in known["Config"]["Labels"].items()}
+    assert labels.items() >= {"title": "share-coordinator", "version": VERSION, "revision": REVISION}.items()
+    assert labels["licenses"] == "Apache-2.0"
+    assert f"share-coordinator {VERSION} " in engine.docker("run", "--rm", serve_image, "--version")
     # The image contains the compiled module.
     loaded = "from coordinator.fastpath import compiled; print(compiled)"
     assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)

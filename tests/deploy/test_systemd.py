@@ -2,6 +2,8 @@
 
 import configparser
 import shlex
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,19 @@ def unit() -> configparser.ConfigParser:
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(UNIT)
     return parser
+
+
+@pytest.mark.needs("systemd-analyze")
+def test_systemd_reports_nothing_about_unit(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    # The program is not installed here.
+    program = shlex.split(unit()["Service"]["ExecStart"])[0]
+    copy.write_text(UNIT.read_text("utf-8").replace(program, "/bin/true"))
+    command = ["systemd-analyze", "verify", "--man=no", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    # Unknown names and values are only warnings.
+    assert UNIT.name not in done.stdout + done.stderr
 
 
 def test_settings_of_unit_are_valid() -> None:

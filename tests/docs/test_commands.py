@@ -15,7 +15,8 @@ from tests.kafka.rig import standalone_rig
 
 # Commands that another test runs, because they need their own machine, cluster or state.
 ELSEWHERE = {
-    r"make (run|test|demo|bench.*|lint|install)": ".ci/run",
+    r"make (run|demo)": "tests/docs/test_readme.py",
+    r"make (test|bench.*|lint|install)": ".ci/run",
     r"make (fuzz.*|sanitize|scan-.*)": "Makefile",
     r"share-coordinator demo": "tests/unit/demo/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
@@ -41,7 +42,8 @@ STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
 # Commands of other programs within sentences are often abbreviated, so they are not run.
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
-ALL = list(dict.fromkeys(commands()))
+# tests/docs/test_readme.py runs the commands of README.md.
+ALL = [command for command in dict.fromkeys(commands()) if command.page != "README.md"]
 
 
 def runs_elsewhere(command: Command) -> bool:
@@ -127,10 +129,6 @@ def test_every_command_is_run_or_mentioned() -> None:
         and not re.fullmatch(MENTIONS_OF_OTHERS, command.text)
     ]
     assert left == []
-
-
-def test_readme_has_at_most_600_words() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 600
 
 
 def test_every_link_has_a_target() -> None:

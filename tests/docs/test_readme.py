@@ -1,0 +1,230 @@
+"""Run the commands of README.md as written, in the order of the page, in a fresh clone.
+
+The clone has no virtual environment, no build products and no downloads of Kafka's jars. Its commit has the
+tag v9.8.7, so that the version of the installed wheel shows the origin of the version.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+from tests.deploy.test_locks import pins
+from tests.docs.pages import ROOT, commands
+from tests.kafka import BuiltInRig, ChildProcess, KafkaJars, free_ports, wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.needs("git", "gcc", "helm"), pytest.mark.timeout(1200)]
+
+VERSION = "9.8.7"
+# Commands that run in another test, and the reason.
+NOT_RUN = {
+    "make test": ".ci/run",  # it would run itself
+    "docker compose up --build": "tests/deploy/test_containers.py",  # its images are in registries
+}
+# The address that the reader replaces by that of the own cluster.
+OWN_CLUSTER = "localhost:9092"
+
+READY_S = 40
+# CI runs other tests at the same time, possibly on a slower machine.
+SLOWER = 4
+MEGABYTES = 150
+
+
+class Reader:
+    """A user with a fresh clone, an empty environment for pip and two unused ports."""
+
+    def __init__(self, folder: Path, jars: KafkaJars, bootstrap: str) -> None:
+        self.clone, self.environment = folder / "clone", folder / "environment"
+        clone_repository(self.clone)
+        subprocess.run([sys.executable, "-m", "venv", str(self.environment)], check=True)
+        self._bootstrap = bootstrap
+        port, self._http_port = free_ports(2)
+        inherited = {name: os.environ[name] for name in os.environ if not name.startswith(("MAKE", "MFLAGS"))}
+        self._variables = {
+            **inherited,
+            "PATH": f"{self.environment / 'bin'}:{os.environ['PATH']}",
+            # Other tests may use the default ports.
+            "SHARE_COORDINATOR_LISTEN": f"127.0.0.1:{port}",
+            "SHARE_COORDINATOR_HTTP": f"127.0.0.1:{self._http_port}",
+            # Downloaded already; Maven would take a minute.
+            "KAFKA_JARS_DIR": str(jars.directory.parents[1]),
+        }
+        self.coordinator = f"127.0.0.1:{port}"
+
+    def run(self, command: str) -> str:
+        """Run a command of the page in the clone, and return its output. A failure fails the test."""
+        done = subprocess.run(
+            self._shell(command),
+            cwd=self.clone,
+            env=self._variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+        return done.stdout
+
+    @contextmanager
+    def serving(self, command: str) -> Iterator[None]:
+        """Run a command, which must be ready before the deadline, until the block ends."""
+        process = ChildProcess(
+            command,
+            ["env", "-C", str(self.clone), *self._shell(command)],
+            self.clone.with_name("serving.log"),
+            environment=self._variables,
+        )
+        process.start()
+        try:
+            process.wait_ready(lambda: self.get("/readyz") is not None, seconds=READY_S * SLOWER)
+            yield
+        finally:
+            process.kill()
+
+    def get(self, path: str) -> bytes | None:
+        """Return the body of a successful response, else None."""
+        connection = HTTPConnection("127.0.0.1", self._http_port, timeout=60)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.read() if response.status == 200 else None
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def _shell(self, command: str) -> list[str]:
+        return ["bash", "-e", "-o", "pipefail", "-c", command.replace(OWN_CLUSTER, self._bootstrap)]
+
+
+def clone_repository(target: Path) -> None:
+    """Copy the files of the working tree that belong to the repository, and commit them with a tag."""
+
+    def git(folder: Path, *arguments: str) -> str:
+        settings = (f"safe.directory={folder}", "user.name=reader", "user.email=reader@localhost")
+        options = (word for setting in settings for word in ("-c", setting))
+        command = ["git", "-C", str(folder), *options, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    for name in git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+        source = ROOT / name
+        if name and source.is_file():
+            copy = target / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(source.read_bytes())
+            copy.chmod(source.stat().st_mode)
+    git(target, "init", "--quiet")
+    git(target, "add", "--all")
+    git(target, "commit", "--quiet", "--message", "a release")
+    git(target, "tag", f"v{VERSION}")
+
+
+def check_installation(clone: Path) -> None:
+    """The environment has the pinned dependencies of the serve image, and below 150 MB with its caches."""
+    (packages,) = clone.glob(".venv/lib/python*/site-packages")
+    metadata = (folder.name.removesuffix(".dist-info") for folder in packages.glob("*.dist-info"))
+    installed = {canonicalize_name(name.rpartition("-")[0]) for name in metadata}
+    assert installed <= {*(name for name, _ in pins("serve")), "pip", "setuptools", "share-coordinator"}
+    files = (path for path in (clone / ".venv").rglob("*") if path.is_file() and not path.is_symlink())
+    assert sum(path.stat().st_size for path in files) < MEGABYTES * 1_000_000
+    assert list(clone.glob("coordinator/fastpath/_compiled.*.so"))
+
+
+def check_release(clone: Path) -> None:
+    """dist/ has an sdist, a wheel with the compiled modules, an SBOM, a chart and their checksums."""
+    dist = clone / "dist"
+    sums = dict(reversed(line.split()) for line in (dist / "SHA256SUMS").read_text("utf-8").splitlines())
+    assert sums == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in dist.iterdir()
+        if path.name != "SHA256SUMS"
+    }
+    (wheel,) = dist.glob(f"share_coordinator-{VERSION}-cp*.whl")
+    archives = {f"share_coordinator-{VERSION}.tar.gz", f"share-coordinator-{VERSION}.tgz", wheel.name}
+    assert sums.keys() == {"sbom.cdx.json", *archives}
+    modules = {name.split(".")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
+    assert modules == {
+        *(f"coordinator/fastpath/{name}" for name in ("_compiled", "_loading", "commit_batch", "histogram")),
+        "coordinator/fastpath/operation_queue",
+        *(f"coordinator/serve/runtime/{name}" for name in ("commit_scheduler", "shard_queue")),
+    }
+    with tarfile.open(dist / f"share_coordinator-{VERSION}.tar.gz") as sdist:
+        assert f"share_coordinator-{VERSION}/setup.py" in sdist.getnames()
+    sbom = json.loads((dist / "sbom.cdx.json").read_text("utf-8"))
+    assert (sbom["bomFormat"], sbom["metadata"]["component"]["name"]) == ("CycloneDX", "share-coordinator")
+    components = {(canonicalize_name(each["name"]), each["version"]) for each in sbom["components"]}
+    assert components == set(pins("serve"))
+
+
+def check_wheel(reader: Reader) -> None:
+    """The installed wheel uses its compiled modules, serves, and answers a share-partition leader."""
+    code = "from coordinator.fastpath import compiled; print(compiled.__file__)"
+    assert reader.run(f"cd / && python -c '{code}'").startswith(f"{reader.environment}/lib")
+    with reader.serving(f"share-coordinator serve --data-dir {reader.environment}/data"):
+        reader.run(f"share-coordinator demo --bootstrap {reader.coordinator}")
+
+
+@pytest.fixture
+def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> Reader:
+    """A reader with a cluster in which the share group `readers` has consumed a record."""
+    client = built_in.client
+    client.create_topic("readme")
+    client.set_group_config("readers", {"share.auto.offset.reset": "earliest"})
+    client.produce("readme", 1)
+    consumer = client.share_consumer("readers", "readme")
+    records = wait_until(consumer.poll, seconds=120, what="records are delivered")
+    consumer.settle(["ACCEPT"] * len(records))
+    consumer.close()
+    return Reader(tmp_path, newest_jars, built_in.broker.bootstrap)
+
+
+def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
+    page = [each.text for each in commands() if each.page == "README.md" and not each.is_mention]
+    checks: dict[str, Callable[[str], object]] = {
+        "make demo": lambda output: "Only the released records are delivered again" in output,
+        "make release": lambda _: check_release(reader.clone) is None,
+        "share-coordinator --version": lambda output: f"share-coordinator {VERSION} " in output,
+    }
+    for command in page:
+        if command.startswith("make observe "):
+            with reader.serving(command):
+                shown = wait_until(lambda: reader.get("/api/v1/groups/readers"), seconds=60, what="the group")
+                assert b"readme" in shown
+            check_installation(reader.clone)
+        elif command == "make run":
+            with reader.serving(command):
+                assert reader.get("/") is not None
+        elif command not in NOT_RUN:
+            output = reader.run(command)
+            assert checks.pop(command, lambda _: True)(output), output
+    assert not checks, "the page has these commands no longer"
+    check_wheel(reader)
+
+
+def test_commands_within_sentences_of_readme_are_in_its_blocks() -> None:
+    all_commands = [each for each in commands() if each.page == "README.md"]
+    blocks = [each.text for each in all_commands if not each.is_mention]
+    mentions = [each.text for each in all_commands if each.is_mention]
+    assert [text for text in mentions if not any(block.startswith(text) for block in blocks)] == []
+
+
+@pytest.mark.parametrize(("command", "where"), NOT_RUN.items())
+def test_command_that_is_not_run_is_in_readme_and_its_test_exists(command: str, where: str) -> None:
+    assert command in [each.text for each in commands() if each.page == "README.md"]
+    assert (ROOT / where).exists()
+
+
+def test_readme_has_at_most_600_words() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 600
