@@ -53,7 +53,8 @@ class KafkaLogSettings(BaseModel):
         Field(ge=1, le=32767),
         SettingInfo(
             _TOPIC + "replication.factor",
-            "Of a state topic that is created. Lowered with a warning if there are fewer brokers.",
+            "The replication factor of a state topic that is created. Lowered with a warning if there "
+            "are fewer brokers.",
         ),
     ] = 3
     state_topic_min_isr: Annotated[

@@ -47,8 +47,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_to_lower),
         SettingInfo(
             "listen.plaintext.allowed",
-            "true: a PLAINTEXT listener may have an address that other hosts can reach. Each of them "
-            "can read and write all state, so only brokers may reach it.",
+            "true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers "
+            "may reach it, because every client can change all state.",
         ),
     ] = "false"
     listen_allowed_principals: Annotated[
@@ -214,8 +214,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(to_upper),
         SettingInfo(
             "forwarding.sasl.mechanism",
-            "With ownership=group and SASL: the mechanism for connections to other coordinators. For "
-            "TLS, they use the files of listen.ssl.",
+            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS "
+            "uses the settings listen.ssl.",
         ),
     ] = "SCRAM-SHA-512"
     forwarding_sasl_username: Annotated[

@@ -24,8 +24,9 @@ prints every value with its origin; `config check` validates them. If Kafka has 
 default are used. The file has Java's properties syntax in UTF-8. Unknown and duplicate names are errors. An
 empty environment variable counts as not set.
 
-The allowed values are in parentheses; without a greatest value, it is 2147483647. IPv6 addresses are in
-brackets. A setting with a secret has a variant `NAME.file`, which names a file that contains the value.
+Each heading below is a setting with its default. Without a range, a number is from 1 to 2147483647. IPv6
+addresses are in brackets. A setting with a secret has a variant `NAME.file`: the name of a file that contains
+it.
 """
 
 _KAFKA_SETTINGS_HEAD = """\
@@ -42,11 +43,9 @@ def render_reference() -> str:
     """Return the text of the whole page with a final newline."""
     parts = [_HEAD, "\n## All settings\n"]
     for setting in SETTINGS:
-        default = f"`{setting.default}`" if setting.default else "empty"
+        default = "" if setting.default == "as listen" else setting.default
         file = f" Or `{setting.name}.file`." if setting.secret else ""
-        parts.append(
-            f"\n### `{setting.name}`\n\n{setting.meaning}\n\nDefault: {default}{_allowed(setting)}.{file}\n"
-        )
+        parts.append(f"\n### `{setting.name}={default}`\n\n{setting.meaning}{_allowed(setting)}{file}\n")
     parts.append("\n" + _KAFKA_SETTINGS_HEAD)
     for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
         span = (
@@ -64,4 +63,4 @@ def _allowed(setting: Setting) -> str:
         allowed = allowed.removeprefix("a whole number ").removesuffix(f" to {INT32_MAX}")
     if setting.kind == "address":
         allowed = "HOST:PORT"
-    return "" if allowed in ("a text", "a file") else f" ({allowed})"
+    return "" if allowed in ("a text", "a file", "from 1") else f" Allowed: {allowed}."

@@ -63,8 +63,8 @@ class Config(
         Address,
         SettingInfo(
             "advertise",
-            "The address that FindCoordinator returns. Required if listen is a wildcard address. Port "
-            "0: the port of listen.",
+            "The address that FindCoordinator returns. Default: that of listen. Required if listen is "
+            "a wildcard address. Port 0: the port of listen.",
         ),
     ] = HostPort("127.0.0.1", 9095)
 
