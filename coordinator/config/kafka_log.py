@@ -85,8 +85,7 @@ class KafkaLogSettings(BaseModel):
         SettingInfo(
             "owner.lease.ms",
             "With log=kafka: how long after an append the owner of a shard answers reads from memory. "
-            "A stale read is at most this old. After a crash, the next owner waits 1.1 times as "
-            "long.",
+            "After a crash, the next owner waits 1.1 times as long.",
         ),
     ] = 3_000
     security_protocol: Annotated[
