@@ -34,12 +34,12 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.ssl.key.location",
-            "A PEM file with the key of that certificate. Default: the file of the certificate.",
+            "A PEM file with the key, if it is not in that of the certificate.",
             "a file",
         ),
     ] = ""
     http_ssl_key_password: Annotated[
-        str, SettingInfo("http.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("http.ssl.key.password", "The password of the key.", secret=True)
     ] = ""
     http_ssl_ca_location: Annotated[
         str,
@@ -53,17 +53,15 @@ class HttpSettings(BaseModel):
         Literal["none", "requested", "required"],
         SettingInfo(
             "http.ssl.client.auth",
-            "required: every client needs a certificate, including probes. requested: a certificate "
-            "identifies its client; clients without one can use the probes, and need a token for everything "
-            "else.",
+            "required: every client needs a certificate, including probes. requested: clients without "
+            "one can use the probes, and need a token for everything else.",
         ),
     ] = "none"
     http_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "http.ssl.principal.mapping.rules",
-            "How the subject of a certificate becomes a principal, as in Kafka's "
-            "ssl.principal.mapping.rules.",
+            "As Kafka's ssl.principal.mapping.rules.",
             "Kafka's rules, RULE:pattern/replacement/ or DEFAULT, separated by commas",
         ),
     ] = "DEFAULT"
@@ -71,8 +69,8 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.token.file",
-            "The bearer tokens: a file of lines NAME SCOPE TOKEN, where SCOPE is read or write and TOKEN "
-            "may be sha256:HEX. Reloaded when it changes. Empty: no tokens.",
+            "The bearer tokens: a file with lines NAME SCOPE TOKEN, reloaded when it changes. SCOPE "
+            "is read or write; TOKEN may be sha256:HEX. Empty: no tokens.",
             "a file",
         ),
     ] = ""
@@ -80,8 +78,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.allowed.principals",
-            "The principals that may read with a client certificate, separated by semicolons as in Kafka's "
-            "super.users. User:ANONYMOUS allows every client.",
+            "The principals of client certificates that may read. User:ANONYMOUS allows every client.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
@@ -89,7 +86,7 @@ class HttpSettings(BaseModel):
         str,
         SettingInfo(
             "http.write.principals",
-            "The principals that may read and, with http.writes=true, write with a client certificate.",
+            "The principals of client certificates that may read and, with http.writes=true, write.",
             "principals as User:NAME, separated by semicolons",
         ),
     ] = ""
@@ -97,15 +94,15 @@ class HttpSettings(BaseModel):
         _Switch,
         SettingInfo(
             "http.writes",
-            "true: authorized clients may write snapshots, prune logs and hand over shards. false: HTTP is "
-            "read-only.",
+            "true: authorized clients may write snapshots, prune logs and hand over shards. false: "
+            "HTTP is read-only.",
         ),
     ] = "false"
     http_metrics_open: Annotated[
         _Switch,
         SettingInfo(
             "http.metrics.open",
-            "true: /metrics requires neither token nor certificate, like the probes.",
+            "true: /metrics requires neither token nor certificate.",
         ),
     ] = "false"
 

@@ -19,9 +19,9 @@ class ExpirySettings(BaseModel):
         Field(ge=_OFF, le=INT32_MAX),
         SettingInfo(
             _STATE + "retention.minutes",
-            "With bootstrap.servers: how long the state of a topic is kept after its share group became "
-            "empty or unsubscribed from the topic. -1: state never expires. Kafka's value for consumer "
-            "groups is 10080, a week (offsets.retention.minutes).",
+            "With bootstrap.servers: how long the state of a topic is kept after its share group "
+            "became empty or unsubscribed. -1: state never expires. Kafka's value for consumer groups "
+            "is 10080, a week.",
         ),
     ] = _OFF
     state_missing_grace_minutes: Annotated[
@@ -29,16 +29,14 @@ class ExpirySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             _STATE + "missing.grace.minutes",
-            "With a retention time: how long a topic or group must be missing in Kafka before its state is "
-            "removed.",
+            "How long a topic or group must be missing in Kafka before its state is removed.",
         ),
     ] = 60
     state_retention_check_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             _STATE + "retention.check.interval.ms",
-            "With a retention time: how often expired state is searched and removed, like Kafka's "
-            "offsets.retention.check.interval.ms.",
+            "How often expired state is searched and removed.",
         ),
     ] = 600_000
 

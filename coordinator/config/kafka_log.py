@@ -34,9 +34,8 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_parse_addresses),
         SettingInfo(
             "bootstrap.servers",
-            "With log=kafka: brokers of the cluster with the state topic. One available broker is enough. "
-            "With another log, it is optional and provides topic names and lag for the page and the "
-            "commands.",
+            "Brokers of the cluster; one available broker is enough. Required with log=kafka. "
+            "Otherwise optional: provides topic names and lag.",
             "HOST:PORT,HOST:PORT",
         ),
     ] = ""
@@ -45,8 +44,7 @@ class KafkaLogSettings(BaseModel):
         BeforeValidator(_check_topic_name),
         SettingInfo(
             _TOPIC + "name",
-            "With log=kafka: the state topic. It is created if it does not exist. It cannot be one of "
-            "Kafka's internal topics, to which brokers let no client write.",
+            "With log=kafka: the state topic, created if missing. Kafka's internal topics are refused.",
             "the name of a topic: letters, digits, dots, dashes and underscores",
         ),
     ] = "_share-coordinator-state"
@@ -55,16 +53,15 @@ class KafkaLogSettings(BaseModel):
         Field(ge=1, le=32767),
         SettingInfo(
             _TOPIC + "replication.factor",
-            "With log=kafka: the replication factor of a state topic that is created. With fewer brokers it "
-            "is lowered, with a warning.",
+            "The replication factor of a state topic that is created. Lowered with a warning if there "
+            "are fewer brokers.",
         ),
     ] = 3
     state_topic_min_isr: Annotated[
         Count,
         SettingInfo(
             _TOPIC + "min.isr",
-            "With log=kafka: min.insync.replicas of a state topic that is created. At most its replication "
-            "factor.",
+            "min.insync.replicas of a state topic that is created. At most its replication factor.",
         ),
     ] = 2
     request_timeout_ms: Annotated[
@@ -87,28 +84,26 @@ class KafkaLogSettings(BaseModel):
         Field(ge=100, le=10_000),
         SettingInfo(
             "owner.lease.ms",
-            "With log=kafka: for how many milliseconds after an append the owner of a shard answers reads "
-            "from memory, so no read is older. After a crash, the next owner waits 1.1 times as long before "
-            "it answers.",
+            "With log=kafka: how long after an append the owner of a shard answers reads from memory. "
+            "After a crash, the next owner waits 1.1 times as long.",
         ),
     ] = 3_000
     security_protocol: Annotated[
         Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
         BeforeValidator(to_upper),
-        SettingInfo("security.protocol", "With log=kafka: the security protocol of connections to brokers."),
+        SettingInfo("security.protocol", "The security protocol of connections to brokers."),
     ] = "PLAINTEXT"
     sasl_mechanism: Annotated[
         Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
         BeforeValidator(to_upper),
-        SettingInfo("sasl.mechanism", "With a SASL protocol: the mechanism for connections to brokers."),
+        SettingInfo("sasl.mechanism", "The SASL mechanism for connections to brokers."),
     ] = "PLAIN"
-    sasl_username: Annotated[str, SettingInfo("sasl.username", "With a SASL protocol: the user name.")] = ""
+    sasl_username: Annotated[str, SettingInfo("sasl.username", "The SASL user name.")] = ""
     sasl_password: Annotated[
         str,
         SettingInfo(
             "sasl.password",
-            "With a SASL protocol: the password. Set it in the environment or in a file, because other "
-            "users can see flags.",
+            "The SASL password. Set it in the environment or in a file: other users can see flags.",
             secret=True,
         ),
     ] = ""
@@ -124,7 +119,7 @@ class KafkaLogSettings(BaseModel):
         str,
         SettingInfo(
             "ssl.ca.location",
-            "A PEM file with the authorities of the brokers' certificates. Empty: the system's authorities.",
+            "A PEM file with the authorities of the brokers. Empty: the system's authorities.",
             "a file",
         ),
     ] = ""
@@ -138,19 +133,18 @@ class KafkaLogSettings(BaseModel):
         str,
         SettingInfo(
             "ssl.key.location",
-            "A PEM file with the key of the client certificate. Default: the file of the certificate.",
+            "A PEM file with the key, if it is not in that of the certificate.",
             "a file",
         ),
     ] = ""
     ssl_key_password: Annotated[
-        str, SettingInfo("ssl.key.password", "The password of the key, if it has one.", secret=True)
+        str, SettingInfo("ssl.key.password", "The password of the key.", secret=True)
     ] = ""
     ssl_endpoint_identification_algorithm: Annotated[
         Literal["https", "none"],
         SettingInfo(
             "ssl.endpoint.identification.algorithm",
-            "https: a broker's certificate must match the host of the connection. none: any certificate of "
-            "a trusted authority is accepted.",
+            "https: a broker's certificate must match its host. none: the host is not checked.",
         ),
     ] = "https"
 

@@ -38,8 +38,8 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(to_upper),
         SettingInfo(
             "listen.security.protocol",
-            "The security protocol of listen. With any other than PLAINTEXT, listen.allowed.principals "
-            "lists the allowed clients. See docs/security.md.",
+            "The security protocol of listen. All except PLAINTEXT require listen.allowed.principals. "
+            "See docs/security.md.",
         ),
     ] = "PLAINTEXT"
     listen_plaintext_allowed: Annotated[
@@ -47,17 +47,16 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_to_lower),
         SettingInfo(
             "listen.plaintext.allowed",
-            "true: with PLAINTEXT, listen may be an address that other hosts can reach. Every host that "
-            "reaches it can read and write all state. Use it only if the network lets none but brokers "
-            "connect.",
+            "true: a PLAINTEXT listener may have an address that other hosts can reach. Only brokers "
+            "may reach it, because every client can change all state.",
         ),
     ] = "false"
     listen_allowed_principals: Annotated[
         str,
         SettingInfo(
             "listen.allowed.principals",
-            "With TLS or SASL: the allowed principals, in the format of Kafka's super.users: brokers, other "
-            "coordinators, tools. Others get CLUSTER_AUTHORIZATION_FAILED. Empty: none.",
+            "With TLS or SASL: the allowed principals (brokers, coordinators, tools) in the format of "
+            "Kafka's super.users. Others get CLUSTER_AUTHORIZATION_FAILED.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -65,7 +64,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.certificate.location",
-            "With SSL or SASL_SSL: a PEM file with the server certificate. This and the other files are "
+            "With SSL or SASL_SSL: a PEM file with the server certificate. All files of listen are "
             "reloaded when they change.",
             _FILE,
         ),
@@ -74,19 +73,18 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.ssl.key.location",
-            "A PEM file with the key of that certificate. Default: the file of the certificate.",
+            "A PEM file with the key, if it is not in that of the certificate.",
             _FILE,
         ),
     ] = ""
     listen_ssl_key_password: Annotated[
-        str, SettingInfo("listen.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("listen.ssl.key.password", "The password of the key.", secret=True)
     ] = ""
     listen_ssl_ca_location: Annotated[
         str,
         SettingInfo(
             "listen.ssl.ca.location",
-            "A PEM file with the authorities of client certificates. Certificates of other coordinators are "
-            "checked with it too.",
+            "A PEM file with the authorities of clients and of other coordinators.",
             _FILE,
         ),
     ] = ""
@@ -95,15 +93,14 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_to_lower),
         SettingInfo(
             "listen.ssl.client.auth",
-            "Whether clients present a certificate. With SSL, the certificate identifies the client.",
+            "Whether clients present a certificate. With SSL, it identifies the client.",
         ),
     ] = "none"
     listen_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "listen.ssl.principal.mapping.rules",
-            "How the subject of a certificate becomes a principal, as in Kafka's "
-            "ssl.principal.mapping.rules.",
+            "As Kafka's ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
         ),
     ] = "DEFAULT"
@@ -112,7 +109,7 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(_parse_mechanisms),
         SettingInfo(
             "listen.sasl.enabled.mechanisms",
-            "With a SASL protocol: the enabled mechanisms.",
+            "The enabled SASL mechanisms.",
             f"some of {', '.join(MECHANISMS)}, with commas between",
         ),
     ] = ""
@@ -120,8 +117,9 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.users.file",
-            "For PLAIN and SCRAM: a .properties file of lines NAME=PASSWORD, or "
-            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's format.",
+            "For PLAIN and SCRAM: a .properties file with lines NAME=PASSWORD, or "
+            "NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's "
+            "format.",
             _FILE,
         ),
     ] = ""
@@ -129,7 +127,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.url",
-            "For OAUTHBEARER: a JSON Web Key Set with the public keys that verify tokens.",
+            "For OAUTHBEARER: a JSON Web Key Set that verifies tokens.",
             "https://..., http://... or a file",
         ),
     ] = ""
@@ -145,14 +143,14 @@ class ListenerSecuritySettings(BaseModel):
         Milliseconds,
         SettingInfo(
             "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms",
-            "How often the keys are fetched from a URL. An unknown key is fetched at once.",
+            "How often keys are fetched from a URL. An unknown key is fetched at once.",
         ),
     ] = 3_600_000
     listen_token_audience: Annotated[
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.expected.audience",
-            "For OAUTHBEARER: the accepted audiences of tokens. Empty: any.",
+            "The accepted audiences of tokens. Empty: any.",
             "names with commas between",
         ),
     ] = ""
@@ -160,7 +158,7 @@ class ListenerSecuritySettings(BaseModel):
         str,
         SettingInfo(
             "listen.sasl.oauthbearer.expected.issuer",
-            "For OAUTHBEARER: the accepted issuer of tokens. Empty: any whose key is in the set.",
+            "The accepted issuer of tokens. Empty: any whose key is in the set.",
         ),
     ] = ""
     listen_token_sub_claim: Annotated[
@@ -168,7 +166,7 @@ class ListenerSecuritySettings(BaseModel):
         Field(min_length=1),
         SettingInfo(
             "listen.sasl.oauthbearer.sub.claim.name",
-            "For OAUTHBEARER: the claim that contains the user name.",
+            "The claim that contains the user name.",
             "the name of a claim",
         ),
     ] = "sub"
@@ -177,7 +175,7 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=600),
         SettingInfo(
             "listen.sasl.oauthbearer.clock.skew.seconds",
-            "The allowed difference between the clocks of the token issuer and of this host.",
+            "The allowed clock difference to the token issuer.",
         ),
     ] = 30
     listen_reauth_max_ms: Annotated[
@@ -185,8 +183,8 @@ class ListenerSecuritySettings(BaseModel):
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "listen.connections.max.reauth.ms",
-            "With a SASL protocol: the lifetime of a login, before which the client re-authenticates on the "
-            "same connection (KIP-368). 0: the lifetime of the connection. A login never outlasts its token.",
+            "The lifetime of a SASL login; clients re-authenticate before its end (KIP-368). 0: "
+            "unlimited. A login ends with its token.",
         ),
     ] = 0
     listen_failed_authentication_delay_ms: Annotated[
@@ -207,7 +205,7 @@ class ListenerSecuritySettings(BaseModel):
         Milliseconds,
         SettingInfo(
             "listen.reload.interval.ms",
-            "How often the files of certificates, keys and users are checked for changes.",
+            "How often files of certificates, keys and users are checked for changes.",
         ),
     ] = 5_000
 
@@ -216,24 +214,22 @@ class ListenerSecuritySettings(BaseModel):
         BeforeValidator(to_upper),
         SettingInfo(
             "forwarding.sasl.mechanism",
-            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS uses "
-            "the certificate of listen, and listen.ssl.ca.location to check theirs.",
+            "With ownership=group and SASL: the mechanism for connections to other coordinators. TLS "
+            "uses the settings listen.ssl.",
         ),
     ] = "SCRAM-SHA-512"
     forwarding_sasl_username: Annotated[
-        str, SettingInfo("forwarding.sasl.username", "The user name for connections to other coordinators.")
+        str, SettingInfo("forwarding.sasl.username", "The user name at other coordinators.")
     ] = ""
     forwarding_sasl_password: Annotated[
         str,
-        SettingInfo(
-            "forwarding.sasl.password", "The password for connections to other coordinators.", secret=True
-        ),
+        SettingInfo("forwarding.sasl.password", "The password at other coordinators.", secret=True),
     ] = ""
     forwarding_sasl_token_file: Annotated[
         str,
         SettingInfo(
             "forwarding.sasl.oauthbearer.token.file",
-            "A file with the token for connections to other coordinators; read at each login.",
+            "A file with the token for other coordinators; read at each login.",
             _FILE,
         ),
     ] = ""
@@ -241,8 +237,8 @@ class ListenerSecuritySettings(BaseModel):
         Literal["https", "none"],
         SettingInfo(
             "forwarding.ssl.endpoint.identification.algorithm",
-            "https: the certificate of another coordinator must match its advertised host. none: any "
-            "certificate of a trusted authority is accepted.",
+            "https: another coordinator's certificate must match its advertised host. none: the host "
+            "is not checked.",
         ),
     ] = "https"
 

@@ -18,8 +18,8 @@ class OwnershipSettings(BaseModel):
         Literal["static", "group"],
         SettingInfo(
             "ownership",
-            "static: this process owns all shards. group: with log=kafka, the coordinators in group.id "
-            "share the shards and take over from each other.",
+            "static: this process owns all shards. group: with log=kafka, the coordinators of "
+            "group.id share the shards and take over from each other.",
         ),
     ] = "static"
     group_id: Annotated[
@@ -36,9 +36,9 @@ class OwnershipSettings(BaseModel):
         Field(max_length=249),
         SettingInfo(
             "group.instance.id",
-            "With ownership=group: a unique name of this coordinator that stays the same after a restart, "
-            "such as the name of a pod. After a crash and restart, it then gets its shards back at once "
-            "instead of after session.timeout.ms. Empty: none.",
+            "With ownership=group: a unique name that stays the same after a restart, such as the "
+            "pod's. A restarted coordinator then gets its shards back at once, not after "
+            "session.timeout.ms.",
             "a name",
         ),
     ] = ""
@@ -47,17 +47,17 @@ class OwnershipSettings(BaseModel):
         Field(ge=-1, le=INT32_MAX),
         SettingInfo(
             "broker.id",
-            "With ownership=group: the id of the broker on the same host, -1 for none. The coordinator "
-            "prefers shards whose state partitions that broker leads, if the balance allows it.",
+            "With ownership=group: the id of the broker on the same host, -1 for none. The "
+            "coordinator prefers shards whose state partitions that broker leads.",
         ),
     ] = -1
     forwarding: Annotated[
         Literal["auto", "always", "never"],
         SettingInfo(
             "forwarding",
-            "With ownership=group: whether requests for shards of another coordinator are forwarded to it. "
-            "auto: while the cluster has Kafka's own topic __share_group_state, because brokers then use "
-            "its leaders without FindCoordinator. Otherwise the response is NOT_COORDINATOR.",
+            "With ownership=group: whether requests for shards of other coordinators are forwarded. "
+            "auto: while the cluster has the topic __share_group_state, whose leaders brokers then "
+            "use without FindCoordinator. Otherwise the response is NOT_COORDINATOR.",
         ),
     ] = "auto"
     session_timeout_ms: Annotated[
@@ -65,24 +65,23 @@ class OwnershipSettings(BaseModel):
         SettingInfo(
             "session.timeout.ms",
             "With ownership=group: a coordinator without a heartbeat for this time loses its shards. "
-            "Brokers require at least group.min.session.timeout.ms (6000). Kafka's default for consumers is "
-            "45000.",
+            "At least the brokers' group.min.session.timeout.ms (6000). Kafka's default for consumers "
+            "is 45000.",
         ),
     ] = 10_000
     heartbeat_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "heartbeat.interval.ms",
-            "With ownership=group: how often this coordinator sends a heartbeat. Kafka's default for "
-            "consumers is 3000.",
+            "With ownership=group: the interval of heartbeats. Kafka's default for consumers is 3000.",
         ),
     ] = 1_000
     rebalance_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "rebalance.timeout.ms",
-            "With ownership=group: a coordinator that takes longer to join a rebalance is left out. The "
-            "others continue to serve meanwhile.",
+            "With ownership=group: a coordinator that joins a rebalance later is left out. The others "
+            "serve meanwhile.",
         ),
     ] = 10_000
 

@@ -1,7 +1,8 @@
 """Render the reference of all settings as Markdown, for `share-coordinator config reference`."""
 
+from coordinator.config.fields import INT32_MAX
 from coordinator.config.kafka_settings import SETTINGS_WITHOUT_EFFECT
-from coordinator.config.settings import SETTINGS
+from coordinator.config.settings import SETTINGS, Setting
 
 _HEAD = """\
 # Settings
@@ -12,16 +13,20 @@ Each setting has one name in three spellings:
 
 | where | rule | example |
 |---|---|---|
-| `.properties` file (`--config FILE`, or `SHARE_COORDINATOR_CONFIG`), `--set NAME=VALUE` | the name | \
+| `.properties` file (`--config FILE` or `SHARE_COORDINATOR_CONFIG`), `--set NAME=VALUE` | the name | \
 `max.connections=500` |
-| environment | `SHARE_COORDINATOR_`, then the name without `share.coordinator.` in front, in capitals, \
+| environment | `SHARE_COORDINATOR_`, then the name without `share.coordinator.` in capitals, \
 dots as underscores | `SHARE_COORDINATOR_MAX_CONNECTIONS=500` |
-| flag | `--`, then the name without `share.coordinator.` in front, dots as dashes | `--max-connections 500` |
+| flag | `--`, then the name without `share.coordinator.`, dots as dashes | `--max-connections 500` |
 
-Flags win over the environment, the environment over the file, the file over the defaults.
-`share-coordinator config show` prints every value with its origin; `config check` validates them. Names and
-defaults are Kafka's if Kafka has the setting. The file has Java's properties syntax in UTF-8. Unknown and
-duplicate names are errors. An empty environment variable counts as not set.
+Flags take precedence over the environment, then the file, then the defaults. `share-coordinator config show`
+prints every value with its origin; `config check` validates them. If Kafka has a setting, its name and
+default are used. The file has Java's properties syntax in UTF-8. Unknown and duplicate names are errors. An
+empty environment variable counts as not set.
+
+Each heading below is a setting with its default. Without a range, a number is from 1 to 2147483647. IPv6
+addresses are in brackets. A setting with a secret has a variant `NAME.file`: the name of a file that contains
+it.
 """
 
 _KAFKA_SETTINGS_HEAD = """\
@@ -38,12 +43,9 @@ def render_reference() -> str:
     """Return the text of the whole page with a final newline."""
     parts = [_HEAD, "\n## All settings\n"]
     for setting in SETTINGS:
-        from_file = f"; or `{setting.name}.file`: a file that holds it" if setting.secret else ""
-        parts.append(
-            f"\n### `{setting.name}`\n\n{setting.meaning}\n\n"
-            f"* default `{setting.default}`; allowed: {setting.allowed}\n"
-            f"* `{setting.flag}`, `{setting.env}`{from_file}\n"
-        )
+        default = "" if setting.default == "as listen" else setting.default
+        file = f" Or `{setting.name}.file`." if setting.secret else ""
+        parts.append(f"\n### `{setting.name}={default}`\n\n{setting.meaning}{_allowed(setting)}{file}\n")
     parts.append("\n" + _KAFKA_SETTINGS_HEAD)
     for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
         span = (
@@ -53,3 +55,12 @@ def render_reference() -> str:
         )
         parts.append(f"| `{kafka_setting.name}` | {span} | {kafka_setting.reason} |\n")
     return "".join(parts)
+
+
+def _allowed(setting: Setting) -> str:
+    allowed = setting.allowed
+    if setting.kind == "int":
+        allowed = allowed.removeprefix("a whole number ").removesuffix(f" to {INT32_MAX}")
+    if setting.kind == "address":
+        allowed = "HOST:PORT"
+    return "" if allowed in ("a text", "a file", "from 1") else f" Allowed: {allowed}."

@@ -25,7 +25,7 @@ class RelaySettings(BaseModel):
     ] = HostPort("0.0.0.0", 9094)
     relay_broker: Annotated[
         Address,
-        SettingInfo("relay.broker", "The address of the broker's actual inter-broker listener."),
+        SettingInfo("relay.broker", "The broker's actual inter-broker listener."),
     ] = HostPort("127.0.0.1", 19094)
     relay_broker_server_name: Annotated[
         str,
@@ -41,7 +41,7 @@ class RelaySettings(BaseModel):
     ] = HostPort("127.0.0.1", 9095)
     relay_http: Annotated[
         Address,
-        SettingInfo("relay.http", "The address at which the relay serves /livez, /readyz and /metrics."),
+        SettingInfo("relay.http", "The address of /livez, /readyz and /metrics of the relay."),
     ] = HostPort("127.0.0.1", 9097)
 
     relay_security_protocol: Annotated[
@@ -49,17 +49,15 @@ class RelaySettings(BaseModel):
         BeforeValidator(to_upper),
         SettingInfo(
             "relay.security.protocol",
-            "The security protocol of the broker's inter-broker listener. The relay uses it to accept "
-            "connections and to connect to the broker.",
+            "The security protocol of the broker's inter-broker listener.",
         ),
     ] = "SASL_PLAINTEXT"
     relay_allowed_principals: Annotated[
         str,
         SettingInfo(
             "relay.allowed.principals",
-            "The users that may use the coordinator: the brokers' users, in the format of Kafka's "
-            "super.users. With SSL: the principals of the brokers' certificates, which alone may connect to "
-            "the broker too. Empty: none.",
+            "The brokers' principals, in the format of Kafka's super.users; only they may use the "
+            "coordinator. With SSL, only they may connect, also to the broker.",
             "User:NAME;User:NAME",
         ),
     ] = ""
@@ -68,8 +66,7 @@ class RelaySettings(BaseModel):
         Field(min_length=1),
         SettingInfo(
             "relay.sasl.oauthbearer.sub.claim.name",
-            "The claim of a token that contains the user name, as the broker's "
-            "sasl.oauthbearer.sub.claim.name.",
+            "The claim that contains the user name, as the broker's sasl.oauthbearer.sub.claim.name.",
             "the name of a claim",
         ),
     ] = "sub"
@@ -86,18 +83,18 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.ssl.key.location",
-            "A PEM file with the key of that certificate. Default: the file of the certificate.",
+            "A PEM file with the key, if it is not in that of the certificate.",
             _FILE,
         ),
     ] = ""
     relay_ssl_key_password: Annotated[
-        str, SettingInfo("relay.ssl.key.password", "The password of that key, if it has one.", secret=True)
+        str, SettingInfo("relay.ssl.key.password", "The password of the key.", secret=True)
     ] = ""
     relay_ssl_ca_location: Annotated[
         str,
         SettingInfo(
             "relay.ssl.ca.location",
-            "A PEM file with the authorities of client certificates of brokers, reloaded when it changes.",
+            "A PEM file with the authorities of the brokers' client certificates, reloaded when it changes.",
             _FILE,
         ),
     ] = ""
@@ -105,16 +102,14 @@ class RelaySettings(BaseModel):
         Literal["none", "requested", "required"],
         SettingInfo(
             "relay.ssl.client.auth",
-            "Whether brokers present a client certificate. Must be required with SSL, because the "
-            "certificate identifies them.",
+            "Whether brokers present a client certificate. Must be required with SSL.",
         ),
     ] = "none"
     relay_ssl_principal_mapping_rules: Annotated[
         str,
         SettingInfo(
             "relay.ssl.principal.mapping.rules",
-            "How the subject of a certificate becomes a principal, as in Kafka's "
-            "ssl.principal.mapping.rules.",
+            "As Kafka's ssl.principal.mapping.rules.",
             "DEFAULT, or RULE:pattern/replacement/[LU], several with commas between",
         ),
     ] = "DEFAULT"
@@ -124,9 +119,8 @@ class RelaySettings(BaseModel):
         BeforeValidator(to_upper),
         SettingInfo(
             "relay.coordinator.security.protocol",
-            "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other client "
-            "can reach the coordinator, for example on loopback. With SSL, the relay's certificate "
-            "identifies it.",
+            "The security protocol of connections to the coordinator. Use PLAINTEXT only if no other "
+            "client can reach it, for example on loopback.",
         ),
     ] = "PLAINTEXT"
     relay_coordinator_server_name: Annotated[
@@ -141,8 +135,7 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.coordinator.ssl.ca.location",
-            "A PEM file with the authority of the coordinator's certificate. Empty: the system's "
-            "authorities.",
+            "A PEM file with the coordinator's authority. Empty: the system's authorities.",
             _FILE,
         ),
     ] = ""
@@ -158,15 +151,13 @@ class RelaySettings(BaseModel):
         str,
         SettingInfo(
             "relay.coordinator.ssl.key.location",
-            "A PEM file with the key of that certificate. Default: the file of the certificate.",
+            "A PEM file with the key, if it is not in that of the certificate.",
             _FILE,
         ),
     ] = ""
     relay_coordinator_ssl_key_password: Annotated[
         str,
-        SettingInfo(
-            "relay.coordinator.ssl.key.password", "The password of that key, if it has one.", secret=True
-        ),
+        SettingInfo("relay.coordinator.ssl.key.password", "The password of the key.", secret=True),
     ] = ""
 
     relay_connections_max: Annotated[
@@ -179,21 +170,21 @@ class RelaySettings(BaseModel):
         Milliseconds,
         SettingInfo(
             "relay.connections.max.idle.ms",
-            "Connections without traffic for this time are closed. Brokers close theirs after "
-            "connections.max.idle.ms (600000), which should be shorter.",
+            "Connections without traffic for this time are closed. Use more than the brokers' "
+            "connections.max.idle.ms (600000).",
         ),
     ] = 1_200_000
     relay_handshake_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("relay.handshake.timeout.ms", "The time limit for a peer's TLS handshake and login."),
+        SettingInfo("relay.handshake.timeout.ms", "The time limit for a TLS handshake and login."),
     ] = 30_000
     relay_coordinator_wait_ms: Annotated[
         int,
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "relay.coordinator.wait.ms",
-            "How long a persister's request waits while the coordinator cannot be reached. A persister "
-            "gives up after 30000.",
+            "How long a persister's request waits for an unavailable coordinator. A persister gives "
+            "up after 30000.",
         ),
     ] = 25_000
     relay_stop_timeout_ms: Annotated[

@@ -53,18 +53,18 @@ class Config(
 
     listen: Annotated[
         Address,
-        SettingInfo("listen", "The address of the Kafka protocol listener, to which brokers connect."),
+        SettingInfo("listen", "The address of the Kafka protocol listener for brokers."),
     ] = HostPort("127.0.0.1", 9095)
     http: Annotated[
         Address,
-        SettingInfo("http", "The address of the HTTP server: web page, API, metrics and probes."),
+        SettingInfo("http", "The address of the HTTP server: page, API, metrics and probes."),
     ] = HostPort("127.0.0.1", 9096)
     advertise: Annotated[
         Address,
         SettingInfo(
             "advertise",
-            "The address that FindCoordinator returns to brokers. Default: the address of listen. Required "
-            "if listen is a wildcard address. Port 0 means the port of listen.",
+            "The address that FindCoordinator returns. Default: that of listen. Required if listen is "
+            "a wildcard address. Port 0: the port of listen.",
         ),
     ] = HostPort("127.0.0.1", 9095)
 
@@ -72,19 +72,19 @@ class Config(
         Literal["memory", "journal", "kafka"],
         SettingInfo(
             "log",
-            "The state log: a journal on disk, a Kafka topic (see bootstrap.servers), or memory, which is "
-            "lost at the end and is for tests.",
+            "The state log: a journal on disk, a Kafka topic (at bootstrap.servers), or memory (not "
+            "stored; for tests).",
         ),
     ] = "journal"
     data_dir: Annotated[
-        Folder, SettingInfo("data.dir", "The directory of the journal. Created if it does not exist.")
+        Folder, SettingInfo("data.dir", "The directory of the journal, created if missing.")
     ] = Path("data")
     journal_sync: Annotated[
         Literal["always", "os"],
         SettingInfo(
             "journal.sync",
-            "always: a write is acknowledged after fdatasync. os: a write is acknowledged when the "
-            "operating system has it. It survives a crash of the process, but not of the machine.",
+            "When a write is acknowledged. always: after fdatasync. os: when the operating system has "
+            "it, so it survives a crash of the process, but not of the machine.",
         ),
     ] = "always"
     journal_segment_bytes: Annotated[
@@ -92,7 +92,7 @@ class Config(
         Field(ge=1 << 20, le=1 << 30),
         SettingInfo(
             "journal.segment.bytes",
-            "The size of a journal segment. Segments are allocated in advance.",
+            "The size of a journal segment, allocated in advance.",
         ),
     ] = 64 << 20
 
@@ -100,8 +100,8 @@ class Config(
         Count,
         SettingInfo(
             "share.coordinator.state.topic.num.partitions",
-            "The number of state partitions. Do not change it while there is state, because keys would map "
-            "to other shards.",
+            "The number of state partitions. Do not change it while there is state: keys would map to "
+            "other shards.",
         ),
     ] = 50
     snapshot_updates_max: Annotated[
@@ -109,27 +109,27 @@ class Config(
         Field(ge=0, le=500),
         SettingInfo(
             "share.coordinator.snapshot.update.records.per.snapshot",
-            "The number of update records of a share-partition before its next snapshot. Snapshots are also "
-            "written when the updates are larger than the snapshot, and by age.",
+            "Updates of a share-partition before its next snapshot. Snapshots are also written by "
+            "size and age.",
         ),
     ] = 500
     write_timeout_ms: Annotated[
         Milliseconds,
-        SettingInfo("share.coordinator.write.timeout.ms", "The time within which a record must be durable."),
+        SettingInfo("share.coordinator.write.timeout.ms", "The time limit for a record to become durable."),
     ] = 5000
     prune_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "share.coordinator.state.topic.prune.interval.ms",
-            "How often redundant records are pruned from the log.",
+            "How often redundant records are pruned.",
         ),
     ] = 300_000
     cold_snapshot_interval_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "share.coordinator.cold.partition.snapshot.interval.ms",
-            "How often share-partitions without recent writes get a new snapshot, so that older records can "
-            "be pruned.",
+            "How often share-partitions without recent writes get a snapshot, so that older records "
+            "can be pruned.",
         ),
     ] = 300_000
 
@@ -138,8 +138,8 @@ class Config(
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "node.id.first",
-            "The first node id in FindCoordinator responses. It must be outside the range of the brokers' "
-            "ids, and at most 1073741824 with ownership=group.",
+            "The first node id in FindCoordinator responses, outside the range of the brokers' ids. "
+            "At most 1073741824 with ownership=group.",
         ),
     ] = 1_000_000
     node_ids: Annotated[
@@ -147,8 +147,7 @@ class Config(
         Field(ge=1, le=1000),
         SettingInfo(
             "node.ids",
-            "The number of node ids of this process. A broker opens one connection per node id, with one "
-            "request in flight, so more ids allow more concurrent requests.",
+            "The number of node ids. A broker opens one connection for each, with one request in flight.",
         ),
     ] = 4
 
@@ -156,8 +155,8 @@ class Config(
         Count,
         SettingInfo(
             "max.connections",
-            "The maximum number of connections; further ones are closed at once. The limit of open files "
-            "(ulimit -n) may lower it. Kafka sets no limit by default.",
+            "The maximum number of connections; further ones are closed. ulimit -n may lower it. "
+            "Kafka's default is unlimited.",
         ),
     ] = 2000
     connections_idle_max_ms: Annotated[
@@ -178,9 +177,9 @@ class Config(
         Field(ge=100, le=10_000_000),
         SettingInfo(
             "request.max.elements",
-            "The maximum number of elements in a request: each topic, partition and key counts 1, as do 16 "
-            "state batches and 64 bytes of a long text. A larger request closes its connection. A request "
-            "for 10 000 share-partitions has at most 20 000 elements.",
+            "The maximum number of elements in a request; more close the connection. Each topic, "
+            "partition and key counts 1, as do 16 state batches and 64 bytes of a long text. A "
+            "request for 10 000 share-partitions has at most 20 000.",
         ),
     ] = 30_000
     response_bytes_max: Annotated[
@@ -197,16 +196,15 @@ class Config(
         Field(ge=100, le=1_000_000),
         SettingInfo(
             "share.partition.write.max.batches",
-            "The maximum number of state batches that one request writes to one share-partition; a larger "
-            "write gets INVALID_REQUEST. A broker sends at most group.share.partition.max.record.locks (10 "
-            "000).",
+            "The maximum number of state batches for one share-partition in a request; more get "
+            "INVALID_REQUEST. Brokers send at most group.share.partition.max.record.locks (10 000).",
         ),
     ] = 20_000
     requests_in_flight_max: Annotated[
         Count,
         SettingInfo(
             "max.in.flight.requests.per.connection",
-            "The maximum number of unanswered requests of a connection; then reading from it pauses.",
+            "The maximum number of unanswered requests of a connection; then reading pauses.",
         ),
     ] = 64
     queued_bytes_max: Annotated[
@@ -214,16 +212,15 @@ class Config(
         Field(ge=1024, le=2**63 - 1),
         SettingInfo(
             "queued.max.request.bytes",
-            "The maximum bytes of unanswered requests of all connections; then reading pauses. At least "
-            "socket.request.max.bytes. Kafka sets no limit by default.",
+            "The maximum bytes of all unanswered requests; then reading pauses. At least "
+            "socket.request.max.bytes. Kafka's default is unlimited.",
         ),
     ] = 256 << 20
     queued_operations_max: Annotated[
         Count,
         SettingInfo(
             "queued.max.operations",
-            "The maximum number of operations in the queue of a shard; further ones get "
-            "COORDINATOR_NOT_AVAILABLE.",
+            "The maximum length of the queue of a shard; further operations get COORDINATOR_NOT_AVAILABLE.",
         ),
     ] = 100_000
     load_wait_ms: Annotated[
@@ -231,23 +228,21 @@ class Config(
         Field(ge=0, le=INT32_MAX),
         SettingInfo(
             "load.wait.ms",
-            "How long a request waits for a shard that is loading, before it gets "
-            "COORDINATOR_LOAD_IN_PROGRESS.",
+            "How long a request waits for a loading shard before it gets COORDINATOR_LOAD_IN_PROGRESS.",
         ),
     ] = 10_000
     request_age_max_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "request.max.age.ms",
-            "A request that has waited longer is dropped, because its sender has given up (a broker waits "
-            "30 s).",
+            "An older request is dropped, because brokers wait for 30 s only.",
         ),
     ] = 25_000
     stop_timeout_ms: Annotated[
         Milliseconds,
         SettingInfo(
             "stop.timeout.ms",
-            "The time for a graceful stop: hand-over of shards and responses to accepted requests.",
+            "The time limit of a graceful stop: hand-over of shards and responses to accepted requests.",
         ),
     ] = 25_000
 
@@ -260,21 +255,18 @@ class Config(
         Literal["auto", "text", "json"],
         SettingInfo(
             "logging.format",
-            "text for terminals, json (one object per line) for log collectors; auto: text on a terminal, "
-            "json otherwise.",
+            "text for terminals, json (an object per line) for log collectors; auto chooses by the output.",
         ),
     ] = "auto"
     metrics_partition_level: Annotated[
         Literal["off", "all"],
-        SettingInfo(
-            "metrics.partition.level", "all: add metrics per share-partition (group, topic, partition)."
-        ),
+        SettingInfo("metrics.partition.level", "all: add metrics per share-partition."),
     ] = "off"
     metrics_partitions_max: Annotated[
         Count,
         SettingInfo(
             "metrics.partition.max",
-            "The maximum number of share-partitions with metrics of their own; further ones are omitted.",
+            "The maximum number of share-partitions with metrics; further ones are omitted.",
         ),
     ] = 10_000
 

@@ -17,8 +17,8 @@ class SignalSettings(BaseModel):
         Field(ge=2, le=INT32_MAX),
         SettingInfo(
             "signals.delivery.count.limit",
-            "The brokers' group.share.delivery.count.limit. A record with one delivery left is a poison "
-            "record.",
+            "The brokers' group.share.delivery.count.limit. A record with one delivery left is a "
+            "poison record.",
         ),
     ] = 5
     window_records: Annotated[
@@ -39,8 +39,7 @@ class SignalSettings(BaseModel):
         str,
         SettingInfo(
             "signals.webhook.url",
-            "Each event (a group got a problem, or a problem ended) is sent to this URL as JSON with POST. "
-            "Empty: events are in the log and in /api/v1/events only.",
+            "Each event (a problem of a group began or ended) is sent to this URL as JSON with POST.",
             "an http or https URL",
         ),
     ] = ""
@@ -49,8 +48,8 @@ class SignalSettings(BaseModel):
         str,
         SettingInfo(
             "signals.events.topic",
-            "Each event is also written to this existing topic of bootstrap.servers: the key is the group "
-            "id, the value is JSON. Empty: events are not written to a topic.",
+            "Each event is also written to this existing topic of bootstrap.servers, with the group "
+            "id as key and JSON as value.",
         ),
     ] = ""
 

@@ -1,11 +1,20 @@
-"""Test that the documentation builds as a site, with all pages in the navigation and no broken links."""
+"""Test that the documentation builds as a site, with all pages in the navigation, and stays short."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from tests.docs.pages import ROOT
+
+# Words of docs/*.md as `wc -w` counts them.
+WORDS_MAX = 28_000
+PARTS = (
+    *("Why", "Quickstart", "Observe", "Connect brokers", "Deploy", "Operate", "Capacity planning"),
+    *("Troubleshooting by symptom", "Reference", "Glossary", "Internals"),
+)
 
 
 def build(target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml") -> subprocess.CompletedProcess[str]:
@@ -40,3 +49,13 @@ def test_broken_link_is_an_error(tmp_path: Path) -> None:
     built = build(tmp_path / "site", tmp_path / "mkdocs.yml")
     assert built.returncode != 0
     assert "no-such-anchor" in built.stderr
+
+
+def test_navigation_has_the_parts_of_the_documentation() -> None:
+    parts = yaml.safe_load((ROOT / "deploy/site/mkdocs.yml").read_text("utf-8"))["nav"]
+    assert tuple(name for part in parts for name in part) == PARTS
+
+
+def test_pages_have_fewer_words_than_the_limit() -> None:
+    words = {page.name: len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md")}
+    assert sum(words.values()) < WORDS_MAX, sorted(words.items(), key=lambda page: -page[1])[:5]
