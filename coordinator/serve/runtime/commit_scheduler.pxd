@@ -14,6 +14,7 @@ cdef class CommitScheduler:
     cdef bint _run_scheduled
     cdef list _scheduled
     cdef readonly WriteDecider kernel
+    cdef readonly object topics_to_check
 
     cpdef schedule(self, queue)
     cdef bint _must_wait_for_commit(self) except -1

@@ -38,6 +38,7 @@ class CommitScheduler:
         "_run_scheduled",
         "_scheduled",
         "kernel",
+        "topics_to_check",
     )
 
     def __init__(
@@ -59,11 +60,12 @@ class CommitScheduler:
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._loop.time)
+        # None if every topic exists, so that compiled code need not check.
+        self.topics_to_check = None if isinstance(topics, AllTopics) else topics
         # Decides consecutive fast-path writes; None if it was not compiled.
         self.kernel: Any = None
         if fastpath.compiled is not None:
-            topics_to_ask = None if isinstance(topics, AllTopics) else topics
-            self.kernel = fastpath.compiled.WriteKernel(topics_to_ask, limits.request_age_max_s)
+            self.kernel = fastpath.compiled.WriteKernel(self.topics_to_check, limits.request_age_max_s)
 
     def schedule(self, queue: OperationQueue) -> None:
         """Process this queue in the next iteration of the event loop, or after the commit in flight."""
