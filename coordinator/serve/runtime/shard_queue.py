@@ -37,6 +37,8 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = Status.ACTIVE
+# The number of operations that the write kernel decides while Python code decides one.
+_COST_IN_PYTHON = 16
 
 
 class ShardQueue(OperationQueue):
@@ -229,7 +231,7 @@ class ShardQueue(OperationQueue):
             return
         self._queue = []
         self._clear_queued_keys()
-        last = min(len(operations), self._batch_operations_max)
+        last = min(len(operations), self._batch_operations_max, commit.room)
         self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
@@ -239,6 +241,10 @@ class ShardQueue(OperationQueue):
                 break
             self._process_operation(batch, operations[batch.done], commit.accepts_writes)
             batch.done += 1
+            commit.room -= _COST_IN_PYTHON - 1
+            batch.last = min(batch.last, commit.room)
+        commit.room -= batch.done
+        commit.decided += batch.done
         if batch.done < len(operations):
             # Operations for which the append has no room stay first in the queue.
             self._queue[:0] = operations[batch.done :]
