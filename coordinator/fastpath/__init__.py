@@ -6,6 +6,9 @@ applies it, and encodes the records and the response. Responses, records and sta
 Python reference, byte for byte. The Python reference decides each operation that is refused; this does not
 affect the other operations of the same append.
 
+A *fast-path read* is a ReadShareGroupState or ReadShareGroupStateSummary that memory can answer now and that
+writes no record. The compiled module encodes the response from the packed states.
+
 The module also has compiled functions for every append: entries and frames of the journal, and the syncs of
 its commits. `loading` replays the records of a log into a shard.
 

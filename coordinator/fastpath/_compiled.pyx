@@ -4,8 +4,9 @@
 Each class and function has a Python reference. tests/property/test_fastpath.py checks that the results are equal;
 for Commits, tests/unit/log/test_committer.py checks this:
 
-    FastPathWrites         write_share_group_state.decode_request, encode_response; Service; routing
-    FastPath               server.Connection, while its only request in progress is one fast-path write
+    FastPathRequests       write_share_group_state.decode_request, encode_response; Service; routing
+    read_states            ShardQueue.submit, decisions.decide_read and decide_summary, without a record or a refusal
+    FastPath               server.Connection, while its only request in progress is a fast-path request
     WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
@@ -73,6 +74,10 @@ cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
 
 cdef enum:
+    READ_KEY = 84
+    WRITE_KEY = 85
+    SUMMARY_KEY = 87
+    HEADER_BYTES_MIN = 16
     GROUP_BYTES_MAX = 255
     # Partition, error code, message and tagged fields of a result without an error.
     RESULT_BYTES = 8
@@ -87,6 +92,13 @@ cdef enum:
     ENTRY_HEAD_BYTES = 6
     SIZE_BYTES = 4
     NO_COMPLETE_COUNT = -1
+
+# The beginning of a request: its group id, the encoded number of topics, and the topics and partitions still allowed.
+cdef struct _Opened:
+    const uint8_t *group
+    uint32_t group_bytes
+    uint32_t topics
+    int64_t elements_left
 
 # One PartitionData of a write request; `batches_at` is the position of its state batches in the frame.
 cdef struct _Entry:
@@ -108,12 +120,14 @@ cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
-cdef tuple STORED_KEY = (write_api.API_KEY, 0)
+cdef int64_t RESPONSE_BYTES_MAX = 16 << 20
+cdef tuple STORED_KEY = (WRITE_KEY, 0)
 
 # The .pxi files form one module, so that calls between them are C calls.
 include "fields.pxi"
 include "batches.pxi"
 include "requests.pxi"
+include "reads.pxi"
 include "connections.pxi"
 include "write_kernel.pxi"
 include "record_batches.pxi"

@@ -9,6 +9,8 @@ cdef class Commit:
     cdef public double now_s
     cdef public bint accepts_writes
     cdef public tuple gathered
+    cdef public Py_ssize_t room
+    cdef public Py_ssize_t decided
 
 
 @cython.final

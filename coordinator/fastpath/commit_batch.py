@@ -15,12 +15,15 @@ Encoded = tuple[bytes, bytes | None]
 class Commit:
     """Values for all batches of one run: the time, whether the log accepts writes, and where appends go.
 
-    `gathered` is the `PendingEntries` of the log, or None.
+    `gathered` is the `PendingEntries` of the log, or None. `room` limits the operations that the run may
+    still decide, so that the event loop serves other connections; `decided` is their number so far.
     """
 
-    __slots__ = ("accepts_writes", "gathered", "now_ms", "now_s")
+    __slots__ = ("accepts_writes", "decided", "gathered", "now_ms", "now_s", "room")
 
-    def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any) -> None:
+    def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
+        self.room = room
+        self.decided = 0
         self.now_ms = now_ms
         self.now_s = now_s
         self.accepts_writes = accepts_writes

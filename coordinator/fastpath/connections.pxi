@@ -1,11 +1,11 @@
-# Handle a fast-path write without the Python connection, if it is the connection's only request in progress.
+# Handle a fast-path request without the Python connection, if it is the connection's only request in progress.
 
 
 @cython.final
 @cython.no_gc
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The position of a fast-path write in the order of a connection's responses; see `connection._ResponseSlot`."""
+    """The position of a fast-path request in the order of a connection's responses; see `connection._ResponseSlot`."""
 
     cdef FastPath lane
     cdef readonly Py_ssize_t frame_bytes
@@ -45,12 +45,12 @@ cdef class ResponseSlot:
 cdef class FastPath:
     """The protocol of a connection's transport; it passes on all events that it does not handle.
 
-    A fast-path write is handled here if it arrives in one read and no other request is in progress. The connection
-    handles everything else. `handler` is the request handler after the login; `writes` handles fast-path writes.
+    A fast-path request is handled here if it arrives in one read and no other request is in progress. The connection
+    handles everything else. `handler` is the request handler after the login; `writes` handles fast-path requests.
     """
 
     cdef ConnectionFields connection
-    cdef FastPathWrites writes
+    cdef FastPathRequests writes
     cdef object handler
     cdef RequestMemoryFields room
     cdef object places
@@ -63,7 +63,7 @@ cdef class FastPath:
     cdef Py_ssize_t frame_bytes_max
     cdef bint one_at_a_time
 
-    def __init__(self, connection, handler, FastPathWrites writes, Py_ssize_t frame_bytes_max, bint one_at_a_time):
+    def __init__(self, connection, handler, FastPathRequests writes, Py_ssize_t frame_bytes_max, bint one_at_a_time):
         self.connection = connection
         self.handler = handler
         self.writes = writes
@@ -97,37 +97,32 @@ cdef class FastPath:
         self.connection.resume_writing()
 
     def data_received(self, data):
-        """Do the same as `Connection.data_received`."""
+        """Do the same as `Connection.data_received`; take a request if no other one is in progress."""
+        cdef ConnectionFields connection = self.connection
         try:
-            if self.is_idle() and self.take(data):
+            if (
+                not connection.disconnected
+                and connection._handler is self.handler
+                and connection._reading
+                and connection._writable
+                and not connection._partial_bytes
+                and not len(self.places)
+                and not len(self.frames_waiting)
+                and self.take(data)
+            ):
                 return
         except Exception as failure:
             self.connection.handler_failed(failure)
             return
         self.connection.data_received(data)
 
-    cdef bint is_idle(self) except -1:
-        """Return whether no request is in progress and a new one can be handled at once."""
-        cdef ConnectionFields connection = self.connection
-        return (
-            not connection.disconnected
-            and connection._handler is self.handler
-            and connection._reading
-            and connection._writable
-            and not connection._partial_bytes
-            and not len(self.places)
-            and not len(self.frames_waiting)
-        )
-
     cdef bint take(self, bytes data) except -1:
-        """Execute the data if it is one frame with a fast-path write; otherwise return False without any effect."""
+        """Execute the data if it is one frame with a fast-path request; otherwise return False without any effect."""
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t frame_bytes = PyBytes_GET_SIZE(data) - SIZE_BYTES
         cdef ResponseSlot place
         cdef double now_s
-        if frame_bytes < 2 or frame_bytes > self.frame_bytes_max or get32(begin) != frame_bytes:
-            return False
-        if get16(begin + SIZE_BYTES) != 85:
+        if frame_bytes < HEADER_BYTES_MIN or frame_bytes > self.frame_bytes_max or get32(begin) != frame_bytes:
             return False
         place = ResponseSlot.__new__(ResponseSlot)
         place.lane = self

@@ -41,6 +41,10 @@ class OperationQueue:
         """Accept an operation; it gets exactly one response, during this call or later."""
         raise AssertionError("a queue must define how operations are submitted")
 
+    def state_to_read(self, key: Any) -> bytes | None:
+        """Return the packed state of a share-partition if memory may answer a read of it now."""
+        raise AssertionError("a queue must define which reads memory may answer")
+
     def queued_operations(self) -> int:
         """Return the number of queued operations."""
         raise AssertionError("a queue must define its length")

@@ -1,4 +1,4 @@
-# Split fast-path write requests into operations of shards, and combine the results into responses.
+# Split fast-path write requests into operations of shards, and combine the results into responses; answer reads.
 
 
 @cython.final
@@ -41,7 +41,7 @@ cdef class _Topic:
 cdef class _Request:
     """A write request in progress. The response is sent when all share-partitions have a result."""
 
-    cdef FastPathWrites owner
+    cdef FastPathRequests owner
     cdef object origin
     # A ResponseSlot, or a function that is called with the response.
     cdef object respond
@@ -64,27 +64,63 @@ cdef class _Request:
         error_code = 0
         answer = self.answer
         if self.refused is not None:
-            answer, error_code = _with_refusals(answer, self.version, self.refused)
+            answer, error_code = _with_refusals(answer, self.refused)
         if type(self.respond) is ResponseSlot:
             (<ResponseSlot> self.respond).answer(answer)
         else:
             self.respond(answer)
-        return self.owner.count(error_code, <double> self.owner.time() - self.received_s)
+        return self.owner.count(WRITE_KEY, error_code, <double> self.owner.time() - self.received_s)
 
 
-def _with_refusals(answer, version, refused):
+cdef tuple _with_refusals(bytes answer, dict refused):
     """Return the response, including its size field, with the refused results, and the first error code."""
-    response = write_api.decode_response(answer, 9, version)
-    place = error_code = 0
-    for topic in response.results:
-        for position in range(len(topic.partitions)):
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(answer)
+    cdef const uint8_t *at = begin + 9
+    cdef const uint8_t *copied = begin
+    cdef uint32_t topics, partitions
+    cdef Py_ssize_t place = 0
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(answer)
+    cdef int error_code = 0
+    cdef dict messages = {}
+    for key, result in refused.items():
+        messages[key] = None
+        if result.error_message is not None:
+            messages[key] = message = result.error_message.encode()
+            size += uvarint_bytes(len(message) + 1) + len(message) - 1
+    whole = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(whole)
+    at += get_uvarint(at, at + 4, &topics)
+    for _ in range(topics - 1):
+        at += 16
+        at += get_uvarint(at, at + 4, &partitions)
+        for _ in range(partitions - 1):
             result = refused.get(place)
-            place += 1
             if result is not None:
-                topic.partitions[position] = result
-                error_code = error_code or int(result.error_code)
-    body = write_api.encode_response(response, version)
-    return (len(body) + 5).to_bytes(4, "big") + answer[4:9] + body, error_code
+                memcpy(out, copied, at + 4 - copied)
+                out += at + 4 - copied
+                out = _put_error(out, result.error_code, <bytes> messages[place])
+                copied = at + RESULT_BYTES
+                if not error_code:
+                    error_code = result.error_code
+            place += 1
+            at += RESULT_BYTES
+        at += 1
+    memcpy(out, copied, begin + PyBytes_GET_SIZE(answer) - copied)
+    put32(<uint8_t *> PyBytes_AS_STRING(whole), size - SIZE_BYTES)
+    return whole, error_code
+
+
+cdef uint8_t *_put_error(uint8_t *out, int error_code, bytes message) noexcept:
+    """Encode an error code, its message and no tagged fields; return the end."""
+    cdef Py_ssize_t size = -1 if message is None else PyBytes_GET_SIZE(message)
+    put16(out, error_code)
+    out += 2
+    out += put_uvarint(out, size + 1)
+    if size > 0:
+        memcpy(out, PyBytes_AS_STRING(message), size)
+        out += size
+    out[0] = 0
+    return out + 1
 
 
 @cython.final
@@ -198,37 +234,42 @@ cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list ro
 
 
 @cython.final
-cdef class FastPathWrites:
-    """Executes write requests that are fast-path writes.
+cdef class FastPathRequests:
+    """Executes fast-path writes, and reads that memory can answer now.
 
-    `queues` are the queues of the shards by state partition; `time` is the clock of the event loop. `requests` counts
-    responses by (API key, first error code), and `seconds` is the histogram of their durations.
+    `queues` are the queues of the shards by state partition; `time` is the clock of the event loop. `counts` has the
+    numbers of responses by (API key, first error code), and `durations` the histogram of each API. `topics` returns
+    whether a topic exists; if it is None, every topic exists.
     """
 
     cdef list queues
     cdef object time
-    cdef dict requests_done
-    cdef Histogram seconds
+    cdef dict counts
+    cdef dict durations
+    cdef object topics
     # Cache: encoded group id -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t remembered_bytes
     cdef uint64_t requests
-    # Maximum numbers of topics and partitions in a request, and of state batches of a partition. The Python code
-    # handles larger requests, and refuses them.
+    # Maximum numbers of topics and partitions in a request, of state batches that a write has for a partition, and of
+    # bytes of state batches in the response of a Read. The Python code handles larger requests, and refuses them.
     cdef public Py_ssize_t elements_max
     cdef public Py_ssize_t batches_max
+    cdef public int64_t response_bytes_max
 
-    def __init__(self, list queues, time, requests, Histogram seconds):
+    def __init__(self, list queues, time, counts, dict durations, topics):
         self.queues = queues
         self.time = time
-        self.requests_done = <dict> requests
-        self.seconds = seconds
+        self.counts = <dict> counts
+        self.durations = durations
+        self.topics = topics
         self.groups = {}
         self.elements_max = ELEMENTS_MAX
         self.batches_max = 20_000
+        self.response_bytes_max = RESPONSE_BYTES_MAX
 
     def take(self, bytes frame, origin, respond):
-        """Execute a fast-path write and return True; for any other request, return False without any effect.
+        """Execute a fast-path request and return True; for any other request, return False without any effect.
 
         `frame` begins with the request header. `respond` is called once with the response, including its size field.
         """
@@ -236,6 +277,11 @@ cdef class FastPathWrites:
 
     cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
         """Do the same as `take`, with a frame that begins after `skipped` bytes."""
+        if PyBytes_GET_SIZE(data) - skipped < HEADER_BYTES_MIN:
+            return False
+        cdef int api_key = get16(<const uint8_t *> PyBytes_AS_STRING(data) + skipped)
+        if api_key != WRITE_KEY:
+            return self.read(api_key, data, skipped, respond, received_s)
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
         cdef WriteOperation part
@@ -253,12 +299,27 @@ cdef class FastPathWrites:
             part.queue.submit(part)
         return True
 
-    cdef int count(self, int error_code, double seconds) except -1:
+    cdef bint read(self, int api_key, bytes data, Py_ssize_t skipped, respond, double received_s) except -1:
+        """Respond to a read if memory can answer it now; return False for any other request."""
+        answer = None
+        if api_key == READ_KEY or api_key == SUMMARY_KEY:
+            answer = read_states(self, api_key, data, skipped)
+        if answer is None:
+            return False
+        if type(respond) is ResponseSlot:
+            (<ResponseSlot> respond).enter()
+            (<ResponseSlot> respond).answer(answer)
+        else:
+            respond(answer)
+        self.count(api_key, 0, <double> self.time() - received_s)
+        return True
+
+    cdef int count(self, int api_key, int error_code, double seconds) except -1:
         """Do the same as `metrics.request_done`."""
-        key = STORED_KEY if not error_code else (write_api.API_KEY, error_code)
-        cdef PyObject *before = PyDict_GetItemWithError(self.requests_done, key)
-        self.requests_done[key] = 1 if before is NULL else <object> before + 1
-        self.seconds.add(seconds)
+        key = STORED_KEY if api_key == WRITE_KEY and not error_code else (api_key, error_code)
+        cdef PyObject *before = PyDict_GetItemWithError(self.counts, key)
+        self.counts[key] = 1 if before is NULL else <object> before + 1
+        (<Histogram> self.durations[api_key]).add(seconds)
         return 0
 
     cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
@@ -269,41 +330,17 @@ cdef class FastPathWrites:
         """
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
         cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
-        cdef const uint8_t *at = begin
-        cdef uint32_t topics, size
-        cdef int64_t elements_left = self.elements_max
-        cdef int used
+        cdef const uint8_t *at
+        cdef _Opened opened
         cdef _Topic topic
         cdef bytes group
         cdef list topic_ids = [], rows = []
-        if end - at < 16 or get16(at) != 85 or not 0 <= get16(at + 2) <= 1:
+        at = self.open(begin, end, 1, &opened)
+        if at == NULL:
             return None
-        request.version = get16(at + 2)
-        if get16(at + 8) < -1:
-            return None
-        at += 10 + max(get16(at + 8), 0)
-        # The header must have no tagged fields, and a group id must follow.
-        if end - at < 2 or at[0]:
-            return None
-        at += 1
-        used = get_uvarint(at, end, &size)
-        at += used
-        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - at < <Py_ssize_t> size:
-            return None
-        group = PyBytes_FromStringAndSize(<char *> at, size - 1)
-        at += size - 1
-        used = get_uvarint(at, end, &topics)
-        if not used or topics < 2:
-            return None
-        at += used
-        elements_left -= topics - 1
-        if elements_left < 0:
-            return None
-        self.requests += 1
-        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
-            self.groups.clear()
-            self.remembered_bytes = 0
-        for _ in range(topics - 1):
+        request.version = get16(begin + 2)
+        group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
+        for _ in range(opened.topics - 1):
             if end - at < 17:
                 return None
             topic = self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
@@ -315,13 +352,43 @@ cdef class FastPathWrites:
                 topic_ids.append(topic.topic_id)
                 rows.append([])
             at = self.split_topic(
-                topic, at + 16, end, frame, begin - skipped, request, &elements_left, <list> rows[topic.place], parts
+                topic, at + 16, end, frame, begin - skipped, request, &opened.elements_left, <list> rows[topic.place], parts
             )
             if at == NULL:
                 return None
         if end - at != 1 or at[0]:
             return None
         return _stored_answer(begin + 4, topic_ids, rows)
+
+    cdef const uint8_t *open(
+        self, const uint8_t *begin, const uint8_t *end, int version_max, _Opened *opened
+    ) except? NULL:
+        """Parse the header, the group id and the number of topics; return the end, NULL if it is no fast-path request."""
+        cdef const uint8_t *at = begin
+        cdef uint32_t size
+        cdef int used
+        if not 0 <= get16(at + 2) <= version_max or get16(at + 8) < -1:
+            return NULL
+        at += 10 + max(get16(at + 8), 0)
+        # The header must have no tagged fields, and a group id must follow.
+        if end - at < 2 or at[0]:
+            return NULL
+        at += 1
+        used = get_uvarint(at, end, &size)
+        at += used
+        if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - at < <Py_ssize_t> size:
+            return NULL
+        opened.group, opened.group_bytes = at, size - 1
+        at += size - 1
+        used = get_uvarint(at, end, &opened.topics)
+        opened.elements_left = self.elements_max - (<int64_t> opened.topics - 1)
+        if not used or opened.topics < 2 or opened.elements_left < 0:
+            return NULL
+        self.requests += 1
+        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+            self.groups.clear()
+            self.remembered_bytes = 0
+        return at + used
 
     cdef const uint8_t *split_topic(
         self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *decode_frame_at,

@@ -82,7 +82,7 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     cdef _Entry *entries
     cdef bytes record_key
     cdef Py_ssize_t place, first = len(batch.records), before_bytes = batch.append_bytes, held_bytes
-    if packed is NULL or part.partition < 0 or not _knows(kernel.topics, part):
+    if packed is NULL or part.partition < 0 or not _knows(kernel.topics, part.key):
         return False
     memcpy(&state.numbers, PyBytes_AS_STRING(<object> packed), sizeof(StateNumbers))
     if state.numbers.unreadable_bytes >= 0:
@@ -110,10 +110,10 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     return True
 
 
-cdef bint _knows(topics, WriteOperation part) except -1:
+cdef bint _knows(topics, key) except -1:
     """Return whether the cluster has a topic; False after an exception, because the Python reference checks it again."""
     try:
-        return topics is None or topics.contains(part.key.topic_id, part.partition)
+        return topics is None or topics.contains(key.topic_id, key.partition)
     except Exception:
         return False
 

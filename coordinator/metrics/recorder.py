@@ -112,9 +112,9 @@ class Metrics:
         if seconds is not None:
             self._request_seconds.get(api_key, self._other_seconds).add(seconds)
 
-    def request_histogram(self, api_key: int) -> tuple[dict[tuple[int, int], int], Histogram]:
-        """Return the request counts by (API key, error code), and the durations of an API."""
-        return self._requests, self._request_seconds[api_key]
+    def request_histograms(self) -> tuple[dict[tuple[int, int], int], dict[int, Histogram]]:
+        """Return the request counts by (API key, error code), and the durations by API key."""
+        return self._requests, self._request_seconds
 
     def forward_done(self, api_key: int, error_code: int, seconds: float) -> None:
         """Count a forwarded request; `error_code` as in `request_done`, or the reason without a response."""

@@ -272,6 +272,10 @@ class Shard:
         packed = self._states.get(key)
         return None if packed is None else unpack(packed)
 
+    def packed_state(self, key: SharePartitionKey) -> bytes | None:
+        """Return the packed state of a share-partition, or None."""
+        return self._states.get(key)
+
     def packed_states(self) -> Iterator[tuple[SharePartitionKey, bytes]]:
         """Iterate over the packed states; the shard must not change meanwhile."""
         return iter(self._states.items())

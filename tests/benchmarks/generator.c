@@ -3,7 +3,7 @@
  *   generator HOST PORT SECONDS ANSWERS PID < clients > figures
  *
  * The run ends after SECONDS, or after ANSWERS responses if ANSWERS is not 0. If PID is not 0, the CPU time that this
- * process uses during the run is read from /proc.
+ * process uses during the run is read from its CPU clock.
  *
  * clients: int32 connections, int64 offset step, int32 epoch step; then for each connection: int32 requests in flight,
  *          int32 milliseconds between two requests (0: none), and two lists of frames: the prologue, sent once before
@@ -83,22 +83,13 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* Return the CPU seconds of a process with all its threads. */
+/* Return the CPU seconds of a process with all its threads; /proc has a resolution of only 10 ms. */
 static double cpu_seconds(int pid) {
-    char path[64], text[4096];
-    unsigned long long user, system;
+    clockid_t clock;
+    struct timespec t;
     if (!pid) return 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *stat = fopen(path, "r");
-    if (!stat) die("/proc");
-    size_t size = fread(text, 1, sizeof text - 1, stat);
-    fclose(stat);
-    text[size] = 0;
-    /* The process name may contain any character, so search for its last closing parenthesis. */
-    char *fields = strrchr(text, ')');
-    if (!fields || sscanf(fields + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) != 2)
-        die("/proc/PID/stat");
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t)) die("the CPU clock of the process");
+    return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
 static uint32_t int32_at(const uint8_t *p) {

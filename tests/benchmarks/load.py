@@ -25,7 +25,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 
 
 class Figures(NamedTuple):
-    """The result of one run. `cpu_us` is the CPU time of the server per request, from /proc; 0 if unknown."""
+    """The result of one run. `cpu_us` is the CPU time of the server per request; 0 if unknown."""
 
     requests_per_second: float
     p50_us: float

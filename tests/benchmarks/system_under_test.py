@@ -56,9 +56,11 @@ class SystemUnderTest:
         """Whether the system is the working tree with a journal."""
         return bool(self.sync) and not self.commit
 
-    def drive(self, workload: Workload, seconds: float) -> Figures:
-        """Drive the system with a workload for some seconds, and return the figures."""
-        return measure_workload(self.host, self.port, self.topic_ids, workload, seconds, pid=self.pid)
+    def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> Figures:
+        """Drive the system with a workload for some seconds, or for a number of requests if it is not 0."""
+        return measure_workload(
+            self.host, self.port, self.topic_ids, workload, seconds, answers_max=answers_max, pid=self.pid
+        )
 
     def add(self, workload: Workload, figures: Figures) -> None:
         """Add the figures of one more round."""

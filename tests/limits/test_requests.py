@@ -259,7 +259,7 @@ def test_unauthorized_client_gets_smallest_limits() -> None:
             api: Api = one.listener._listener_security.api
             refused = UnauthorizedHandler(api, one.metrics)
             one.listener._listener_security.api = refused  # type: ignore[assignment]
-            refused.fast_path_writes = None  # type: ignore[attr-defined]
+            refused.fast_path_requests = None  # type: ignore[attr-defined]
             keys = [b""] * UNTRUSTED_ELEMENTS_MAX
             answer = await exchange(one, frames.with_keys(keys))
             assert answer is not None
@@ -277,7 +277,7 @@ def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
         async with serve_coordinator() as one:
             refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
             one.listener._listener_security.api = refused  # type: ignore[assignment]
-            refused.fast_path_writes = None  # type: ignore[attr-defined]
+            refused.fast_path_requests = None  # type: ignore[attr-defined]
             client = await one.connect()
             with longest_callback() as longest:
                 client.send(60 * frames.with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))

@@ -1,4 +1,4 @@
-"""Test that compiled fast-path writes and Python writes have byte-identical responses, records and states.
+"""Test that compiled fast-path requests and Python ones have byte-identical responses, records and states.
 
 Two coordinators receive the same random frames; one of them has no compiled module.  Most frames are requests
 that brokers send. Others have repeated share-partitions, unknown tags, old epochs or unordered batches, or
@@ -30,6 +30,7 @@ from protocol import record_batch
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -52,10 +53,9 @@ def _compiled_module_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STATE_PARTITIONS = 3
-WRITE_REQUEST = next(
-    message
-    for message in all_messages()
-    if message.type == "request" and message.name == "WriteShareGroupStateRequest"
+WRITE_REQUEST, READ_REQUEST = (
+    next(message for message in all_messages() if message.name == name)
+    for name in ("WriteShareGroupStateRequest", "ReadShareGroupStateRequest")
 )
 UNKNOWN_TAG = (77, b"new")
 SEEDS_AT_A_TIME = 8
@@ -75,6 +75,7 @@ class RequestGenerator:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.window = 0
+        self.leader_epoch = 0
 
     def is_unusual(self) -> bool:
         return self.random.randrange(SELDOM) == 0
@@ -84,11 +85,32 @@ class RequestGenerator:
         group, topic_id, partition = random.choice(GROUPS), random.choice(TOPIC_IDS), random.randrange(4)
         if self.is_unusual():
             return initialize(group, topic_id, partition, random.randrange(3), random.randrange(-2, 40))
-        if self.is_unusual():
-            topic = read_api.ReadStateData(topic_id, [read_api.PartitionData(partition, random.randrange(3))])
-            request = read_api.ReadShareGroupStateRequest(group, [topic])
-            return read_api.API_KEY, 0, read_api.encode_request(request, 0)
+        if random.randrange(SELDOM // 3) == 0:
+            return self.read(group)
         return self.write()
+
+    def read(self, group: str) -> Request:
+        random = self.random
+        leader_epoch = random.randrange(3) if self.is_unusual() else self.leader_epoch
+        self.leader_epoch = max(self.leader_epoch, leader_epoch)
+        # The other topic has no state except one that cannot be decoded.
+        topic_ids = random.choices(TOPIC_IDS, k=random.randrange(1, 3)) if self.is_unusual() else [TOPIC_ID]
+        topics = []
+        for topic_id in topic_ids:
+            partitions = random.sample(range(3), random.randrange(1, 4))
+            if self.is_unusual():
+                partitions = random.choices([0, 1, 2, 3, -1], k=random.randrange(4))
+            parts = [read_api.PartitionData(partition, leader_epoch) for partition in partitions]
+            topics.append(read_api.ReadStateData(topic_id, parts))
+        # A Summary request is equal to a Read request.
+        version = random.randrange(2) if random.randrange(2) else -1
+        request = read_api.ReadShareGroupStateRequest(group, topics)
+        asked = count()
+        section = random.randrange(6) if self.is_unusual() else -1
+        body = encode(READ_REQUEST, request, 0, lambda: [UNKNOWN_TAG] if next(asked) == section else [])
+        if self.is_unusual() and self.is_unusual():
+            body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
+        return (read_api.API_KEY, 0, body) if version < 0 else (summary_api.API_KEY, version, body)
 
     def write(self) -> Request:
         random = self.random
@@ -359,6 +381,58 @@ def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
         assert state is not None
         assert unpacked(state.batches) == [(4, 12, 2, 1)]
         assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
+        await one.runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read whose leader epoch is known must not be decoded into Python objects."""
+
+    def fail_on_python_path(*_: Any) -> Any:
+        raise AssertionError("this read must use the fast path")
+
+    async def scenario() -> None:
+        one = Coordinator(SnapshotPolicy(), Topics())
+        await one.begin()
+        monkeypatch.setattr(Service, "steps", fail_on_python_path)
+        parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
+        request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
+        body = read_api.encode_request(request, 0)
+        for api_key, version in ((read_api.API_KEY, 0), (summary_api.API_KEY, 0), (summary_api.API_KEY, 1)):
+            one.ask(1, (api_key, version, body), False)
+        read, *summaries = (answer for _, answer in one.answers[-3:])
+        (topic,) = read_api.decode_response(read, 9, 0).results
+        assert [each.start_offset for each in topic.partitions] == [-1, 0, 1]
+        for version, summary in enumerate(summaries):
+            (results,) = summary_api.decode_response(summary, 9, version).results
+            assert [each.start_offset for each in results.partitions] == [-1, 0, 1]
+        await one.runtime.stop()
+
+    asyncio.run(scenario())
+
+
+def test_read_above_the_response_limit_takes_the_general_path() -> None:
+    async def scenario() -> None:
+        one = Coordinator(SnapshotPolicy(), AllTopics())
+        await one.begin()
+        requests: Any = one.api._fast_path_requests
+        batches = pack([StateBatch(90, 99, 2, 1)])
+        write = write_api.WriteShareGroupStateRequest(
+            "group",
+            [write_api.WriteStateData(TOPIC_ID, [write_api.PartitionData(0, 0, 0, -1, -1, batches)])],
+        )
+        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
+        await one.settle()
+        read = read_api.ReadShareGroupStateRequest(
+            "group", [read_api.ReadStateData(TOPIC_ID, [read_api.PartitionData(0, 0)])]
+        )
+        frame = request_frame(read_api.API_KEY, 0, 1, read_api.encode_request(read, 0))[4:]
+        answers: list[bytes] = []
+        for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
+            requests.response_bytes_max = limit
+            assert requests.take(frame, None, answers.append) is is_taken
+        assert len(answers) == 1
         await one.runtime.stop()
 
     asyncio.run(scenario())

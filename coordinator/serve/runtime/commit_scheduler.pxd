@@ -11,14 +11,17 @@ cdef class CommitScheduler:
     cdef object _log
     cdef object _loop
     cdef object _metrics
+    cdef Py_ssize_t _operations_per_run_max
     cdef bint _run_scheduled
     cdef list _scheduled
     cdef readonly WriteDecider kernel
+    cdef readonly object topics_to_check
 
     cpdef schedule(self, queue)
     cdef bint _must_wait_for_commit(self) except -1
     @cython.locals(queue=OperationQueue)
     cdef _queued_operations(self)
-    cdef _process_scheduled(self)
-    @cython.locals(commit=Commit, queue=OperationQueue)
-    cdef _process_queues(self, list queues, gathered)
+    cdef _schedule_run(self)
+    cdef Py_ssize_t _process_scheduled(self) except -1
+    @cython.locals(commit=Commit, queue=OperationQueue, at=Py_ssize_t)
+    cdef Py_ssize_t _process_queues(self, list queues, gathered)

@@ -35,9 +35,11 @@ class CommitScheduler:
         "_log",
         "_loop",
         "_metrics",
+        "_operations_per_run_max",
         "_run_scheduled",
         "_scheduled",
         "kernel",
+        "topics_to_check",
     )
 
     def __init__(
@@ -54,21 +56,26 @@ class CommitScheduler:
         self._gathering_log = log if isinstance(log, GroupCommitLog) else None
         self._clock = clock
         self._metrics = metrics
+        self._operations_per_run_max = limits.operations_per_run_max
         self._scheduled: list[OperationQueue] = []
         self._run_scheduled = False
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._loop.time)
+        # None if every topic exists, so that compiled code need not check.
+        self.topics_to_check = None if isinstance(topics, AllTopics) else topics
         # Decides consecutive fast-path writes; None if it was not compiled.
         self.kernel: Any = None
         if fastpath.compiled is not None:
-            topics_to_ask = None if isinstance(topics, AllTopics) else topics
-            self.kernel = fastpath.compiled.WriteKernel(topics_to_ask, limits.request_age_max_s)
+            self.kernel = fastpath.compiled.WriteKernel(self.topics_to_check, limits.request_age_max_s)
 
     def schedule(self, queue: OperationQueue) -> None:
         """Process this queue in the next iteration of the event loop, or after the commit in flight."""
         self._scheduled.append(queue)
-        if not self._run_scheduled and not self._must_wait_for_commit():
+        self._schedule_run()
+
+    def _schedule_run(self) -> None:
+        if self._scheduled and not self._run_scheduled and not self._must_wait_for_commit():
             self._run_scheduled = True
             self._loop.call_soon(self._run)
 
@@ -91,6 +98,7 @@ class CommitScheduler:
         if self._linger is None:
             self._run_scheduled = False
             self._process_scheduled()
+            self._schedule_run()
         elif self._must_wait_for_commit():
             # The log has started a commit itself.
             self._run_scheduled = False
@@ -106,36 +114,46 @@ class CommitScheduler:
         log = self._gathering_log
         assert log is not None, "the scheduler lingers only for a log that reports commits"
         behind = log.committing
-        self._process_scheduled()
+        decided = self._process_scheduled()
         if log.committing:
-            linger.commit_started(queued, behind=behind)
+            linger.commit_started(decided, behind=behind)
+        self._schedule_run()
 
-    def _process_scheduled(self) -> None:
-        """Process the scheduled queues; a `GroupCommitLog` writes their appends in one commit."""
+    def _process_scheduled(self) -> int:
+        """Process the scheduled queues; return the number of decided operations.
+
+        A `GroupCommitLog` writes their appends in one commit.
+        """
         queues, self._scheduled = self._scheduled, []
         log = self._gathering_log
         if log is None:
-            self._process_queues(queues, None)
-            return
+            return self._process_queues(queues, None)
         gathered = log.take_pending()
         try:
-            self._process_queues(queues, gathered)
+            return self._process_queues(queues, gathered)
         finally:
             log.flush()
 
-    def _process_queues(self, queues: list[OperationQueue], gathered: PendingEntries | None) -> None:
+    def _process_queues(self, queues: list[OperationQueue], gathered: PendingEntries | None) -> int:
         accepts_writes = gathered is not None or self._log.health() is None
-        commit = Commit(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered)
+        commit = Commit(
+            self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, self._operations_per_run_max
+        )
         kernel = self.kernel
         if kernel is not None:
             kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
-        for queue in queues:
+        for at, queue in enumerate(queues):
+            if commit.room <= 0:
+                # The other queues wait for the next run, first in order.
+                self._scheduled[:0] = queues[at:]
+                break
             try:
                 queue.process_batch(commit)
             except Exception as failure:
                 self._on_batch_failed(queue, failure)
         if kernel is not None:
             self._metrics.write_operations(kernel.end())
+        return commit.decided
 
     def _on_batch_failed(self, queue: OperationQueue, failure: Exception) -> None:
         """Recover a shard whose batch raised an exception; other shards are not affected."""

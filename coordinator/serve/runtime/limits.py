@@ -12,6 +12,8 @@ class RuntimeLimits(NamedTuple):
 
     queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
+    # Operations of all shards that one callback of the event loop decides; about 10 ms.
+    operations_per_run_max: int = 4_096
     # Keys and values of an append; its last operation may exceed this.
     bytes_per_append_max: int = 4 << 20
     write_timeout_s: float = 5.0

@@ -24,18 +24,19 @@ class Origin(Protocol):
         ...
 
 
-class FastPathWrites(Protocol):
-    """Executes fast-path writes and counts them.
+class FastPathRequests(Protocol):
+    """Executes and counts fast-path requests: writes, and reads that memory can answer now.
 
-    A request is not a fast-path write if it has more than `elements_max` topics and partitions, or more than
-    `batches_max` state batches for one partition.
+    A request is not a fast-path request if it has more than `elements_max` topics and partitions, if it
+    writes more than `batches_max` state batches for one partition, or if it reads `response_bytes_max` bytes.
     """
 
     elements_max: int
     batches_max: int
+    response_bytes_max: int
 
     def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
-        """Execute a fast-path write and return True; ignore any other request and return False.
+        """Execute a fast-path request and return True; ignore any other request and return False.
 
         `frame` begins with the request header; `respond` is called once, with the response and its size.
         """

@@ -20,12 +20,11 @@ from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.loader import Loader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.runtime.operations import FastPathWrites, Operation
+from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import Status
 from coordinator.serve.state_view import ShardView
 from coordinator.shard import ShareState, SnapshotPolicy
-from protocol.messages import write_share_group_state
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -66,7 +65,9 @@ class Runtime:
         self._open = False
         self._health_sources: list[Callable[[], list[str]]] = []
         self._loader = Loader(log, metrics, limits, may_claim)
-        scheduler = CommitScheduler(log=log, clock=clock, topics=topics, metrics=metrics, limits=limits)
+        self._scheduler = scheduler = CommitScheduler(
+            log=log, clock=clock, topics=topics, metrics=metrics, limits=limits
+        )
         decider = Decider(log=log, clock=clock, topics=topics, limits=limits)
         self._runners = [
             ShardRunner(
@@ -209,16 +210,17 @@ class Runtime:
         """Queue an operation in the shard of its share-partition."""
         self._runners[state_partition(operation.key, self.state_partitions)].submit(operation)
 
-    def fast_path_writes(self) -> FastPathWrites | None:
-        """Return the executor of fast-path writes, or None without the compiled module."""
+    def fast_path_requests(self) -> FastPathRequests | None:
+        """Return the executor of fast-path requests, or None without the compiled module."""
         if fastpath.compiled is None:
             return None
-        writes: FastPathWrites = fastpath.compiled.FastPathWrites(
+        requests: FastPathRequests = fastpath.compiled.FastPathRequests(
             self._runners,
             asyncio.get_running_loop().time,
-            *self._metrics.request_histogram(write_share_group_state.API_KEY),
+            *self._metrics.request_histograms(),
+            self._scheduler.topics_to_check,
         )
-        return writes
+        return requests
 
     async def _tick(self) -> None:
         """Expire operations, renew leases, and measure the lag of the event loop."""

@@ -40,6 +40,7 @@ cdef class ShardQueue(OperationQueue):
     cdef public object _append_callback
 
     cpdef submit(self, QueuedOperation operation)
+    cpdef bytes state_to_read(self, key)
     cpdef _clear_queued_keys(self)
     cpdef _clear_in_flight_keys(self)
     cpdef Py_ssize_t queued_operations(self) except -1

@@ -11,8 +11,8 @@ flight, the read waits for that append, because the response would contain a sta
 lease has expired, the read waits for the next append or for one that renews the lease: an append at the
 expected offset proves that no other process was the owner when the read arrived.
 
-The compiled write kernel decides consecutive writes that the API decoded into compiled operations. `Decider`
-decides all other operations.
+The compiled write kernel decides consecutive writes that the API decoded into compiled operations. Compiled
+code also answers reads without a record, from `state_to_read`. `Decider` decides all other operations.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -37,6 +37,8 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = Status.ACTIVE
+# The number of operations that the write kernel decides while Python code decides one.
+_COST_IN_PYTHON = 16
 
 
 class ShardQueue(OperationQueue):
@@ -164,8 +166,9 @@ class ShardQueue(OperationQueue):
             return False
 
     def _is_queued(self, key: SharePartitionKey) -> bool:
-        self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
-        self._queued_indexed = len(self._queue)
+        if self._queued_indexed < len(self._queue):
+            self._queued_keys.update([operation.key for operation in self._queue[self._queued_indexed :]])
+            self._queued_indexed = len(self._queue)
         return key in self._queued_keys
 
     def _is_in_flight(self, key: SharePartitionKey) -> bool:
@@ -174,10 +177,11 @@ class ShardQueue(OperationQueue):
 
     def _index_in_flight_keys(self) -> None:
         """Index the keys of operations in flight: each has records, or read a key with a pending write."""
-        self._in_flight_keys.update(
-            [operation.key for operation in self._awaiting_append[self._in_flight_indexed :]]
-        )
-        self._in_flight_indexed = len(self._awaiting_append)
+        if self._in_flight_indexed < len(self._awaiting_append):
+            self._in_flight_keys.update(
+                [operation.key for operation in self._awaiting_append[self._in_flight_indexed :]]
+            )
+            self._in_flight_indexed = len(self._awaiting_append)
 
     def _clear_queued_keys(self) -> None:
         """Forget the indexed keys after the queue was replaced."""
@@ -190,9 +194,21 @@ class ShardQueue(OperationQueue):
         self._in_flight_keys.clear()
         self._in_flight_indexed = 0
 
+    def _is_changing(self, key: SharePartitionKey) -> bool:
+        """Return whether a share-partition has a queued or in-flight change."""
+        return self._is_in_flight(key) or self._is_queued(key)
+
+    def state_to_read(self, key: SharePartitionKey) -> bytes | None:
+        """Return the packed state of a share-partition if memory may answer a read of it now."""
+        if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
+            return None
+        if not self._is_leased() or self._is_changing(key):
+            return None
+        return self.shard.packed_state(key)
+
     def _answer_read_immediately(self, operation: Operation) -> bool:
-        """Answer a read unless its share-partition has a queued or in-flight change; False if it has one."""
-        if self._is_in_flight(operation.key) or self._is_queued(operation.key):
+        """Answer a read unless its share-partition is changing; return False if it is."""
+        if self._is_changing(operation.key):
             return False
         result = self._decider.decide(self.shard, operation)
         if result is not None:
@@ -215,7 +231,7 @@ class ShardQueue(OperationQueue):
             return
         self._queue = []
         self._clear_queued_keys()
-        last = min(len(operations), self._batch_operations_max)
+        last = min(len(operations), self._batch_operations_max, commit.room)
         self._batch = batch = new_batch(operations, last, self._batch_bytes_max, commit.now_ms)
         kernel = self._scheduler.kernel if commit.accepts_writes else None
         while True:
@@ -225,6 +241,10 @@ class ShardQueue(OperationQueue):
                 break
             self._process_operation(batch, operations[batch.done], commit.accepts_writes)
             batch.done += 1
+            commit.room -= _COST_IN_PYTHON - 1
+            batch.last = min(batch.last, commit.room)
+        commit.room -= batch.done
+        commit.decided += batch.done
         if batch.done < len(operations):
             # Operations for which the append has no room stay first in the queue.
             self._queue[:0] = operations[batch.done :]

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 from coordinator.metrics import Metrics
 from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
-from coordinator.serve.runtime.operations import FastPathWrites
+from coordinator.serve.runtime.operations import FastPathRequests
 from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
 from coordinator.serve.server.find_coordinator import CoordinatorDirectory
 from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
     LARGE_FRAME_BYTES,
+    LARGE_WRITE_BYTES,
     LargeOrigin,
     LargeRequests,
     Steps,
@@ -113,6 +114,12 @@ _RPCS = {
     )
 }
 _SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+# Fast-path requests below these sizes are executed in one step.
+_FAST_PATH_BYTES = {
+    write_api.API_KEY: LARGE_WRITE_BYTES,
+    read_api.API_KEY: LARGE_FRAME_BYTES,
+    summary_api.API_KEY: LARGE_FRAME_BYTES,
+}
 _SASL_APIS = (sasl_handshake, sasl_authenticate)
 _SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
 
@@ -135,7 +142,7 @@ class Api:
         self._loop = asyncio.get_running_loop()
         self._elements_max = service.limits.elements_max
         self._large = LargeRequests()
-        self._fast_path_writes = service.fast_path_writes()
+        self._fast_path_requests = service.fast_path_requests()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
             for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
@@ -156,7 +163,7 @@ class Api:
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
+        if len(frame) < _FAST_PATH_BYTES.get(api_key, 0) and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
             self._large.add(origin, lambda: self._steps(frame, origin, respond))
@@ -194,13 +201,13 @@ class Api:
             raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
     def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
-        writes = self._fast_path_writes
-        return writes is not None and not self._service.forwards and writes.take(frame, origin, respond)
+        requests = self._fast_path_requests
+        return requests is not None and not self._service.forwards and requests.take(frame, origin, respond)
 
     @property
-    def fast_path_writes(self) -> FastPathWrites | None:
-        """Return the fast-path write handler of the compiled module, or None without the module."""
-        return None if self._service.may_forward else self._fast_path_writes
+    def fast_path_requests(self) -> FastPathRequests | None:
+        """Return the handler of fast-path requests of the compiled module, or None without the module."""
+        return None if self._service.may_forward else self._fast_path_requests
 
     def _handle_rpc(
         self,

@@ -18,6 +18,8 @@ from coordinator.serve.runtime import Origin
 # key at least 1.
 LARGE_FRAME_BYTES = 8 << 10
 LARGE_FIND_BYTES = 2 << 10
+# The compiled code takes about 2 ms for a write of this size, which has at most 2 600 partitions.
+LARGE_WRITE_BYTES = 64 << 10
 
 Steps = Iterator[None]
 

@@ -15,6 +15,7 @@ from coordinator.security.tls_acceptor import Acceptor, FairAcceptor, PlaintextA
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
 from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
+from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import Handler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.serve.server.request_memory import RequestMemory
@@ -161,12 +162,12 @@ class Listener:
         if self._security.mechanisms:
             handler = SaslAuthenticator(self._listener_security)
         connection = Connection(handler or api, self, self._metrics, limits, trust)
-        writes = api.fast_path_writes
+        writes = api.fast_path_requests
         if fastpath.compiled is None or writes is None:
             return connection
         one_at_a_time = limits.requests_in_flight_max == 1
         in_front: asyncio.Protocol = fastpath.compiled.FastPath(
-            connection, api, writes, limits.frame_bytes_max, one_at_a_time
+            connection, api, writes, min(limits.frame_bytes_max, LARGE_WRITE_BYTES - 1), one_at_a_time
         )
         return in_front
 

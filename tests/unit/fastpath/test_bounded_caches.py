@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from coordinator.fastpath.histogram import Histogram
 from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -40,14 +39,14 @@ def parse_request(
     assert not writes.take(request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0", None, None)
 
 
-def fast_path_writes() -> Any:
-    writes = compiled.FastPathWrites([None] * 50, lambda: 0.0, {}, Histogram((1.0,)))
+def fast_path_requests() -> Any:
+    writes = compiled.FastPathRequests([None] * 50, lambda: 0.0, {}, {}, None)
     writes.elements_max = 1_000_000
     return writes
 
 
 def test_only_requested_share_partitions_are_cached(cached_keys: list[SharePartitionKey]) -> None:
-    writes = fast_path_writes()
+    writes = fast_path_requests()
     parse_request(writes, 20, [7, 8191, 2**31 - 1])
     assert [(key.topic_id[-1], key.partition) for key in cached_keys] == [
         (topic, partition) for topic in range(20) for partition in (7, 8191, 2**31 - 1)
@@ -60,7 +59,7 @@ def test_only_requested_share_partitions_are_cached(cached_keys: list[ShareParti
 def test_request_over_the_cache_limit_takes_the_general_path(
     cached_keys: list[SharePartitionKey],
 ) -> None:
-    writes = fast_path_writes()
+    writes = fast_path_requests()
     parse_request(writes, 1, list(range(300_000)))
     assert 200_000 < len(cached_keys) < 300_000
     # The full cache was cleared, so the next request adds its share-partition again.
@@ -70,7 +69,7 @@ def test_request_over_the_cache_limit_takes_the_general_path(
 
 
 def test_long_group_id_takes_the_general_path(cached_keys: list[SharePartitionKey]) -> None:
-    writes = fast_path_writes()
+    writes = fast_path_requests()
     parse_request(writes, 1, [0], group="g" * 255)
     assert len(cached_keys) == 1
     parse_request(writes, 1, [0], group="g" * 256)

@@ -1,0 +1,146 @@
+# Answer reads from the packed states of shards: bytes in, bytes out.
+
+cdef enum:
+    # Partition, leader epoch and tagged fields in a request.
+    ASKED_BYTES = 9
+    # A result without state batches: Read, Summary version 0 and Summary version 1.
+    READ_BYTES = 20
+    SUMMARY_BYTES = 24
+    COUNTED_SUMMARY_BYTES = 28
+
+
+cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame, Py_ssize_t skipped):
+    """Return the response to a Read or a Summary, with its size field.
+
+    The result is None if a share-partition cannot be answered from memory now, if its result would be an error or
+    require a record, or if the request names a topic or a share-partition twice. There is no other effect.
+    """
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
+    cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
+    cdef const uint8_t *at
+    cdef const uint8_t *topics_at
+    cdef uint32_t partitions
+    cdef int64_t batches_bytes = 0
+    cdef Py_ssize_t size
+    cdef int used
+    cdef _Opened opened
+    cdef _Topic topic
+    cdef bytes group, packed
+    cdef list states = []
+    at = topics_at = requests.open(begin, end, 0 if api_key == READ_KEY else 1, &opened)
+    if at == NULL:
+        return None
+    group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
+    size = 10 + uvarint_bytes(opened.topics)
+    for _ in range(opened.topics - 1):
+        if end - at < 17:
+            return None
+        topic = requests.topic(group, PyBytes_FromStringAndSize(<const char *> at, 16))
+        if topic is None or topic.named_by == requests.requests:
+            return None
+        topic.named_by = requests.requests
+        used = get_uvarint(at + 16, end, &partitions)
+        at += 16 + used
+        if not used or partitions < 2:
+            return None
+        opened.elements_left -= partitions - 1
+        if opened.elements_left < 0:
+            return None
+        size += 17 + uvarint_bytes(partitions)
+        for _ in range(partitions - 1):
+            packed = None if end - at < ASKED_BYTES or at[8] else _state_to_read(requests, topic, api_key, at)
+            if packed is None:
+                return None
+            states.append(packed)
+            size += _result_bytes(api_key, get16(begin + 2), packed)
+            batches_bytes += PyBytes_GET_SIZE(packed) - <Py_ssize_t> sizeof(StateNumbers)
+            at += ASKED_BYTES
+        if at >= end or at[0]:
+            return None
+        at += 1
+    if end - at != 1 or at[0] or (api_key == READ_KEY and batches_bytes >= requests.response_bytes_max):
+        return None
+    return _read_answer(api_key, begin, topics_at, opened.topics, size, states)
+
+
+cdef bytes _state_to_read(FastPathRequests requests, _Topic topic, int api_key, const uint8_t *asked):
+    """Return the packed state of a share-partition if a read returns it without a record; None otherwise."""
+    cdef _Partition named = requests.partition(topic, get32(asked))
+    cdef StateNumbers numbers
+    if named is None or named.number < 0 or named.named_by == requests.requests:
+        return None
+    named.named_by = requests.requests
+    cdef bytes packed = named.queue.state_to_read(named.key)
+    if packed is None or not _knows(requests.topics, named.key):
+        return None
+    memcpy(&numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
+    if numbers.unreadable_bytes >= 0:
+        return None
+    # A Read with another leader epoch writes a record or is refused.
+    if api_key == READ_KEY and (get32(asked + 4) != numbers.leader_epoch_max or numbers.leader_epoch_max < 0):
+        return None
+    return packed
+
+
+cdef Py_ssize_t _result_bytes(int api_key, int version, bytes packed) noexcept:
+    cdef Py_ssize_t batches_bytes = PyBytes_GET_SIZE(packed) - <Py_ssize_t> sizeof(StateNumbers)
+    if api_key == SUMMARY_KEY:
+        return SUMMARY_BYTES if version == 0 else COUNTED_SUMMARY_BYTES
+    return READ_BYTES + uvarint_bytes(batches_bytes // BATCH_BYTES + 1) + batches_bytes
+
+
+cdef bytes _read_answer(
+    int api_key, const uint8_t *begin, const uint8_t *at, uint32_t topics, Py_ssize_t size, list states
+):
+    """Encode a response of `size` bytes; `at` is the position of the topics in a request that was validated."""
+    cdef uint32_t partitions
+    cdef Py_ssize_t place = 0
+    cdef int version = get16(begin + 2)
+    answer = PyBytes_FromStringAndSize(NULL, size)
+    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(answer)
+    put32(out, size - SIZE_BYTES)
+    memcpy(out + 4, begin + 4, 4)
+    out[8] = 0
+    out += 9
+    out += put_uvarint(out, topics)
+    for _ in range(topics - 1):
+        memcpy(out, at, 16)
+        at += 16
+        at += get_uvarint(at, at + 4, &partitions)
+        out += 16
+        out += put_uvarint(out, partitions)
+        for _ in range(partitions - 1):
+            out = _put_state(out, api_key, version, get32(at), <bytes> states[place])
+            place += 1
+            at += ASKED_BYTES
+        out[0] = 0
+        out += 1
+        at += 1
+    out[0] = 0
+    return answer
+
+
+cdef uint8_t *_put_state(uint8_t *out, int api_key, int version, int32_t partition, bytes packed) noexcept:
+    """Encode a result without an error; return its end."""
+    cdef StateNumbers numbers
+    cdef Py_ssize_t batches_bytes = PyBytes_GET_SIZE(packed) - <Py_ssize_t> sizeof(StateNumbers)
+    memcpy(&numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
+    put32(out, partition)
+    # No error and no message.
+    out[4] = out[5] = out[6] = 0
+    put32(out + 7, numbers.state_epoch)
+    out += 11
+    if api_key == SUMMARY_KEY:
+        put32(out, numbers.leader_epoch)
+        out += 4
+    put64(out, numbers.start_offset)
+    out += 8
+    if api_key == READ_KEY:
+        out += put_uvarint(out, batches_bytes // BATCH_BYTES + 1)
+        memcpy(out, PyBytes_AS_STRING(packed) + sizeof(StateNumbers), batches_bytes)
+        out += batches_bytes
+    elif version > 0:
+        put32(out, numbers.complete_count)
+        out += 4
+    out[0] = 0
+    return out + 1
