@@ -6,7 +6,8 @@ responses (docs/differences.md). The order of results is ignored, because Kafka'
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
+from tests.builders import ACKNOWLEDGED
 from tests.kafka.built_in import BuiltInCoordinator
 from tests.unit.server.wire import Client, request_frame
 
@@ -179,7 +181,27 @@ async def ask(client: Client, api: Any, version: int, correlation_id: int, body:
     return rest
 
 
-async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
+class BothCoordinators:
+    """This coordinator and Kafka's, which get the same requests."""
+
+    def __init__(self, ours: Client, theirs: Client) -> None:
+        self._ours = ours
+        self._theirs = theirs
+        self._sent = 0
+
+    async def ask(self, api: Any, version: int, request: Any) -> tuple[list[Any], list[Any]]:
+        """Send a request to both; return the comparable results of this coordinator and of Kafka's."""
+        self._sent += 1
+        body = api.encode_request(request, version)
+        ours, theirs = await asyncio.gather(
+            ask(self._ours, api, version, self._sent, body), ask(self._theirs, api, version, self._sent, body)
+        )
+        return comparable(api, version, ours), comparable(api, version, theirs)
+
+
+@asynccontextmanager
+async def both_coordinators(kafka: BuiltInCoordinator) -> AsyncIterator[BothCoordinators]:
+    """Start this coordinator, and connect to it and to Kafka's."""
     metrics = Metrics()
     runtime = Runtime(
         log=MemoryLog(50),
@@ -198,27 +220,73 @@ async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
     )
     listener = Listener(Api(Service(runtime), directory, metrics), metrics, ServerLimits())
     await listener.start(HostPort("127.0.0.1", 0))
-    seen: dict[str, int] = {}
     try:
         theirs = Client(*await asyncio.open_connection(kafka.host, kafka.port))
         ours = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
-        generator = Generator(SEED, kafka.topic_id, kafka.partitions)
-        for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
-            body = api.encode_request(request, version)
-            got, expected = await asyncio.gather(
-                ask(ours, api, version, number, body), ask(theirs, api, version, number, body)
-            )
-            ours_says, kafka_says = comparable(api, version, got), comparable(api, version, expected)
-            assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"
-            for _, _, result in kafka_says:
-                label = f"{api.__name__.rsplit('.', 1)[1]} {result['error_code']}"
-                seen[label] = seen.get(label, 0) + 1
+        yield BothCoordinators(ours, theirs)
         ours.writer.close()
         theirs.writer.close()
     finally:
         await listener.stop()
         await runtime.stop()
+
+
+async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
+    seen: dict[str, int] = {}
+    async with both_coordinators(kafka) as both:
+        generator = Generator(SEED, kafka.topic_id, kafka.partitions)
+        for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
+            ours_says, kafka_says = await both.ask(api, version, request)
+            assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"
+            for _, _, result in kafka_says:
+                label = f"{api.__name__.rsplit('.', 1)[1]} {result['error_code']}"
+                seen[label] = seen.get(label, 0) + 1
     return seen
+
+
+async def repeat_initialize(kafka: BuiltInCoordinator, start_offset: int) -> tuple[Any, Any]:
+    """Initialize a share-partition, acknowledge records, and repeat the request. Return the two states."""
+    group, topic_id = f"repeated {start_offset}", kafka.topic_id
+    initialize = initialize_api.InitializeShareGroupStateRequest(
+        group,
+        [initialize_api.InitializeStateData(topic_id, [initialize_api.PartitionData(0, 3, start_offset)])],
+    )
+    batches = pack([StateBatch(14, 15, ACKNOWLEDGED, 1)])
+    write = write_api.WriteShareGroupStateRequest(
+        group, [write_api.WriteStateData(topic_id, [write_api.PartitionData(0, 3, 0, 12, 2, batches)])]
+    )
+    read = read_api.ReadShareGroupStateRequest(
+        group, [read_api.ReadStateData(topic_id, [read_api.PartitionData(0, 0)])]
+    )
+    async with both_coordinators(kafka) as both:
+        for api, version, request in (
+            (initialize_api, 0, initialize),
+            (write_api, 1, write),
+            (initialize_api, 0, initialize),
+        ):
+            for ((_, _, result),) in await both.ask(api, version, request):
+                assert result["error_code"] == 0
+        ((_, _, ours),), ((_, _, theirs),) = await both.ask(read_api, 0, read)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("start_offset", [0, 12])
+def test_repeated_initialize_with_a_start_offset_deletes_progress_as_in_kafka(
+    built_in_coordinator: BuiltInCoordinator, start_offset: int
+) -> None:
+    """The acknowledged records are delivered again after the next load of the share-partition."""
+    ours, theirs = asyncio.run(repeat_initialize(built_in_coordinator, start_offset))
+    assert ours == theirs
+    assert (theirs["start_offset"], theirs["state_batches"]) == (start_offset, "")
+
+
+def test_repeated_initialize_without_a_start_offset_deletes_progress_only_in_kafka(
+    built_in_coordinator: BuiltInCoordinator,
+) -> None:
+    ours, theirs = asyncio.run(repeat_initialize(built_in_coordinator, -1))
+    assert (theirs["start_offset"], theirs["state_batches"]) == (-1, "")
+    assert (ours["start_offset"], ours["state_epoch"]) == (12, 3)
+    assert ours["state_batches"]
 
 
 def test_random_requests_get_the_same_responses_as_from_kafka(

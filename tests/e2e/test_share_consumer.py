@@ -4,8 +4,12 @@ Each test runs with every supported release. Tests that do not kill the coordina
 built-in coordinator, which shows that Kafka has the expected behaviour.
 """
 
+import os
 import random
+import signal
 from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
 
 import pytest
 
@@ -22,7 +26,8 @@ from tests.e2e.ledger import (
     produce,
 )
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
-from tests.kafka.fixtures import only_ours
+from tests.kafka.fixtures import STANDALONE, only_ours
+from tests.kafka.processes import ConditionTimeout
 
 pytestmark = pytest.mark.broker
 
@@ -146,3 +151,36 @@ def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalon
         standalone.broker.start()
 
     run_disaster(standalone, "both-killed", disaster)
+
+
+@pytest.mark.parametrize("rig", STANDALONE[-1:], indirect=True)
+def test_broker_repeats_a_slow_initialization_with_start_offset_0(standalone: StandaloneRig) -> None:
+    """The group coordinator of 4.4.0 replaces start offset -1 by 0 when it repeats a request.
+
+    The second request has the same state epoch. It sets the state back, with Kafka's own coordinator too
+    (tests/conformance/test_broker.py).
+    """
+    client, coordinator = standalone.client, standalone.coordinator
+
+    def starts_at_0(stopped_s: float) -> bool:
+        """Stop the coordinator during an initialization; return whether the final start offset is 0."""
+        settings = {**FOR_LONG, "share.auto.offset.reset": "latest"}
+        topic, group, topic_id = new_topic(client, f"repeated-{stopped_s:g}", settings=settings)
+        os.kill(coordinator.process.pid, signal.SIGSTOP)
+        try:
+            consumer = client.share_consumer(group, topic)
+            until_s = monotonic() + stopped_s
+            while monotonic() < until_s:
+                consumer.poll()
+        finally:
+            os.kill(coordinator.process.pid, signal.SIGCONT)
+
+        def start_offset() -> object:
+            return (coordinator.share_partition(group, topic_id, 0) or {}).get("start_offset")
+
+        with suppress(ConditionTimeout):
+            return wait_until(lambda: start_offset() == 0, seconds=10, what="start offset 0")
+        return False
+
+    # A slow broker may not have repeated the request after a short time.
+    assert any(map(starts_at_0, (4.0, 16.0, 64.0)))
