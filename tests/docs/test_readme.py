@@ -151,7 +151,7 @@ def check_release(clone: Path) -> None:
         for path in dist.iterdir()
         if path.name != "SHA256SUMS"
     }
-    (wheel,) = dist.glob(f"share_coordinator-{VERSION}-cp*.whl")
+    (wheel,) = dist.glob(f"share_coordinator-{VERSION}-cp*-manylinux_*.whl")
     archives = {f"share_coordinator-{VERSION}.tar.gz", f"share-coordinator-{VERSION}.tgz", wheel.name}
     assert sums.keys() == {"sbom.cdx.json", *archives}
     modules = {name.split(".")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
