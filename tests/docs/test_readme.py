@@ -34,10 +34,11 @@ NOT_RUN = {
 # The address that the reader replaces by that of the own cluster.
 OWN_CLUSTER = "localhost:9092"
 
-READY_S = 40
-# CI runs other tests at the same time, possibly on a slower machine.
-SLOWER = 4
+# An idle machine with two processors needs less than 40 s. CI runs other tests at the same time, so the test
+# checks what determines the time: the packages, their size and the size of the C code.
+READY_S = 400
 MEGABYTES = 150
+C_MEGABYTES = 8
 
 
 class Reader:
@@ -88,7 +89,7 @@ class Reader:
         )
         process.start()
         try:
-            process.wait_ready(lambda: self.get("/readyz") is not None, seconds=READY_S * SLOWER)
+            process.wait_ready(lambda: self.get("/readyz") is not None, seconds=READY_S)
             yield
         finally:
             process.kill()
@@ -140,6 +141,7 @@ def check_installation(clone: Path) -> None:
     files = (path for path in (clone / ".venv").rglob("*") if path.is_file() and not path.is_symlink())
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1_000_000
     assert list(clone.glob("coordinator/fastpath/_compiled.*.so"))
+    assert sum(path.stat().st_size for path in clone.glob("coordinator/**/*.c")) < C_MEGABYTES * 1_000_000
 
 
 def check_release(clone: Path) -> None:
@@ -151,7 +153,7 @@ def check_release(clone: Path) -> None:
         for path in dist.iterdir()
         if path.name != "SHA256SUMS"
     }
-    (wheel,) = dist.glob(f"share_coordinator-{VERSION}-cp*.whl")
+    (wheel,) = dist.glob(f"share_coordinator-{VERSION}-cp*-manylinux_*.whl")
     archives = {f"share_coordinator-{VERSION}.tar.gz", f"share-coordinator-{VERSION}.tgz", wheel.name}
     assert sums.keys() == {"sbom.cdx.json", *archives}
     modules = {name.split(".")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
@@ -174,6 +176,14 @@ def check_wheel(reader: Reader) -> None:
     assert reader.run(f"cd / && python -c '{code}'").startswith(f"{reader.environment}/lib")
     with reader.serving(f"share-coordinator serve --data-dir {reader.environment}/data"):
         reader.run(f"share-coordinator demo --bootstrap {reader.coordinator}")
+    with reader.serving(f"share-coordinator observe --bootstrap-servers {OWN_CLUSTER}"):
+        check_observer(reader)
+
+
+def check_observer(reader: Reader) -> None:
+    """The observer shows the group of the cluster."""
+    shown = wait_until(lambda: reader.get("/api/v1/groups/readers"), seconds=60, what="the group is shown")
+    assert b"readme" in shown
 
 
 @pytest.fixture
@@ -200,8 +210,7 @@ def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
     for command in page:
         if command.startswith("make observe "):
             with reader.serving(command):
-                shown = wait_until(lambda: reader.get("/api/v1/groups/readers"), seconds=60, what="the group")
-                assert b"readme" in shown
+                check_observer(reader)
             check_installation(reader.clone)
         elif command == "make run":
             with reader.serving(command):
