@@ -306,7 +306,8 @@ def _external_checks(
     config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
 ) -> list[Any]:
     """Return the checks of cluster, live coordinator and sample that the options allow."""
-    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck, SampleCheck
+    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
+    from coordinator.recovery.sample_check import SampleCheck
     from coordinator.recovery.sources.topic_access import make_topic_access
 
     found: list[Any] = []
@@ -323,7 +324,7 @@ def _external_checks(
     if live is not None:
         found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
     if sample:
-        found.append(SampleCheck(source, sample, options.cut))
+        found.append(SampleCheck(source, sample))
     return found
 
 

@@ -64,6 +64,11 @@ Work = Annotated[
     ),
 ]
 
+Limit = Annotated[
+    int,
+    typer.Option("--limit", metavar="N", help="Share-partitions that are listed; all are counted.", min=1),
+]
+
 KAFKA_FLAGS = """
 \b
 To read a topic: the flags of serve about its cluster, among them
@@ -85,23 +90,25 @@ def rebuild(
     master: Master = "",
     processes: Processes = None,
     work: Work = "",
+    limit: Limit = 1_000,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Rebuild the state of every share-partition from a log, as a coordinator does when it loads.
 
-    Without --to, the states are printed. Nothing is written to the source.
+    Without --to, the first states are printed. Nothing is written to the source.
     """
     opened = open_source(source, ctx.args, config, settings)
     cut = parse_cut(as_of_offset, as_of_time)
     from coordinator.recovery.progress import progress_display
+    from coordinator.recovery.rebuild import first_states
     from coordinator.recovery.rebuild import rebuild as rebuild_states
 
     worker = open_engine(engine, master, processes, work)
     try:
         with progress_display() as phases:
-            run = rebuild_states(worker, opened, cut=cut, to=to, phases=phases)
+            run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states(limit), phases=phases)
     finally:
         worker.close()
     for note in run.manifest["notes"]:
@@ -109,13 +116,15 @@ def rebuild(
     if output is Output.JSON:
         found: dict[str, Any] = {"manifest": run.manifest}
         if to is None:
-            found["states"] = run.states.to_pylist()
+            found["states"] = run.states.slice(0, limit).to_pylist()
         print_json(found)
         if run.manifest["damages"]:
             raise typer.Exit(EXIT_DAMAGED)
         return
     if to is None:
-        print_states(run.states)
+        print_states(run.states.slice(0, limit))
+        if run.manifest["states"] > limit:
+            print_line(f"... and {run.manifest['states'] - limit} more (--limit, --to)")
     print_totals(run.manifest)
     if print_damage(run.manifest):
         raise typer.Exit(EXIT_DAMAGED)

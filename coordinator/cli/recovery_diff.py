@@ -48,6 +48,7 @@ def diff(
     master: recovery.Master = "",
     processes: recovery.Processes = None,
     work: recovery.Work = "",
+    limit: recovery.Limit = 1_000,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -73,7 +74,9 @@ def diff(
         # List first, so that state which is initialised later is not reported as missing in the log.
         listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
         with progress_display() as phases:
-            found = compare(worker, opened, asked, phases=phases, groups=group or (), listed=listed)
+            found = compare(
+                worker, opened, asked, phases=phases, groups=group or (), listed=listed, limit=limit
+            )
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
@@ -87,7 +90,7 @@ def diff(
         _print_diff(found)
     if found.different:
         raise typer.Exit(EXIT_DIFFERENT)
-    if found.unknown:
+    if found.unknown or found.unlisted:
         raise typer.Exit(EXIT_COULD_NOT_COMPARE)
 
 
@@ -135,8 +138,10 @@ def _print_diff(found: Any) -> None:
         print_line(f"share-coordinator: {key} is not known: {why}", err=True)
     print_line(
         f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
-        f"{len(found.different)} different, {len(found.unknown)} not known"
+        f"{len(found.different)} different, {len(found.unknown) + found.unlisted} not known"
     )
+    if found.unlisted:
+        print_line(f"share-coordinator: {found.unlisted} were not examined (--limit)", err=True)
     if found.batches_unknown:
         print_line(
             f"share-coordinator: the state batches of {found.batches_unknown} could not be read without "
@@ -160,6 +165,7 @@ def _as_json(found: Any) -> dict[str, Any]:
         ],
         "unknown": {str(key): why for key, why in found.unknown.items()},
         "batches_unknown": found.batches_unknown,
+        "unlisted": found.unlisted,
         "manifest": found.manifest,
     }
 

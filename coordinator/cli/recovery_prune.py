@@ -30,7 +30,8 @@ def plan_prune(
 
     Nothing is pruned, because coordinators prune their logs periodically.
     """
-    run, _ = _rebuild_source(ctx, source, engine, master, processes, work, config, settings)
+    # One state more, because the next snapshot shows how many log offsets a pin prevents from pruning.
+    run, _ = _rebuild_source(ctx, source, engine, master, processes, work, config, settings, top + 1)
     from coordinator.recovery.manifest import iso_time
     from coordinator.recovery.prune_plan import prune_plan
 
@@ -89,7 +90,7 @@ def replay_cost(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Estimate how long a coordinator takes to load each state partition of a log."""
-    run, opened = _rebuild_source(ctx, source, engine, master, processes, work, config, settings)
+    run, opened = _rebuild_source(ctx, source, engine, master, processes, work, config, settings, 1)
     from coordinator.recovery.prune_plan import replay_cost as cost_of
 
     cost = cost_of(opened, run, records_per_second)
@@ -137,14 +138,15 @@ def _rebuild_source(
     work: str,
     config: Path | None,
     settings: list[str] | None,
+    oldest: int,
 ) -> tuple[Any, Any]:
     opened = recovery.open_source(source, ctx.args, config, settings)
     from coordinator.recovery.progress import progress_display
-    from coordinator.recovery.rebuild import rebuild
+    from coordinator.recovery.rebuild import oldest_states, rebuild
 
     worker = recovery.open_engine(engine, master, processes, work)
     try:
         with progress_display() as phases:
-            return rebuild(worker, opened, phases=phases), opened
+            return rebuild(worker, opened, select=oldest_states(oldest), phases=phases), opened
     finally:
         worker.close()

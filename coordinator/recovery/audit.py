@@ -7,7 +7,7 @@ coordinator, an earlier audit) are optional; the result lists the checks that we
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -24,25 +24,29 @@ from coordinator.recovery.checks.findings import (
     finding_from_row,
     findings_table,
     merge_findings,
+    without_explained_gaps,
 )
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import (
+    DISTRIBUTIONS_OUTPUT,
     PartitionStats,
     check_partition_stats,
     partition_stats,
 )
-from coordinator.recovery.checks.range_audit import DELETED_OUTPUT, audit_range, damaged, join_audit
+from coordinator.recovery.checks.range_audit import audit_range, damaged, join_audit
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
 from coordinator.recovery.deduplication import count_state_partitions
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
 from coordinator.recovery.job import LogReadResult, read_log
-from coordinator.recovery.manifest import check_new, make_manifest, write_results
+from coordinator.recovery.manifest import StoredStates, check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import StoredStates, damaged_states, total, write_states
-from coordinator.recovery.schema import RANGES, STATES
+from coordinator.recovery.rebuild import damaged_states, stored_in, total, write_states
+from coordinator.recovery.schema import RANGES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
+from coordinator.recovery.state_checks import StateTask, add_misplaced, compare_states
+from coordinator.recovery.tasks import JoinTask, Output
 from coordinator.recovery.verdict import (
     AFFECTED_OUTPUT,
     AuditContext,
@@ -72,26 +76,11 @@ class ExternalFindings(NamedTuple):
 
 @dataclass(frozen=True)
 class LogContents:
-    """The content of the log, for checks that compare the log with another system.
+    """The content of the log without its states, for checks that compare the log with another system."""
 
-    States and deletions are brought to this process when a check first uses them.
-    """
-
-    stored: StoredStates
     log: LogReadResult
-    ranges: pa.Table
-    joined: GatheredOutputs | None = None
-
-    @property
-    def states(self) -> pa.Table:
-        """The states (rows of `STATES`)."""
-        return self.stored.table
-
-    @cached_property
-    def deleted(self) -> Mapping[tuple[int, bytes], int]:
-        """The last tombstones, by state partition and record key without its type."""
-        rows = () if self.joined is None else output_rows(self.joined, DELETED_OUTPUT)
-        return {(row["state_partition"], row["share_partition"]): row["log_offset"] for row in rows}
+    # Rows of `STATE_TOTALS`.
+    totals: Sequence[Mapping[str, Any]]
 
 
 class ExternalCheck(Protocol):
@@ -101,8 +90,15 @@ class ExternalCheck(Protocol):
         """Read the data of the other system that must be older than the log. Raises LogError."""
         ...
 
-    def check(self, inside: LogContents, phases: Phases) -> ExternalFindings:
-        """Compare the log with the other system. Raises LogError."""
+    def task(self, contents: LogContents) -> StateTask | None:
+        """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
+        ...
+
+    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+        """Return the findings besides those that the task yielded; `outputs` are those of all tasks.
+
+        Raises LogError.
+        """
         ...
 
 
@@ -143,6 +139,8 @@ class AuditResult:
 
     findings: pa.Table
     stored: StoredStates
+    # Rows of `DISTRIBUTIONS` of all state partitions.
+    distributions: Sequence[Mapping[str, Any]]
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
@@ -238,58 +236,72 @@ def _make_result(
 ) -> AuditResult:
     not_checked = dict(_NEEDS)
     if unread:
-        not_checked = dict.fromkeys(CATALOGUE, "the log could not be read") | {"X4": _NEEDS["X4"]}
-        del not_checked["P4"]
+        not_checked = {name: "the log could not be read" for name in CATALOGUE if name != "P4"}
+        not_checked["X4"] = _NEEDS["X4"]
     joined = _join_ranges(log, options, not_checked, phases)
     totals = output_rows(joined, TOTALS_OUTPUT)
-    stored = StoredStates(partial(joined.table, STATES_OUTPUT, STATES))
-    found = [*found, *_without_explained_gaps(merge_findings(_check_log(log, joined, options)))]
+    stored = stored_in(joined)
+    found = [*found, *without_explained_gaps(merge_findings(_check_log(log, joined, options)))]
     partitions = partition_stats(totals, log.ranges, log.plan.starts, log.plan.ends)
     found += check_partition_stats(partitions, options.limits)
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
     topics: dict[str, str] = {}
     if not unread:
-        inside = LogContents(stored, log, ranges, joined)
-        found += _run_external_checks(options, inside, not_checked, missed, topics, phases)
+        inside = LogContents(log, totals)
+        found += _run_external_checks(options, inside, joined, not_checked, missed, topics, phases)
     table = findings_table(found)
-    counts = Counter(table.column("severity").to_pylist())
-    context = AuditContext(
-        source=source.text,
-        bootstrap_servers=log.plan.facts.get("bootstrap_servers", ""),
-        copy=options.copy,
-        topics=topics,
-        is_unread=unread,
-    )
+    servers = log.plan.facts.get("bootstrap_servers", "")
+    context = AuditContext(source.text, servers, options.copy, topics, unread)
+    answer = _verdict(joined, table.to_pylist(), totals, context)
     run_before = None if options.baseline is None else options.baseline.run_id
-    findings = table.to_pylist()
-    affected, others = _states_for_verdict(joined, findings, totals)
-    answer = format_verdict(findings, affected, context._replace(others=others))
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
         states=total(totals, "states"),
-        findings={severity.value: counts[severity.value] for severity in SEVERITIES},
-        checks=sorted(set(table.column("check").to_pylist())),
+        **_describe_findings(table, answer),
         not_checked=not_checked,
         limits=options.limits._asdict(),
         state_batches=total(totals, "state_batches"),
         baseline=run_before,
-        answer=answer.headline,
-        groups={status.name.lower(): count for status, count in answer.counts.items()},
     )
     manifest["next_baseline"] = run_before if unread or _lost_since_baseline(found) else manifest["run_id"]
     if options.to is not None:
-        stored = write_states(joined, totals, options.to)
+        write_states(joined, totals, options.to)
+        stored = StoredStates.written(options.to)
         written = {STATES_OUTPUT: manifest["states"]}
         write_results(options.to, {"findings": table, "ranges": ranges}, manifest, written)
-    return AuditResult(table, stored, ranges, partitions, manifest, not_checked, answer, missed)
+    return AuditResult(
+        table,
+        stored,
+        output_rows(joined, DISTRIBUTIONS_OUTPUT),
+        ranges,
+        partitions,
+        manifest,
+        not_checked,
+        answer,
+        missed,
+    )
 
 
-def _states_for_verdict(
-    joined: GatheredOutputs, findings: Sequence[Mapping[str, Any]], totals: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Return the states that findings concern, and how many others each group has.
+def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
+    """Return entries of the manifest."""
+    counts = Counter(table.column("severity").to_pylist())
+    return {
+        "findings": {severity.value: counts[severity.value] for severity in SEVERITIES},
+        "checks": sorted(set(table.column("check").to_pylist())),
+        "answer": answer.headline,
+        "groups": {status.name.lower(): count for status, count in answer.counts.items()},
+    }
+
+
+def _verdict(
+    joined: GatheredOutputs,
+    findings: Sequence[Mapping[str, Any]],
+    totals: Sequence[Mapping[str, Any]],
+    context: AuditContext,
+) -> Verdict:
+    """Return the verdict, from the states that findings concern and the number of other states.
 
     Raises ResultsIncomplete if these are not all states.
     """
@@ -303,7 +315,8 @@ def _states_for_verdict(
     read, wanted = len(affected) + others.total(), total(totals, "states")
     if read != wanted:
         raise ResultsIncomplete(f"{wanted} states were joined and {read} were read for the verdict")
-    return sorted(affected, key=lambda row: row["state_partition"]), others
+    affected.sort(key=lambda row: row["state_partition"])
+    return format_verdict(findings, affected, context._replace(others=others))
 
 
 def _lost_since_baseline(found: list[Finding]) -> bool:
@@ -314,40 +327,33 @@ def _lost_since_baseline(found: list[Finding]) -> bool:
 def _run_external_checks(
     options: Options,
     inside: LogContents,
+    joined: GatheredOutputs,
     not_checked: dict[str, str],
     missed: list[str],
     topics: dict[str, str],
     phases: Phases,
 ) -> Iterable[Finding]:
-    """Yield the findings of the external checks; update `not_checked`, `missed` and `topics`."""
+    """Return the findings of the external checks; update `not_checked`, `missed` and `topics`."""
+    tasks = [task for check in options.external if (task := check.task(inside)) is not None]
+    wanted: Collection[int] = ()
     if options.baseline is not None:
-        yield from options.baseline.check(inside.states, inside.deleted, inside.log.plan.starts)
+        tasks.append(options.baseline.task(inside.log.plan.starts))
+        wanted = options.baseline.state_partitions
         not_checked.pop("X3")
+    present = {row["state_partition"] for row in inside.totals}
+    outputs = compare_states(joined, tasks, phases, present=present, wanted=wanted) if tasks else []
+    rows = [row for each in outputs if each.name == FINDINGS_OUTPUT for row in each.rows.to_pylist()]
+    found = [finding_from_row(row) for row in rows]
     for check in options.external:
-        external = check.check(inside, phases)
-        yield from external.findings
+        external = check.result(outputs)
+        found = [each for each in found if each.check not in external.not_checked]
+        found += external.findings
         not_checked |= external.not_checked
         missed += external.missed
         topics |= external.topics
         for name in external.checked:
             not_checked.pop(name, None)
-
-
-def _without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
-    damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
-    return [
-        each
-        for each in found
-        if each.check != "P2"
-        or each.count > 1
-        or not any(
-            each.state_partition == of.state_partition
-            and of.log_offset <= each.log_offset
-            and each.last_log_offset <= of.last_log_offset
-            for of in damaged
-        )
-    ]
+    return found
 
 
 def _join_ranges(
@@ -358,7 +364,9 @@ def _join_ranges(
     if state_partitions is not None:
         not_checked.pop("R8", None)
     known = owner_epochs(log.ranges)
-    join = partial(join_audit, known, options.limits, state_partitions, dict(log.plan.starts))
+    join: JoinTask = partial(join_audit, known, options.limits, state_partitions, dict(log.plan.starts))
+    if options.external:
+        join = partial(add_misplaced, count_state_partitions(log.plan.starts), join)
     partitions = len({row["state_partition"] for row in log.ranges})
     with phases.phase("check", partitions, "partitions") as advance:
         return log.gathered.joined(join, advance)

@@ -144,7 +144,7 @@ def _audit_once(
     told(found)
     if found.manifest["next_baseline"] != found.manifest["run_id"]:
         return baseline
-    return Baseline(found.manifest, lambda: found.states)
+    return Baseline(found.manifest, found.stored.of_partition)
 
 
 def _start_metrics_server(listen: HostPort, metrics: AuditMetrics) -> Any:

@@ -3,41 +3,49 @@
 Writes continue during the comparison. So the log is folded up to its end A, then the coordinator is read. If
 there are differences, the log is read again up to its later end B.  A response is correct if it is the
 share-partition's state at some log offset from A to B.
+
+The states of each state partition are compared by `StateComparison`, on the executors of Spark. The first
+differences reach this process, which reads the log again.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, key_of
+from coordinator.process.clock import Clock, SystemClock
+from coordinator.recovery.deduplication import Row, count_state_partitions, key_of, key_of_identity
 from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.engines.counts import output_rows
+from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.history import read_history
-from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
+from coordinator.recovery.job import read_log
+from coordinator.recovery.live_comparison import (
+    ANSWERS,
+    ANSWERS_OUTPUT,
+    COMPARED,
+    COMPARED_OUTPUT,
+    DIFFERENCES_MAX,
+    DOUBTFUL_OUTPUT,
+    StateComparison,
+    VisibleState,
+    describe_difference,
+    matches_any,
+    visible_state,
+)
+from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState
+from coordinator.recovery.manifest import make_manifest
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import RebuildResult, rebuild
+from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.rebuild import join_log, total, use_checkpoints
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, Cut, Source, run_on_thread
-from coordinator.shard.batches import NO_START_OFFSET
+from coordinator.recovery.sources.base import END, Cut, Source
+from coordinator.recovery.state_checks import add_misplaced, compare_states
+from coordinator.recovery.tasks import Output
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
-from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
-
-
-class VisibleState(NamedTuple):
-    """The part of a state that a coordinator returns; None instead of it means that there is no state."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    complete_count: int
-    batches: bytes
-
-
-_SUMMARY = ("state_epoch", "leader_epoch", "start_offset", "complete_count")
 
 
 class Difference(NamedTuple):
@@ -46,8 +54,6 @@ class Difference(NamedTuple):
     key: SharePartitionKey
     state_partition: int
     what: str
-    in_log: VisibleState | None
-    live: LiveState
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class DiffResult:
 
     `moved` counts responses that are correct at a later log offset than A. `unknown` has the reason if a
     share-partition could not be compared. `batches_unknown` counts states whose batches could not be read.
+    `unlisted` counts differences and unknown share-partitions beyond the limit.
     """
 
     asked: int
@@ -64,7 +71,8 @@ class DiffResult:
     different: Sequence[Difference]
     unknown: Mapping[SharePartitionKey, str]
     batches_unknown: int
-    manifest: dict[str, Any]
+    unlisted: int
+    manifest: Mapping[str, Any]
 
 
 def diff(
@@ -75,98 +83,80 @@ def diff(
     phases: Phases | None = None,
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
+    limit: int = DIFFERENCES_MAX,
+    clock: Clock | None = None,
 ) -> DiffResult:
     """Compare a log with the coordinator at `live` ("host:port,host:port").
 
     The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
     API or from the groups.  Raises LogError and ConfigError.
     """
-    phases = phases or Phases()
-    run = rebuild(engine, source, phases=phases)
-    number = count_state_partitions(list(map(int, run.manifest["partitions"])))
-    return compared(source, run, live, phases=phases, groups=groups, listed=listed, state_partitions=number)
+    phases, clock, cut = phases or Phases(), clock or SystemClock(), Cut()
+    source = use_checkpoints(source)
+    log = read_log(engine, source, fold_range, cut=cut, phases=phases)
+    number = count_state_partitions(log.plan.starts)
+    joined = join_log(log, phases, lambda join: partial(add_misplaced, number, join))
+    totals = output_rows(joined, TOTALS_OUTPUT)
+    task = StateComparison.of_listed(live, number, listed, groups=frozenset(groups), limit=limit)
+    present = {row["state_partition"] for row in totals}
+    outputs = compare_states(joined, [task], phases, present=present, wanted=task.listed)
+    manifest = make_manifest(
+        *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=total(totals, "states")
+    )
+    return resolve_differences(source, log.ranges, task, outputs, manifest)
 
 
-def compared(
+def resolve_differences(
     source: Source,
-    run: RebuildResult,
-    live: str | LiveCoordinator,
-    *,
-    phases: Phases,
-    groups: Iterable[str] = (),
-    listed: Iterable[SharePartitionKey] = (),
-    state_partitions: int | None = None,
+    ranges: Iterable[Row],
+    task: StateComparison,
+    outputs: Sequence[Output],
+    manifest: Mapping[str, Any],
 ) -> DiffResult:
-    """Compare states that were rebuilt up to the end of the log with a live coordinator.
+    """Read the log from A to B, and return which responses differ from all states between them.
 
-    `state_partitions` is None if it is not known.
+    `ranges` are the rows of `RANGES` up to A, and `outputs` those of `task`.
     """
-    rows = _selected_states(run.states, set(groups), state_partitions)
-    held: dict[SharePartitionKey, VisibleState | None] = {
-        key: _visible_state(row) for key, row in rows.items()
-    }
-    for key in _listed_without_state(run.states, listed, set(groups)):
-        rows[key] = _row_of_listed(key, state_partitions)
-        held[key] = None
-    with phases.phase("ask", len(held), "share-partitions") as advance:
-        leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
-        answers = run_on_thread(read_states(live, leader_epochs, advance))
+    counts = dict.fromkeys(COMPARED.names, 0)
+    answers: dict[SharePartitionKey, LiveState] = {}
+    for name, _, table in outputs:
+        if name == COMPARED_OUTPUT:
+            counts = {each: counts[each] + table.column(each)[0].as_py() for each in counts}
+        elif name == ANSWERS_OUTPUT:
+            for row in table.slice(0, task.limit - len(answers)).to_pylist():
+                fields = {each: row[each] for each in ANSWERS.names if each != "share_partition"}
+                answers[key_of_identity(row["share_partition"])] = LiveState(**fields)
+    doubtful = [row for name, _, table in outputs if name == DOUBTFUL_OUTPUT for row in table.to_pylist()]
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
-    doubtful = {
-        key
-        for key, answer in answers.items()
-        if key not in unknown and not _answer_matches(held[key], answer)
+    with_state = {key: row for row in doubtful if (key := key_of(row)) in answers}
+    rows = {
+        key: with_state.get(key) or _row_of_listed(key, task.state_partitions)
+        for key in answers
+        if key not in unknown
     }
+    held = {key: None if key not in with_state else visible_state(row) for key, row in rows.items()}
     moved: set[SharePartitionKey] = set()
-    if doubtful:
-        candidates, headless = _states_since(source, run, {key: rows[key] for key in doubtful})
-        for key in doubtful:
-            if _matches_any([held[key], *candidates[key]], answers[key]):
+    if rows:
+        candidates, headless = _states_since(source, ranges, rows)
+        for key in rows:
+            if matches_any([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
             elif key in headless:
                 unknown[key] = "its records were pruned during the comparison"
     different = [
-        Difference(
-            key,
-            rows[key]["state_partition"],
-            _describe_difference(held[key], answers[key]),
-            held[key],
-            answers[key],
-        )
-        for key in sorted(doubtful - moved - set(unknown))
+        Difference(key, rows[key]["state_partition"], describe_difference(held[key], answers[key]))
+        for key in sorted(rows.keys() - moved - set(unknown))
     ]
     return DiffResult(
-        asked=len(held),
-        equal=len(held) - len(different) - len(unknown) - len(moved),
+        asked=counts["asked"],
+        equal=counts["asked"] - counts["doubtful"] - counts["unknown"],
         moved=len(moved),
         different=different,
         unknown=unknown,
-        batches_unknown=sum(
-            answer.exists and answer.batches is None and not answer.trouble for answer in answers.values()
-        ),
-        manifest=run.manifest,
+        batches_unknown=counts["batches_unknown"],
+        unlisted=counts["doubtful"] + counts["unknown"] - len(answers),
+        manifest=manifest,
     )
-
-
-def _selected_states(
-    states: pa.Table, groups: set[str], state_partitions: int | None
-) -> dict[SharePartitionKey, Row]:
-    """Return the rows of `STATES` of the selected groups, by share-partition."""
-    chosen, _ = deduplicate(states.to_pylist(), state_partitions)
-    return {
-        key: row
-        for key, row in chosen.items()
-        # A coordinator does not return unreadable states either.
-        if row["unreadable"] is None and (not groups or key.group_id in groups)
-    }
-
-
-def _listed_without_state(
-    states: pa.Table, listed: Iterable[SharePartitionKey], groups: set[str]
-) -> list[SharePartitionKey]:
-    """Return the listed share-partitions that are not in the log."""
-    known = {key_of(row) for row in states.select(["group_id", "topic_id", "partition"]).to_pylist()}
-    return sorted(key for key in set(listed) - known if not groups or key.group_id in groups)
 
 
 def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
@@ -175,25 +165,15 @@ def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
 
 
-def _visible_state(row: Row) -> VisibleState:
-    return VisibleState(
-        row["state_epoch"],
-        row["leader_epoch"],
-        row["start_offset"],
-        row["delivery_complete_count"],
-        pack(StateBatch(**batch) for batch in row["state_batches"]),
-    )
-
-
 def _states_since(
-    source: Source, run: RebuildResult, rows: Mapping[SharePartitionKey, Row]
+    source: Source, ranges: Iterable[Row], rows: Mapping[SharePartitionKey, Row]
 ) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
     The second result are the share-partitions whose snapshot was pruned since A; their states are not known.
     """
     cut_at: defaultdict[int, int] = defaultdict(int)
-    for row in run.ranges.to_pylist():
+    for row in ranges:
         number = row["state_partition"]
         cut_at[number] = max(cut_at[number], row["range_end"])
     plan = source.plan(Cut())
@@ -222,64 +202,3 @@ def _states_since(
             )
         found[key].append(shown)
     return found, headless
-
-
-def _summary_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    if held is None or not answer.exists:
-        return held is None and not answer.exists
-    return _differences(held, answer, _SUMMARY) == []
-
-
-def _read_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    if held is None or not answer.exists:
-        return held is None and not answer.exists
-    if answer.batches is None:
-        return True
-    said = (answer.read_state_epoch, answer.read_start_offset, answer.batches)
-    return said == (held.state_epoch, held.start_offset, held.batches)
-
-
-def _answer_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    return _summary_matches(held, answer) and _read_matches(held, answer)
-
-
-def _matches_any(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
-    """Return whether the responses to both requests, sent one after the other, match one of the states."""
-    return any(_summary_matches(state, answer) for state in states) and any(
-        _read_matches(state, answer) for state in states
-    )
-
-
-def _differences(held: VisibleState, answer: LiveState, names: Iterable[str]) -> list[str]:
-    found = []
-    for name in names:
-        said = getattr(answer, name)
-        if said is not None and said != getattr(held, name):
-            found.append(f"{name.replace('_', ' ')} {said}, in the log {getattr(held, name)}")
-    return found
-
-
-def _describe_difference(held: VisibleState | None, answer: LiveState) -> str:
-    if held is None:
-        return "the coordinator has state of it, the log has none"
-    if not answer.exists:
-        return "the coordinator has no state of it"
-    found = _differences(held, answer, _SUMMARY)
-    if answer.batches is not None and answer.batches != held.batches:
-        there, here = unpack(answer.batches), unpack(held.batches)
-        missing = [batch for batch in here if batch not in there]
-        more = [batch for batch in there if batch not in here]
-        found.append(
-            f"{len(there)} state batches, in the log {len(here)}"
-            + (f"; it lacks {format_batch(missing[0])}" if missing else "")
-            + (f"; it has {format_batch(more[0])}" if more else "")
-        )
-    return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
-
-
-def format_batch(batch: StateBatch) -> str:
-    """Format a batch."""
-    return (
-        f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
-        f"count {batch.delivery_count})"
-    )

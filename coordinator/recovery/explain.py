@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.diff import format_batch
 from coordinator.recovery.history import HistoryStep, read_history
+from coordinator.recovery.live_comparison import format_batch
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.sources.base import Cut, Source
 from coordinator.shard import ShareState

@@ -1,37 +1,49 @@
 """The checks of an audit that need the cluster, a live coordinator, or a second fold of a sample."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coordinator.client import ClientSecurity
-from coordinator.errors import CoordinatorError, LogError
+from coordinator.errors import CoordinatorError
 from coordinator.recovery.audit import ExternalFindings, LogContents
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
-from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.cluster import (
+    TopicPartition,
+    check_configs,
+    check_data,
+    check_groups,
+    missing_states,
+)
+from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import (
     count_state_partitions,
     identity_of_key,
-    identity_of_row,
     key_of,
 )
-from coordinator.recovery.diff import compared
-from coordinator.recovery.history import read_history
+from coordinator.recovery.diff import resolve_differences
+from coordinator.recovery.live_comparison import StateComparison
 from coordinator.recovery.live_coordinator import LiveCoordinator
-from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import RebuildResult
+from coordinator.recovery.schema import required
 from coordinator.recovery.sources.base import Cut, Source, run_on_thread
-from coordinator.shard import ShareState
-from protocol.state_batches import unpack
-from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
+from coordinator.recovery.state_checks import PartitionStates, StateTask
+from coordinator.recovery.tasks import Output
+from protocol.state_records import SharePartitionKey, topic_id_text
 
 # Maximum number of topics in one request.
 _TOPICS_MAX = 200
 
+
+_HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
+_TOPICS = pa.schema([required("topic_id", pa.string()), required("name", pa.string())])
+_KEY_COLUMNS = ("group_id", "topic_id", "partition")
+_FAILURES = (CoordinatorError, OSError)
 
 _CUT = "the log was read up to a cut, and only the current state of the cluster is known"
 
@@ -63,24 +75,28 @@ class ClusterCheck:
         self._state_partitions = state_partitions
         self._limits = limits
         self._is_cut = cut is not None and not cut.is_the_end
-        self._shown: set[SharePartitionKey] = set()
+        self._shown: list[bytes] = []
 
     def begin(self) -> None:
         """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
-            self._shown = set(list_initialised_keys(**self._access))
+            self._shown = sorted({identity_of_key(key) for key in list_initialised_keys(**self._access)})
 
-    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read configs, groups and user topics, and compare them with the log. Raises LogError."""
-        return run_on_thread(self._check(log_contents))
+    def task(self, contents: LogContents) -> StateTask | None:
+        """Return the comparison of states with groups and user topics. Raises LogError."""
+        if self._is_cut:
+            return None
+        groups = frozenset(run_on_thread(_list_groups(self._access)))
+        return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), groups, self._limits)
 
-    async def _check(self, log_contents: LogContents) -> ExternalFindings:
+    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+        """Check the configs of the topic, and return what the comparison has found. Raises LogError."""
         found: list[Finding] = []
         checked: list[str] = []
         not_checked: dict[str, str] = {}
         topics: dict[str, str] = {}
         if self._topic is not None:
-            configs, partitions = await self._describe(self._topic)
+            configs, partitions = run_on_thread(self._describe(self._topic))
             if configs is None:
                 not_checked["P5"] = "the configs of the topic may not be seen"
             else:
@@ -89,44 +105,16 @@ class ClusterCheck:
         if self._is_cut:
             not_checked |= dict.fromkeys(("X2", "X5"), _CUT)
         else:
-            compared, known = await self._compare(log_contents)
-            found += compared
-            topics = {topic_id_text(topic_id): name for topic_id, name in known.items()}
+            has_state = np.zeros(len(self._shown), np.bool_)
+            for name, _, rows in outputs:
+                if name == _HAS_STATE_OUTPUT:
+                    bits = np.frombuffer(rows.column(0)[0].as_py(), np.uint8)
+                    has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
+                elif name == _TOPICS_OUTPUT:
+                    topics.update({row["topic_id"]: row["name"] for row in rows.to_pylist()})
+            found += missing_states(self._shown[at] for at in np.flatnonzero(~has_state).tolist())
             checked += ["X2", "X5"]
         return ExternalFindings(found, checked, not_checked, topics=topics)
-
-    async def _compare(self, log_contents: LogContents) -> tuple[list[Finding], dict[bytes, str]]:
-        states = log_contents.states.to_pylist()
-        places = {(parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
-        groups = self._share_groups()
-        topics = self._user_topics()
-        try:
-            names = await groups.names()
-            known: dict[bytes, str] = {}
-            wanted = sorted({topic_id for topic_id, _ in places})
-            for at in range(0, len(wanted), _TOPICS_MAX):
-                known |= await topics.names(wanted[at : at + _TOPICS_MAX])
-            there = [place for place in places if place[0] in known]
-            starts, ends = await topics.start_offsets(there), await topics.end_offsets(there)
-        finally:
-            await groups.close()
-            await topics.close()
-        deleted = {identity for _, identity in log_contents.deleted}
-        found = [
-            *check_groups(states, self._shown, deleted, names, known),
-            *check_data(states, starts, ends, self._limits),
-        ]
-        return found, known
-
-    def _share_groups(self) -> Any:
-        from coordinator.cluster.kafka.share_groups import ShareGroups
-
-        return ShareGroups(**self._access)
-
-    def _user_topics(self) -> Any:
-        from coordinator.cluster.kafka.user_topics import UserTopics
-
-        return UserTopics(**self._access)
 
     async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
         from coordinator.cluster.kafka.brokers import Brokers
@@ -140,6 +128,65 @@ class ClusterCheck:
             await brokers.close()
 
 
+async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
+    from coordinator.cluster.kafka.share_groups import ShareGroups
+
+    groups = ShareGroups(**access)
+    try:
+        return await groups.names()
+    finally:
+        await groups.close()
+
+
+@dataclass(frozen=True)
+class ClusterComparison:
+    """Compares the states of a state partition with groups and user topics; this is a `StateTask`.
+
+    `shown` are the record keys of the share-partitions that groups have initialised.
+    """
+
+    access: Mapping[str, Any]
+    shown: pa.Array
+    groups: frozenset[str]
+    limits: Limits
+
+    def __call__(self, inside: PartitionStates) -> Iterator[Output]:
+        """Yield findings, topic names, and which of the shown share-partitions have state or were deleted."""
+        number = inside.state_partition
+        keys = {key_of(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
+        there = pa.array([*map(identity_of_key, keys), *inside.deleted], pa.binary())
+        bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
+        yield Output(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
+        if not keys:
+            return
+        names, starts, ends = run_on_thread(self._read({(key.topic_id, key.partition) for key in keys}))
+        rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
+        yield Output(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
+        for chunk in inside.chunks():
+            found = [
+                *check_groups(chunk, self.groups, names),
+                *check_data(chunk, starts, ends, self.limits),
+            ]
+            yield from findings_output(number, found)
+
+    async def _read(
+        self, places: set[TopicPartition]
+    ) -> tuple[dict[bytes, str], Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+        """Return the names of topics, and the log start and end offsets of topic partitions."""
+        from coordinator.cluster.kafka.user_topics import UserTopics
+
+        topics = UserTopics(**self.access)
+        try:
+            names: dict[bytes, str] = {}
+            wanted = sorted({topic_id for topic_id, _ in places})
+            for at in range(0, len(wanted), _TOPICS_MAX):
+                names |= await topics.names(wanted[at : at + _TOPICS_MAX])
+            there = [place for place in places if place[0] in names]
+            return names, await topics.start_offsets(there), await topics.end_offsets(there)
+        finally:
+            await topics.close()
+
+
 class LiveCheck:
     """Check X1: compare the states with those of a live coordinator."""
 
@@ -150,11 +197,16 @@ class LiveCheck:
     def begin(self) -> None:
         """Do nothing; this check reads after the log."""
 
-    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read every share-partition."""
-        run = RebuildResult(log_contents.stored, log_contents.ranges, {})
-        number = count_state_partitions(log_contents.log.plan.starts)
-        compare = compared(self._source, run, self._live, phases=phases, state_partitions=number)
+    def task(self, contents: LogContents) -> StateTask:
+        """Return the comparison."""
+        self._ranges = contents.log.ranges
+        number = count_state_partitions(contents.log.plan.starts)
+        self._task = StateComparison.of_listed(self._live, number)
+        return self._task
+
+    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+        """Read the log again for the differences."""
+        compare = resolve_differences(self._source, self._ranges, self._task, outputs, {})
         found = [
             Finding(
                 "X1",
@@ -165,80 +217,15 @@ class LiveCheck:
             )
             for each in compare.different
         ]
-        if compare.unknown:
-            key, why = next(iter(compare.unknown.items()))
-            told = f"{len(compare.unknown)} of {compare.asked} are not known, {key}: {why}"
+        if compare.unknown or compare.unlisted:
+            count = len(compare.unknown) + compare.unlisted
+            reason = f"more than {self._task.limit} differ"
+            for key, trouble in compare.unknown.items():
+                reason = f"{key}: {trouble}"
+                break
+            told = f"{count} of {compare.asked} are not known, {reason}"
             return ExternalFindings(found, (), {"X1": told}, ("X1",))
         return ExternalFindings(found, ("X1",))
-
-
-class SampleCheck:
-    """X6: fold a sample of share-partitions record by record, with the coordinator's own code."""
-
-    def __init__(self, source: Source, count: int, cut: Cut) -> None:
-        self._source = source
-        self._count = count
-        self._cut = cut
-
-    def begin(self) -> None:
-        """Do nothing; this check reads after the log."""
-
-    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
-        """Read the records of the sample again, up to the same log offsets, and compare the states."""
-        rows = choose_sample(log_contents.states, self._count)
-        wanted = {(row["state_partition"], key_of(row)): row for row in rows}
-        keys = {key for _, key in wanted}
-        ends: dict[int, int] = {}
-        for row in log_contents.ranges.to_pylist():
-            number = row["state_partition"]
-            ends[number] = max(ends.get(number, 0), row["range_end"])
-        plan = self._source.plan(Cut(ends))
-        states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
-        pruned: set[int] = set()
-        with phases.phase("sample", len(keys), "share-partitions") as advance:
-            for step in read_history(self._source, plan, keys, {row["state_partition"] for row in rows}):
-                states[step.state_partition, step.record.key] = step.after
-            advance(len(keys))
-        for number, start in plan.starts.items():
-            if start != log_contents.log.plan.starts.get(number, start):
-                pruned.add(number)
-        found = [
-            Finding(
-                "X6",
-                Severity.CRITICAL,
-                row["state_partition"],
-                identity_of_row(row),
-                row["last_log_offset"],
-                row["last_log_offset"],
-                evidence=what,
-            )
-            for place, row in wanted.items()
-            if row["state_partition"] not in pruned and (what := differing_fields(row, states.get(place)))
-        ]
-        return ExternalFindings(found, ("X6",))
-
-
-def choose_sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
-    """Return about `count` states, evenly spread over the table."""
-    step = max(len(states) // max(count, 1), 1)
-    rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
-    return rows
-
-
-def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:
-    """Return the fields in which a row of `STATES` differs from a state; empty if they are equal."""
-    if state is None:
-        return "the fold record by record finds no state"
-    other = {
-        **msgspec.structs.asdict(state),
-        "state_batches": [batch._asdict() for batch in unpack(state.batches)],
-    }
-    names: Collection[str] = [name for name in row if name in other]
-    return ", ".join(
-        f"{name.replace('_', ' ')} {row[name]} and {other[name]}"
-        for name in names
-        if row[name] != other[name]
-    )
 
 
 class OptionalCheck:
@@ -249,7 +236,7 @@ class OptionalCheck:
 
     def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
         self._inner = inner
-        self._checks = checks
+        self._checks = tuple(checks)
         self._missed = checks if asked_for else ()
         self._why = ""
 
@@ -257,18 +244,41 @@ class OptionalCheck:
         """Call `begin` of the check; if it fails, store the reason."""
         try:
             self._inner.begin()
-        except (LogError, CoordinatorError, OSError) as error:
+        except _FAILURES as error:
             self._why = str(error)
 
-    def check(self, log_contents: LogContents, phases: Phases) -> ExternalFindings:
+    def task(self, contents: LogContents) -> StateTask | None:
+        """Return the task of the check, which yields the reason if it fails."""
+        if self._why:
+            return None
+        try:
+            inner = self._inner.task(contents)
+        except _FAILURES as error:
+            self._why = str(error)
+            return None
+        return None if inner is None else partial(_run_or_fail, inner, self._checks)
+
+    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
         """Return the findings of the check; if it failed, return the reason instead."""
+        for name, _, rows in outputs:
+            if name == _FAILURE_OUTPUT and rows["checks"][0].as_py() == list(self._checks):
+                self._why = self._why or rows["reason"][0].as_py()
         if not self._why:
             try:
-                external: ExternalFindings = self._inner.check(log_contents, phases)
+                external: ExternalFindings = self._inner.result(outputs)
                 return external
-            except (LogError, CoordinatorError, OSError) as error:
+            except _FAILURES as error:
                 self._why = str(error)
         return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
+
+
+def _run_or_fail(inner: StateTask, checks: Sequence[str], inside: PartitionStates) -> Iterable[Output]:
+    """Run a task; if it fails, return the reason as its only output."""
+    try:
+        return list(inner(inside))
+    except _FAILURES as error:
+        rows = pa.RecordBatch.from_pydict({"checks": [list(checks)], "reason": [str(error)]})
+        return [Output(_FAILURE_OUTPUT, inside.state_partition, rows)]
 
 
 def list_initialised_keys(

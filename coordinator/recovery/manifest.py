@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,45 @@ import pyarrow.parquet as pq
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable_files import write_durably, write_parquet
 from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.final_states import STATES_OUTPUT
 from coordinator.recovery.job import LogReadResult
-from coordinator.recovery.schema import RANGE_TOTALS
+from coordinator.recovery.schema import RANGE_TOTALS, STATES
 from coordinator.recovery.sources.base import Cut, Source
 
 MANIFEST = "_manifest.json"
+STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
 FORMAT = 1
+
+
+class StoredStates:
+    """States (rows of `STATES`) that are brought to this process when they are first used.
+
+    `read` returns the states of one state partition, and of all for None.
+    """
+
+    def __init__(self, read: Callable[[int | None], pa.Table]) -> None:
+        self._read = read
+
+    @classmethod
+    def written(cls, folder: Path) -> "StoredStates":
+        """Return the states in a directory of results."""
+        return cls(partial(_read_states, folder / f"{STATES_OUTPUT}.parquet"))
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The states by group, topic and partition."""
+        found = self._read(None).cast(STATES)
+        return found.sort_by([(name, "ascending") for name in STATES_ORDER])
+
+    def of_partition(self, state_partition: int) -> pa.Table:
+        """Return at least the states of a state partition."""
+        return self._read(state_partition)
+
+
+def _read_states(path: Path, state_partition: int | None) -> pa.Table:
+    return pq.read_table(
+        path, filters=None if state_partition is None else [("state_partition", "=", state_partition)]
+    )
 
 
 def make_manifest(
@@ -105,12 +139,6 @@ def check_results(folder: Path, name: str) -> None:
     """Refuse results that are not complete or do not have a table. Raises ConfigError."""
     if f"{name}.parquet" not in read_manifest(folder).get("files", {}):
         raise ConfigError("results", folder, f"of a job that makes {name}")
-
-
-def read_results(folder: Path, name: str) -> pa.Table:
-    """Read a table of complete results, one file or those of the executors. Raises ConfigError."""
-    check_results(folder, name)
-    return pq.read_table(folder / f"{name}.parquet")
 
 
 def _time(time_ms: int) -> datetime:

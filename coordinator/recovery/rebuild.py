@@ -1,40 +1,26 @@
 """The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.job import LogReadResult, read_log, states_near_damage
-from coordinator.recovery.manifest import check_new, make_manifest, write_results
+from coordinator.recovery.manifest import STATES_ORDER, StoredStates, check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
-
-_ORDER = ("group_id", "topic_id", "partition", "state_partition")
-
-
-class StoredStates:
-    """States (rows of `STATES`) that are brought to this process when they are first used."""
-
-    def __init__(self, read: Callable[[], pa.Table]) -> None:
-        self._read = read
-
-    @cached_property
-    def table(self) -> pa.Table:
-        """The states by group, topic and partition."""
-        found = self._read().cast(STATES)
-        return found.sort_by([(name, "ascending") for name in _ORDER])
+from coordinator.recovery.tasks import JoinTask, Output, TableTask
 
 
 @dataclass(frozen=True)
@@ -58,13 +44,15 @@ def rebuild(
     *,
     cut: Cut | None = None,
     to: Path | None = None,
+    select: TableTask | None = None,
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
     clock: Clock | None = None,
 ) -> RebuildResult:
     """Rebuild all states up to a cut; if `to` is given, write them to this new directory.
 
-    With a directory, executors of Spark write the states, and this process gets only totals.  Damage is
+    With a directory, executors of Spark write the states, and this process gets only totals.  Otherwise this
+    process gets the states that `select` yields of each state partition, or all by default.  Damage is
     skipped. The manifest lists it under `damages`, and the share-partitions that may lack updates under
     `affected`.
 
@@ -88,14 +76,43 @@ def rebuild(
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
         [("state_partition", "ascending"), ("range_start", "ascending")]
     )
-    stored = StoredStates(partial(joined.table, STATES_OUTPUT, STATES))
     if to is None:
+        selected = [] if select is None else [each.rows for each in joined.mapped(STATES_OUTPUT, select)]
+        stored = stored_in(joined) if select is None else states_in(pa.Table.from_batches(selected, STATES))
         # The outputs are deleted when the engine is closed.
         _ = stored.table
     else:
-        stored = write_states(joined, totals, to)
+        write_states(joined, totals, to)
+        stored = StoredStates.written(to)
         write_results(to, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
     return RebuildResult(stored, ranges, manifest, totals)
+
+
+def first_states(count: int) -> TableTask:
+    """Return the task that selects the first states by group, topic and partition."""
+    return partial(_select_first, count, STATES_ORDER)
+
+
+def oldest_states(count: int) -> TableTask:
+    """Return the task that selects the states of a state partition that need the oldest records."""
+    return partial(_select_first, count, ("needed_from",))
+
+
+def _select_first(
+    count: int, order: Sequence[str], state_partition: int, states: pa.RecordBatch
+) -> Iterator[Output]:
+    rows = pc.select_k_unstable(states, count, [(name, "ascending") for name in order])
+    yield Output(STATES_OUTPUT, state_partition, states.take(rows))
+
+
+def states_in(table: pa.Table) -> StoredStates:
+    """Return states that are in this process."""
+    return StoredStates(lambda _: table)
+
+
+def stored_in(joined: GatheredOutputs) -> StoredStates:
+    """Return the states in the outputs of a phase; they exist until the job ends."""
+    return StoredStates(lambda _: joined.table(STATES_OUTPUT, STATES))
 
 
 def use_checkpoints(source: Source) -> Source:
@@ -103,11 +120,16 @@ def use_checkpoints(source: Source) -> Source:
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
-def join_log(log: LogReadResult, phases: Phases) -> GatheredOutputs:
-    """Join the partial states of a log to states, and to totals of each state partition."""
-    known = owner_epochs(log.ranges)
+def join_log(
+    log: LogReadResult, phases: Phases, extend: Callable[[JoinTask], JoinTask] | None = None
+) -> GatheredOutputs:
+    """Join the partial states of a log to states, and to totals of each state partition.
+
+    `extend` returns a task with further outputs.
+    """
+    join: JoinTask = partial(join_states, owner_epochs(log.ranges))
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
-        return log.gathered.joined(partial(join_states, known), advance)
+        return log.gathered.joined(join if extend is None else extend(join), advance)
 
 
 def total(totals: Sequence[Mapping[str, Any]], name: str) -> int:
@@ -121,18 +143,15 @@ def damaged_states(log: LogReadResult, joined: GatheredOutputs) -> pa.Table:
     return pa.Table.from_batches([output.rows for output in found], STATES)
 
 
-def write_states(
-    joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Path | str
-) -> StoredStates:
+def write_states(joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Path | str) -> None:
     """Write the states to `states.parquet` in a directory, or to a URI; compare their number with the totals.
 
     Raises ResultsIncomplete.
     """
     path = to / f"{STATES_OUTPUT}.parquet" if isinstance(to, Path) else to
-    written, wanted = joined.write(STATES_OUTPUT, STATES, _ORDER, path), total(totals, "states")
+    written, wanted = joined.write(STATES_OUTPUT, STATES, STATES_ORDER, path), total(totals, "states")
     if written != wanted:
         raise ResultsIncomplete(
             f"{wanted} states were joined and {written} are in {path} (all executors and the driver must "
             "see the same folder)"
         )
-    return StoredStates(partial(pq.read_table, path))

@@ -1,9 +1,6 @@
-"""A Spark driver that archives a journal and is killed around the first commit.
+"""A Spark driver that archives a journal and is killed when all files are written and the commit is not.
 
-    python -m tests.recovery.archive_driver before|after JOURNAL ARCHIVE
-
-`before` kills the driver when all files are written and the commit is not. `after` kills it when the commit
-is written, but Spark's checkpoint does not contain the micro-batch yet.
+python -m tests.recovery.archive_driver JOURNAL ARCHIVE
 """
 
 import os
@@ -28,14 +25,11 @@ def die(*_: Any) -> NoReturn:
 
 
 def main() -> None:
-    when, journal, folder = sys.argv[1:]
+    journal, folder = sys.argv[1:]
     warnings.simplefilter("ignore")
     spark = session("local[2]")
-    if when == "before":
-        archive.write_commit = die
-    archive_stream(
-        spark, JournalSource(journal), Path(folder), options={"max_records": MAX_RECORDS}, told=die
-    )
+    archive.write_commit = die
+    archive_stream(spark, JournalSource(journal), Path(folder), options={"max_records": MAX_RECORDS})
 
 
 if __name__ == "__main__":

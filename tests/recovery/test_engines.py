@@ -21,7 +21,14 @@ from coordinator.recovery.engines.base import ALONE_MAX, GatheredOutputs
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
 from coordinator.recovery.engines.local import LocalOutputs
 from coordinator.recovery.engines.spark_session import SparkMissing, session
-from coordinator.recovery.manifest import MANIFEST, iso_time, parse_time, read_manifest, read_results
+from coordinator.recovery.manifest import (
+    MANIFEST,
+    StoredStates,
+    check_results,
+    iso_time,
+    parse_time,
+    read_manifest,
+)
 from coordinator.recovery.progress import Phases, progress_display
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild
@@ -204,7 +211,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         "states.parquet": len(run.states),
         "ranges.parquet": len(run.ranges),
     }
-    assert read_results(to, "states").equals(run.states)
+    assert StoredStates.written(to).table.equals(run.states)
     assert pq.read_schema(to / "states.parquet").equals(STATES)
     assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
     assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
@@ -212,7 +219,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         rebuild(ALONE, source, to=to)
     (to / MANIFEST).unlink()
     with pytest.raises(ConfigError, match="a run that finished"):
-        read_results(to, "states")
+        check_results(to, "states")
 
 
 def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:

@@ -14,18 +14,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient, StateSummary
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
+from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.external_checks import LiveCheck, SampleCheck
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.external_checks import LiveCheck, OptionalCheck
+from coordinator.recovery.report import write_report
+from coordinator.recovery.sample_check import SampleCheck
+from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.topic import TopicSource
+from coordinator.recovery.tasks import Output
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
@@ -34,6 +41,9 @@ from tests.kafka.audit_process import AuditProcess
 from tests.recovery.test_docs import LIVE, examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
+
+if TYPE_CHECKING:
+    from coordinator.recovery.engines.spark import SparkEngine
 
 pytestmark = [pytest.mark.e2e]
 
@@ -122,7 +132,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     live = f"127.0.0.1:{journal.port}"
     found = diff(ALONE, source, live)
     assert (found.asked, found.equal, found.different, found.unknown) == (15, 15, [], {})
-    options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5, Cut())])
+    options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5)])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
     # The command of docs/recovery.md.
@@ -133,6 +143,55 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     # Another leader and state epoch: the state changes, and both sides show the change.
     work(journal.port, seed=2)
     assert diff(ALONE, source, live).equal == 15
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
+def test_executors_compare_states_and_driver_reads_none(
+    spark_engine: "SparkEngine",
+    journal: CoordinatorProcess,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Checks X1, X3 and X6, `diff`, and an HTML report."""
+    source = JournalSource(str(journal.data))
+    live = f"127.0.0.1:{journal.port}"
+    earlier = audit(ALONE, source, Options(to=tmp_path / "earlier"))
+    lost = SharePartitionKey("lost", bytes(16), 1)
+    state = earlier.states.slice(0, 1).to_pylist()[0] | {"group_id": lost.group_id, "state_partition": 5}
+    path = tmp_path / "earlier" / "states.parquet"
+    write_parquet(path, pa.concat_tables([earlier.states, pa.Table.from_pylist([state], STATES)]))
+    from coordinator.recovery.engines import spark
+
+    fetched: list[Output] = []
+    inner = spark._fetched
+
+    def fetch(frame: Any) -> list[Output]:
+        found = inner(frame)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(spark, "_fetched", fetch)
+    compared = diff(spark_engine, source, live, listed=[lost])
+    assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
+    options = Options(
+        baseline=Baseline.read(tmp_path / "earlier"),
+        external=[OptionalCheck(LiveCheck(source, live), ("X1",)), SampleCheck(source, 5)],
+        to=tmp_path / "audit",
+    )
+    checked = audit(spark_engine, source, options)
+    write_report(tmp_path / "audit.html", checked)
+    assert {"X1", "X3", "X6"}.isdisjoint(checked.not_checked)
+    assert [(row["check"], row["group_id"]) for row in checked.findings.to_pylist()] == [("X3", "lost")]
+    small = {"affected", "doubtful", "answers"}
+    assert not [each for each in fetched if each.name in small and len(each.rows)]
+    assert {each.name for each in fetched} >= {"compared", "totals"}
+    assert not {each.name for each in fetched} & {"states", "misplaced", "partials", "histories"}
+    journal.stop()
+    unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
+    missed = audit(spark_engine, source, Options(external=unreachable))
+    assert (missed.missed, missed.exit_code) == (("X1",), 1)
+    assert "the coordinator cannot be reached" in missed.not_checked["X1"]
 
 
 def test_journal_is_rewritten_to_other_partition_count_and_served(

@@ -15,12 +15,13 @@ from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClie
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.diff import compared, diff
+from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
-from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, SampleCheck, topic_id_of
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, topic_id_of
+from coordinator.recovery.live_coordinator import read_states
 from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sample_check import SampleCheck
 from coordinator.recovery.sources.base import Cut
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
@@ -112,7 +113,7 @@ def test_diff_writes_nothing(consumed: Consumed) -> None:
     assert consumed.source.plan(Cut()).ends == before
 
 
-def test_concurrent_writes_are_no_difference(consumed: Consumed) -> None:
+def test_concurrent_writes_are_no_difference(consumed: Consumed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is folded, then written, and only then the coordinator is read."""
     key = SharePartitionKey("recovery-busy", consumed.key.topic_id, 0)
 
@@ -132,10 +133,17 @@ def test_concurrent_writes_are_no_difference(consumed: Consumed) -> None:
                     batches=[batch],
                 )
 
+    waiting = [(4, 9)]
+
+    async def read(*arguments: Any) -> Any:
+        """Read from the coordinator; the first time, write after the log was read."""
+        while waiting:
+            await writes(*waiting.pop())
+        return await read_states(*arguments)
+
     asyncio.run(writes(0, 4))
-    run = rebuild(ALONE, consumed.source)
-    asyncio.run(writes(4, 9))
-    found = compared(consumed.source, run, consumed.bootstrap, phases=Phases())
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read)
+    found = diff(ALONE, consumed.source, consumed.bootstrap)
     assert (found.different, found.unknown, found.moved) == ([], {}, 1)
 
 
@@ -144,7 +152,7 @@ def test_audit_of_topic_finds_only_single_replica(consumed: Consumed, tmp_path: 
     cluster = ClusterCheck(
         consumed.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
     )
-    external = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50, Cut())]
+    external = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50)]
     found = audit(ALONE, source, Options(external=external, to=tmp_path / "first"))
     rows = [row for row in found.findings.to_pylist() if row["group_id"] in (None, GROUP)]
     assert [(row["check"], row["severity"]) for row in rows] == [("P5", "warning")], rows

@@ -1,6 +1,5 @@
 """Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
 from coordinator.recovery.engines.spark_work import error_of_spark
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
-from coordinator.recovery.manifest import read_manifest, read_results
+from coordinator.recovery.manifest import StoredStates, read_manifest
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
-from coordinator.recovery.rebuild import RebuildResult, StoredStates, rebuild
+from coordinator.recovery.rebuild import RebuildResult, first_states, oldest_states, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
 from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
 from coordinator.recovery.sources.journal import JournalSource
@@ -58,6 +57,15 @@ def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", disk: Segment
         for same in ("partitions", "totals", "states", "state_batches"):
             assert theirs.manifest[same] == ours.manifest[same]
     assert theirs.manifest["versions"]["spark"].startswith("4.")
+
+
+def test_only_selected_states_reach_driver(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+    for select in (first_states(3), oldest_states(2)):
+        theirs, ours = (rebuild(engine, disk, select=select) for engine in (spark_engine, ALONE))
+        assert theirs.states.equals(ours.states)
+        assert len(theirs.states) <= 9 < theirs.manifest["states"]
+    everything = rebuild(ALONE, disk).states
+    assert rebuild(ALONE, disk, select=first_states(3)).states.slice(0, 3).equals(everything.slice(0, 3))
 
 
 def test_hot_share_partition_is_read_by_many_tasks(spark_engine: "SparkEngine", tmp_path: Path) -> None:
@@ -158,7 +166,7 @@ def test_executors_write_states_that_driver_does_not_read(
     for name in ("states", "state_batches"):
         assert done.manifest[name] == alone.manifest[name] > 0
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
-    assert StoredStates(partial(read_results, tmp_path / "spark", "states")).table.equals(alone.states)
+    assert StoredStates.written(tmp_path / "spark").table.equals(alone.states)
 
 
 def test_periodic_audit_deletes_work_files_after_each_run(

@@ -4,7 +4,7 @@ If all records of a share-partition were pruned, the log has no trace of it. Onl
 audit show that it existed.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.deduplication import identity_of_row
-from coordinator.recovery.manifest import check_results, read_manifest, read_results
+from coordinator.recovery.manifest import StoredStates, check_results, read_manifest
+from coordinator.recovery.state_checks import PartitionStates, StateTask
+from coordinator.recovery.tasks import Output
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
+_COLUMNS = [
+    *("group_id", "topic_id", "partition", "state_partition", "snapshot_epoch", "state_epoch"),
+    *("leader_epoch", "start_offset", "last_log_offset", "last_write_ms"),
+]
 
 
 class Baseline:
     """The results of an earlier audit: states, and the end of each state partition."""
 
-    def __init__(self, manifest: Mapping[str, Any], states: Callable[[], pa.Table]) -> None:
+    def __init__(self, manifest: Mapping[str, Any], states: Callable[[int], pa.Table]) -> None:
+        """Use the results of an earlier audit; `states` returns the states of a state partition."""
         self.run_id: str = manifest["run_id"]
         self._states = states
         self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}
@@ -31,33 +38,38 @@ class Baseline:
     @classmethod
     def read(cls, folder: Path) -> "Baseline":
         """Read the results of an audit or a rebuild. Raises ConfigError and LogDamaged."""
-        manifest, states = read_manifest(folder), partial(read_results, folder, "states")
+        manifest = read_manifest(folder)
         check_results(folder, "states")
-        return cls(manifest, states)
+        return cls(manifest, StoredStates.written(folder).of_partition)
 
-    def check(
-        self, states: pa.Table, deleted_at: Mapping[tuple[int, bytes], int], starts: Mapping[int, int]
-    ) -> Iterator[Finding]:
-        """Compare with the current states, each state partition with its own log offsets."""
-        states_before = self._states()
-        # One state partition after the other: rows as Python objects take twenty times the memory.
-        for number in pc.unique(states_before.column("state_partition")).to_pylist():
-            is_own = pc.field("state_partition") == number
-            now = {identity_of_row(row): row for row in states.filter(is_own).to_pylist()}
-            before = states_before.filter(is_own).to_pylist()
-            yield from self._check_partition(number, before, now, deleted_at, starts.get(number, 0))
+    @property
+    def state_partitions(self) -> Collection[int]:
+        """The state partitions of the earlier audit."""
+        return self._read_to.keys()
 
-    def _check_partition(
+    def task(self, starts: Mapping[int, int]) -> StateTask:
+        """Return the comparison with current states; `starts` are the log start offsets."""
+        return partial(self._check_partition, starts)
+
+    def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[Output]:
+        """Compare the states of a state partition by its own log offsets."""
+        number = inside.state_partition
+        now = {identity_of_row(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
+        before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
+        found = self._compare(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
+        yield from findings_output(number, found)
+
+    def _compare(
         self,
         state_partition: int,
         states_before: Iterable[Mapping[str, Any]],
         now: Mapping[bytes, Mapping[str, Any]],
-        deleted_at: Mapping[tuple[int, bytes], int],
+        deleted_at: Mapping[bytes, int],
         start: int,
     ) -> Iterator[Finding]:
         for before in states_before:
             identity = identity_of_row(before)
-            is_new = deleted_at.get((state_partition, identity), -1) > before["last_log_offset"]
+            is_new = deleted_at.get(identity, -1) > before["last_log_offset"]
             if is_new:
                 continue
             if identity in now:

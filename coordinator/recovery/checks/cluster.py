@@ -3,12 +3,12 @@
 The findings are plain values; `coordinator.recovery.external_checks` queries the cluster.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import Row, identity_of, identity_of_row
+from coordinator.recovery.deduplication import Row, identity_of_row
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 
@@ -43,25 +43,18 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
         yield Finding("P5", _C, evidence=f"the topic has {partitions} partitions, expected are {expected}")
 
 
-def check_groups(
-    states: Sequence[Row],
-    shown: Collection[tuple[str, bytes, int]],
-    deleted: Collection[bytes],
-    groups: Collection[str],
-    topics: Mapping[bytes, str],
-) -> Iterator[Finding]:
-    """Compare groups and state in both directions (X2).
+def missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
+    """Report share-partitions that a group initialised before the log was read, and that it lacks (X2)."""
+    for identity in missing:
+        yield Finding(
+            "X2", _C, share_partition=identity, evidence="its group initialised it; the log has no state"
+        )
 
-    `shown` are the share-partitions that groups had initialised before the log was read. `groups` and
-    `topics` are the groups and topics that existed after it was read.
-    """
-    there = {identity_of_row(row) for row in states}
-    for group_id, topic_id, partition in sorted(shown):
-        identity = identity_of(group_id, topic_id, partition)
-        if identity not in there and identity not in deleted:
-            yield Finding(
-                "X2", _C, share_partition=identity, evidence="its group initialised it; the log has no state"
-            )
+
+def check_groups(
+    states: Iterable[Row], groups: Collection[str], topics: Mapping[bytes, str]
+) -> Iterator[Finding]:
+    """Check that the groups and topics of states exist (X2), given those after the log was read."""
     for row in states:
         at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
         if parse_topic_id(row["topic_id"]) not in topics:
@@ -71,7 +64,7 @@ def check_groups(
 
 
 def check_data(
-    states: Sequence[Row],
+    states: Iterable[Row],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
     limits: Limits,

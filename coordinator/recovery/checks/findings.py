@@ -5,7 +5,7 @@ a finding has the owner epoch of its records, and is dropped later if that epoch
 check and share-partition merge: their counts add up, and the evidence of the first finding stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import OwnerEpochs, valid_rows
 from coordinator.recovery.records import Ints, numbers
 from coordinator.recovery.schema import NONE, required
+from coordinator.recovery.tasks import Output
 
 FINDINGS_OUTPUT = "findings"
 
@@ -152,6 +153,23 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
+def without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
+    damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
+    return [
+        each
+        for each in found
+        if each.check != "P2"
+        or each.count > 1
+        or not any(
+            each.state_partition == of.state_partition
+            and of.log_offset <= each.log_offset
+            and each.last_log_offset <= of.last_log_offset
+            for of in damaged
+        )
+    ]
+
+
 def partial_rows(
     findings: Iterable[Finding], *, range_start: int, owner_epoch: int, claimed: bool
 ) -> pa.RecordBatch:
@@ -167,6 +185,13 @@ def partial_rows(
         for finding in findings
     ]
     return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
+
+
+def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[Output]:
+    """Yield findings that do not depend on the owner of a record as an output, if there are any."""
+    rows = partial_rows(findings, range_start=0, owner_epoch=NONE, claimed=False)
+    if len(rows):
+        yield Output(FINDINGS_OUTPUT, state_partition, rows)
 
 
 def valid_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:

@@ -32,6 +32,10 @@ class GatheredOutputs(Protocol):
         """Return all outputs of a name as one table, in this process."""
         ...
 
+    def collect(self) -> list[Output]:
+        """Return all outputs but the counts, in this process; they must be small."""
+        ...
+
     def without(self, state_partitions: Collection[int]) -> "GatheredOutputs":
         """Return the outputs of all other state partitions."""
         ...

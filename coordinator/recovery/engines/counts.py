@@ -4,7 +4,7 @@ Three pairs of independent counts are compared:
 
 * planned ranges, and ranges with outputs;
 * records that the source yielded, and records in the summaries of the ranges;
-* rows that phase 1 wrote by output and state partition, and rows that phase 2 read.
+* rows that a phase wrote by output and state partition, and rows that the next phase read.
 
 Phase 2 also compares the number of records in the partial states with the number of decoded records.
 """
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from coordinator.errors import LogError
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
-from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import LogRange, PrunedError, Source
 from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
@@ -34,13 +33,15 @@ PRUNED_OUTPUT = "pruned"
 _PRUNED = pa.schema([pa.field("start", pa.int64(), nullable=False)])
 _COUNTS = pa.schema(
     [
-        # The number of the range in its plan; -1 for a join.
+        # The number of the range in its plan; for a join, `_READ` or `_RETURNED`.
         pa.field("range", pa.int64(), nullable=False),
         # The name of an output; empty for the records that the source yielded.
         pa.field("output", pa.string(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
     ]
 )
+# Instead of a range: the rows that a join has read, and the rows that it has returned.
+_READ, _RETURNED = -1, -2
 _ADVICE = "nothing was written; run the job again"
 
 
@@ -91,7 +92,7 @@ def _output_counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
 
 
 def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[Output]:
-    """Join the outputs of a state partition; return the results, and the counts of the joined rows.
+    """Join the outputs of a state partition; return the results, and the counts of both.
 
     Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
     """
@@ -106,7 +107,8 @@ def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[O
                 "the partial states"
             )
     read = [Output(name, state_partition, rows) for name, found in tables.items() for rows in found]
-    return [*join(state_partition, tables), *_output_counts(read, NONE)]
+    outputs = list(join(state_partition, tables))
+    return [*outputs, *_output_counts(read, _READ), *_output_counts(outputs, _RETURNED)]
 
 
 def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
@@ -139,8 +141,8 @@ def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
 
 
 def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
-    """Compare the rows that phase 1 wrote with the rows that phase 2 read. Raises ResultsIncomplete."""
-    written, read = _totals(before), _totals(after)
+    """Compare the rows that a phase wrote with the rows that the next one read. Raises ResultsIncomplete."""
+    written, read = _totals(before, read=False), _totals(after, read=True)
     for state_partition, name in sorted(written.keys() | read.keys()):
         place = (state_partition, name)
         if written[place] != read[place]:
@@ -150,11 +152,11 @@ def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
             )
 
 
-def _totals(outputs: "GatheredOutputs") -> Counter[tuple[int, str]]:
+def _totals(outputs: "GatheredOutputs", *, read: bool) -> Counter[tuple[int, str]]:
     found: Counter[tuple[int, str]] = Counter()
     for state_partition, rows in outputs.rows(COUNTS_OUTPUT):
         for row in rows.to_pylist():
-            if row["output"]:
+            if row["output"] and (row["range"] == _READ) is read:
                 found[state_partition, row["output"]] += row["rows"]
     return found
 

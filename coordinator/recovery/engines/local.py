@@ -19,7 +19,7 @@ import pyarrow as pa
 from coordinator.errors import LogError
 from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
-from coordinator.recovery.engines.counts import check_joined, join_counted, read_counted
+from coordinator.recovery.engines.counts import COUNTS_OUTPUT, check_joined, join_counted, read_counted
 from coordinator.recovery.sources.base import ALL, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
 
@@ -48,6 +48,10 @@ class LocalOutputs:
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
+
+    def collect(self) -> list[Output]:
+        """Return all outputs but the counts."""
+        return [each for each in self.outputs if each.name != COUNTS_OUTPUT]
 
     def joined(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
         """Join the outputs of each state partition one after the other, because they are small."""

@@ -26,6 +26,7 @@ from coordinator.recovery.engines.counts import (
 )
 from coordinator.recovery.engines.spark_session import has_active_session, session
 from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
+from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
@@ -40,7 +41,7 @@ OUTPUTS = pa.schema(
         pa.field("rows", pa.binary(), nullable=False),
     ]
 )
-_SUMMARIES = (COUNTS_OUTPUT, PRUNED_OUTPUT, RANGES_OUTPUT, DAMAGES_OUTPUT)
+_SUMMARIES = (COUNTS_OUTPUT, PRUNED_OUTPUT, RANGES_OUTPUT, DAMAGES_OUTPUT, TOTALS_OUTPUT)
 
 # Several tasks per core keep all cores busy until the end.
 _TASKS_PER_CORE = 4
@@ -79,6 +80,10 @@ class SparkOutputs:
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table, on the driver."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
+
+    def collect(self) -> list[Output]:
+        """Return all outputs but the counts, on the driver."""
+        return _fetched(self.frame.where(self.frame["name"] != COUNTS_OUTPUT))
 
     def without(self, state_partitions: Collection[int]) -> "SparkOutputs":
         """Drop some state partitions."""

@@ -5,19 +5,18 @@ light and on a dark page.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from coordinator.recovery.audit import AuditResult
-from coordinator.recovery.records import numbers
 
 # Placeholder colours, and the variables that replace them.
 _MARKS = {
@@ -168,42 +167,33 @@ def _plot_pruning(axes: Axes, run: AuditResult) -> None:
 
 
 def _plot_snapshot_ages(axes: Axes, run: AuditResult) -> None:
-    newest = {each.state_partition: each.newest_ms for each in run.partitions}
-    states = run.states
-    written = numbers(states.column("write_timestamp"))
-    partition = numbers(states.column("state_partition"))
-    ages_s = [
-        max(newest.get(int(number), int(ms)) - int(ms), 0) / 1000
-        for number, ms in zip(partition, written, strict=True)
-        if ms > 0
-    ]
-    if ages_s:
-        axes.hist(ages_s, bins=30, color=_BLUE)
-    axes.set_xlabel("seconds")
+    counts = Counter[int]()
+    for row in run.distributions:
+        if row["name"] == "snapshot_age":
+            counts[row["bin"]] += row["count"]
+    if counts:
+        powers = range(max(counts) + 1)
+        axes.bar(powers, [counts[power] for power in powers], 0.9, color=_BLUE)
+        axes.set_xticks(powers, [f"{2**power:,}" for power in powers], rotation=45)
+    axes.set_xlabel("seconds, at most")
     axes.set_ylabel("share-partitions")
 
 
 def _plot_deliveries(axes: Axes, run: AuditResult) -> None:
-    batches = _all_state_batches(run.states)
-    if len(batches):
-        counts = numbers(batches.field("delivery_count"))
-        state = numbers(batches.field("delivery_state"))
-        records = numbers(batches.field("last_offset")) - numbers(batches.field("first_offset")) + 1.0
-        highest = int(min(max(counts.max(), 1), 30))
+    rows = [row for row in run.distributions if row["name"] == "deliveries"]
+    if rows:
+        highest = max(max(row["bin"] for row in rows), 1)
         bottom = np.zeros(highest + 1)
         for number, name, color in _STATES:
-            own = (state == number) & (counts >= 0)
-            if not own.any():
+            height = np.zeros(highest + 1)
+            for row in rows:
+                if row["delivery_state"] == number:
+                    height[row["bin"]] += row["count"]
+            if not height.any():
                 continue
-            height = np.bincount(np.minimum(counts[own], highest), records[own], highest + 1)
             axes.bar(np.arange(highest + 1), height, bottom=bottom, color=color, label=name)
             bottom += height
         _add_legend(axes)
     axes.set_xlabel("delivery count")
     axes.set_ylabel("records")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _all_state_batches(states: pa.Table) -> Any:
-    column = states.column("state_batches").combine_chunks()
-    return (column.chunk(0) if isinstance(column, pa.ChunkedArray) else column).flatten()

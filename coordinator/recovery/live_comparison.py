@@ -1,0 +1,226 @@
+"""Compare the states of a state partition with the responses of a live coordinator."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from coordinator.recovery.deduplication import Row, deduplicate, identity_of_key, is_in_place, key_of
+from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
+from coordinator.recovery.schema import NONE, STATES, required
+from coordinator.recovery.sources.base import run_on_thread
+from coordinator.recovery.state_checks import PartitionStates, home_of
+from coordinator.recovery.tasks import Output
+from coordinator.shard.batches import NO_START_OFFSET
+from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_records import SharePartitionKey
+
+# The default maximum number of differences that are examined and listed; all are counted.
+DIFFERENCES_MAX = 1_000
+
+COMPARED_OUTPUT = "compared"
+ANSWERS_OUTPUT = "answers"
+DOUBTFUL_OUTPUT = "doubtful"
+
+COMPARED = pa.schema(
+    [required(name, pa.int64()) for name in ("asked", "doubtful", "unknown", "batches_unknown")]
+)
+# The fields of `LiveState` of a share-partition.
+ANSWERS = pa.schema(
+    [
+        required("share_partition", pa.binary()),
+        required("exists", pa.bool_()),
+        required("state_epoch", pa.int64()),
+        required("leader_epoch", pa.int64()),
+        required("start_offset", pa.int64()),
+        pa.field("complete_count", pa.int64()),
+        pa.field("read_state_epoch", pa.int64()),
+        pa.field("read_start_offset", pa.int64()),
+        pa.field("batches", pa.binary()),
+        required("trouble", pa.string()),
+    ]
+)
+
+
+class VisibleState(NamedTuple):
+    """The part of a state that a coordinator returns; None instead of it means that there is no state."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    complete_count: int
+    batches: bytes
+
+
+_SUMMARY = ("state_epoch", "leader_epoch", "start_offset", "complete_count")
+
+
+@dataclass(frozen=True)
+class StateComparison:
+    """Compares the states of a state partition with a live coordinator; this is a `StateTask`.
+
+    `groups` selects share groups, all by default. `listed` are share-partitions that another source lists, by
+    state partition. `state_partitions` is None if it is not known.
+    """
+
+    live: str | LiveCoordinator
+    state_partitions: int | None
+    listed: Mapping[int, Sequence[SharePartitionKey]]
+    groups: frozenset[str] = frozenset()
+    limit: int = DIFFERENCES_MAX
+
+    @classmethod
+    def of_listed(
+        cls,
+        live: str | LiveCoordinator,
+        state_partitions: int | None,
+        listed: Iterable[SharePartitionKey] = (),
+        **more: Any,
+    ) -> "StateComparison":
+        """Assign the listed share-partitions to state partitions."""
+        found: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
+        for key in sorted(set(listed)):
+            found[home_of(key, state_partitions)].append(key)
+        return cls(live, state_partitions, dict(found), **more)
+
+    def __call__(self, inside: PartitionStates) -> Iterator[Output]:
+        """Yield the numbers, and the responses that differ from the state up to A."""
+        counts = dict.fromkeys(COMPARED.names, 0)
+        answers: list[dict[str, Any]] = []
+        doubtful: list[Row] = []
+        for rows, keys in self._chunks(inside):
+            self._compare(rows, keys, counts, answers, doubtful)
+        number = inside.state_partition
+        yield Output(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
+        yield Output(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
+        yield Output(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
+
+    def _chunks(
+        self, inside: PartitionStates
+    ) -> Iterator[tuple[dict[SharePartitionKey, Row], list[SharePartitionKey]]]:
+        """Yield the state of each share-partition, and listed share-partitions without state.
+
+        Of several state partitions with the same share-partition, the one of its hash has the valid state,
+        else the newest state is valid.
+        """
+        others, _ = deduplicate(inside.misplaced.to_pylist(), self.state_partitions)
+        listed = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}
+        for rows in inside.chunks() if self.state_partitions is not None else ():
+            chosen: dict[SharePartitionKey, Row] = {}
+            for row in rows:
+                key = key_of(row)
+                if is_in_place(row, self.state_partitions or 0):
+                    others.pop(key, None)
+                    listed.pop(key, None)
+                    chosen[key] = row
+            yield self._selected(chosen), []
+        for key in others:
+            listed.pop(key, None)
+        yield self._selected(others), list(listed)
+
+    def _is_selected(self, key: SharePartitionKey) -> bool:
+        return not self.groups or key.group_id in self.groups
+
+    def _selected(self, rows: Mapping[SharePartitionKey, Row]) -> dict[SharePartitionKey, Row]:
+        # A coordinator does not return unreadable states either.
+        return {key: row for key, row in rows.items() if row["unreadable"] is None and self._is_selected(key)}
+
+    def _compare(
+        self,
+        rows: Mapping[SharePartitionKey, Row],
+        listed: Iterable[SharePartitionKey],
+        counts: dict[str, int],
+        answers: list[dict[str, Any]],
+        doubtful: list[Row],
+    ) -> None:
+        """Ask for some share-partitions; add to the numbers, responses and states."""
+        leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
+        leader_epochs |= dict.fromkeys(listed, NONE)
+        if not leader_epochs:
+            return
+        counts["asked"] += len(leader_epochs)
+        found = run_on_thread(read_states(self.live, leader_epochs, lambda more: None))
+        for key in leader_epochs:
+            answer, row = found[key], rows.get(key)
+            held = None if row is None else visible_state(row)
+            is_doubtful = not answer.trouble and not _answer_matches(held, answer)
+            counts["batches_unknown"] += answer.exists and answer.batches is None and not answer.trouble
+            counts["unknown"] += bool(answer.trouble)
+            counts["doubtful"] += is_doubtful
+            if (answer.trouble or is_doubtful) and len(answers) < self.limit:
+                answers.append({"share_partition": identity_of_key(key), **asdict(answer)})
+                if row is not None and is_doubtful:
+                    doubtful.append(row)
+
+
+def visible_state(row: Row) -> VisibleState:
+    return VisibleState(
+        row["state_epoch"],
+        row["leader_epoch"],
+        row["start_offset"],
+        row["delivery_complete_count"],
+        pack(StateBatch(**batch) for batch in row["state_batches"]),
+    )
+
+
+def _summary_matches(held: VisibleState | None, answer: LiveState) -> bool:
+    if held is None or not answer.exists:
+        return held is None and not answer.exists
+    return _differences(held, answer, _SUMMARY) == []
+
+
+def _read_matches(held: VisibleState | None, answer: LiveState) -> bool:
+    if held is None or not answer.exists:
+        return held is None and not answer.exists
+    if answer.batches is None:
+        return True
+    said = (answer.read_state_epoch, answer.read_start_offset, answer.batches)
+    return said == (held.state_epoch, held.start_offset, held.batches)
+
+
+def _answer_matches(held: VisibleState | None, answer: LiveState) -> bool:
+    return _summary_matches(held, answer) and _read_matches(held, answer)
+
+
+def matches_any(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
+    """Return whether the responses to both requests, sent one after the other, match one of the states."""
+    return any(_summary_matches(state, answer) for state in states) and any(
+        _read_matches(state, answer) for state in states
+    )
+
+
+def _differences(held: VisibleState, answer: LiveState, names: Iterable[str]) -> list[str]:
+    found = []
+    for name in names:
+        said = getattr(answer, name)
+        if said is not None and said != getattr(held, name):
+            found.append(f"{name.replace('_', ' ')} {said}, in the log {getattr(held, name)}")
+    return found
+
+
+def describe_difference(held: VisibleState | None, answer: LiveState) -> str:
+    if held is None:
+        return "the coordinator has state of it, the log has none"
+    if not answer.exists:
+        return "the coordinator has no state of it"
+    found = _differences(held, answer, _SUMMARY)
+    if answer.batches is not None and answer.batches != held.batches:
+        there, here = unpack(answer.batches), unpack(held.batches)
+        missing = [batch for batch in here if batch not in there]
+        more = [batch for batch in there if batch not in here]
+        found.append(
+            f"{len(there)} state batches, in the log {len(here)}"
+            + (f"; it lacks {format_batch(missing[0])}" if missing else "")
+            + (f"; it has {format_batch(more[0])}" if more else "")
+        )
+    return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
+
+
+def format_batch(batch: StateBatch) -> str:
+    """Format a batch."""
+    return (
+        f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
+        f"count {batch.delivery_count})"
+    )

@@ -1,0 +1,187 @@
+"""Test the comparison of a log with a live coordinator: `diff`, and check X1 of an audit."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coordinator.recovery.audit import AuditResult, Options
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.deduplication import is_in_place, key_of
+from coordinator.recovery.diff import diff
+from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.external_checks import LiveCheck
+from coordinator.recovery.live_coordinator import LiveState
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sample_check import SampleCheck
+from coordinator.recovery.sources.segments import SegmentSource
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.logs_on_disk import TOPIC, batches_of, write_segments
+from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audit_segments, left_elsewhere, write_log
+
+ALONE = LocalEngine(1)
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> AuditResult:
+    return audit_segments(
+        write_log(tmp_path / "before", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS)
+    )
+
+
+def rows(run: AuditResult) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run.states.to_pylist()
+    return found
+
+
+def answer_of(row: Mapping[str, Any], **changed: Any) -> LiveState:
+    """Return the answer of a coordinator with this state."""
+    from coordinator.recovery.rewrite import state_of
+
+    state = state_of(row)
+    said = {
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "start_offset": state.start_offset,
+        "complete_count": state.delivery_complete_count,
+        "read_state_epoch": state.state_epoch,
+        "read_start_offset": state.start_offset,
+        "batches": state.batches,
+    }
+    return LiveState(**{**said, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"start_offset": 3, "read_start_offset": 3}, "start offset 3, in the log "),
+        ({"leader_epoch": 77}, "leader epoch 77, in the log "),
+        ({"complete_count": 1_000}, "complete count 1000, in the log "),
+        ({"batches": b""}, "0 state batches, in the log "),
+        ({"exists": False}, "the coordinator has no state of it"),
+    ],
+)
+def test_x1_different_answer_is_found(
+    changed: Mapping[str, Any],
+    what: str,
+    before: AuditResult,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    states = rows(before)
+    wrong = next(row for row in states if row["state_batches"])
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {key_of(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    source = SegmentSource(str(tmp_path / "before"))
+    found = diff(ALONE, source, "nobody:1")
+    assert [each.key for each in found.different] == [key_of(wrong)]
+    assert found.different[0].what.startswith(what)
+    assert (found.asked, found.equal) == (len(states), len(states) - 1)
+
+
+@pytest.mark.parametrize(
+    ("pruned_to", "answered", "counts"),
+    [
+        (0, 10, (1, 0, 0)),
+        (0, 77, (0, 1, 0)),
+        # After the snapshot at 0 was pruned, the state before the snapshot at 12 is unknown.
+        (5, 10, (0, 0, 1)),
+        (12, 10, (0, 0, 1)),
+        (5, 12, (1, 0, 0)),
+        (12, 12, (1, 0, 0)),
+    ],
+)
+def test_x1_state_pruned_during_comparison_is_unknown(
+    pruned_to: int,
+    answered: int,
+    counts: tuple[int, int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key = SharePartitionKey("group", bytes(16), 1)
+    values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 0, 1, 0, 1, 1, b"", -1, -1)]
+    values += [ShareUpdateValue(0, 1, offset, b"", -1) for offset in range(1, 12)]
+    values.append(ShareSnapshotValue(1, 0, 1, 12, 1, 1, b"", -1, -1))
+    batches = batches_of([encode_record(StateRecord(key, value)) for value in values], size=1)
+    write_segments(tmp_path / f"{TOPIC}-0", batches[:10])
+    source = SegmentSource(str(tmp_path))
+    run = rebuild(ALONE, source)
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        write_segments(tmp_path / f"{TOPIC}-0", batches)
+        (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {pruned_to}\n")
+        (row,) = run.states.to_pylist()
+        return {key: answer_of(row, start_offset=answered, read_start_offset=answered)}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    found = diff(ALONE, source, "nobody:1")
+    assert (found.moved, len(found.different), len(found.unknown)) == counts
+    assert found.equal == 0
+
+
+def test_state_in_two_partitions_is_compared_with_correct_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = Groups(5).work(300)
+    key = left_elsewhere(groups.log, groups.leaders)
+    folder = write_log(tmp_path / "log", groups.log)
+    source = SegmentSource(str(folder))
+    first = audit_segments(folder)
+    assert sum(key_of(row) == key for row in rows(first)) == 2
+    placed = {key_of(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {each: answer_of(placed[each]) for each in leader_epochs}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    again = audit_segments(
+        folder,
+        Options(
+            baseline=Baseline(first.manifest, lambda number: first.states),
+            external=[LiveCheck(source, "nobody:1"), SampleCheck(source, 100)],
+        ),
+    )
+    assert "R8" in again.manifest["checks"]
+    assert {"X1", "X3", "X6"}.isdisjoint([*again.manifest["checks"], *again.not_checked])
+
+
+def test_state_listed_by_coordinator_but_missing_in_log_differs(
+    before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SegmentSource(str(tmp_path / "before"))
+    states = {key_of(row): row for row in rows(before)}
+    lost = SharePartitionKey("lost", bytes(16), 3)
+    gone = SharePartitionKey("gone", bytes(16), 3)
+
+    async def ask(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, LiveState]:
+        answers = {key: answer_of(row) for key, row in states.items()}
+        return {**answers, lost: LiveState(start_offset=5), gone: LiveState(exists=False)}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    listed = [lost, gone, *states]
+    found = diff(ALONE, source, "live", listed=listed)
+    assert [(each.key, each.what) for each in found.different] == [
+        (lost, "the coordinator has state of it, the log has none")
+    ]
+    assert found.asked == len(states) + 2
+
+
+def test_differences_beyond_limit_are_counted(
+    before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = rows(before)
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {key_of(row): answer_of(row, leader_epoch=77) for row in states}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
+    assert (len(found.different), found.unlisted) == (2, len(states) - 2)
+    assert (found.asked, found.equal) == (len(states), 0)
