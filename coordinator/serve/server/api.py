@@ -24,6 +24,7 @@ from coordinator.serve.server.large_requests import (
     LARGE_WRITE_BYTES,
     LargeOrigin,
     LargeRequests,
+    Respond,
     Steps,
 )
 from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
@@ -56,8 +57,6 @@ _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])
 # before every request, each time for few share-partitions. An entry takes about 400 bytes.
 CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
-
-Respond = Callable[[bytes], None]
 
 
 class CloseConnection(Exception):
@@ -141,7 +140,7 @@ class Api:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._elements_max = service.limits.elements_max
-        self._large = LargeRequests()
+        self._large = LargeRequests(service.limits.decoded_bytes_max, self._elements_max)
         self._fast_path_requests = service.fast_path_requests()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
@@ -160,13 +159,13 @@ class Api:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         if self._large.has(origin):
             # Queue it after the large request, so that the requests of one connection keep their order.
-            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            self._add_large(frame, origin, respond)
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         if len(frame) < _FAST_PATH_BYTES.get(api_key, 0) and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
-            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            self._add_large(frame, origin, respond)
             return
         codec = _RPCS.get(api_key)
         if codec is not None:
@@ -176,6 +175,9 @@ class Api:
             self._find_coordinator(frame, api_version, correlation_id, respond)
         else:
             self._handle_other(api_key, frame, origin, respond)
+
+    def _add_large(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+        self._large.add(origin, len(frame), respond, lambda respond: self._steps(frame, origin, respond))
 
     def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
         """Handle a request in steps, between which the event loop serves other clients."""
