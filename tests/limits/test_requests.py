@@ -303,7 +303,7 @@ def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
 
     async def scenario() -> None:
         async with serve_coordinator() as one:
-            large = one.listener._listener_security.api._large  # type: ignore[attr-defined]
+            large = one.listener._listener_security.api._large
             one.log.blocking = True
             clients = [await one.connect() for _ in range(100)]
             before = resident_bytes(os.getpid())
