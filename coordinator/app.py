@@ -109,6 +109,7 @@ def _make_service(config: Config, runtime: Runtime, forwarder: Forwarder | None)
     limits = ServiceLimits(
         elements_max=config.request_elements_max,
         response_bytes_max=config.response_bytes_max,
+        decoded_bytes_max=config.decoded_bytes_max,
         batches_per_write_max=config.write_batches_max,
     )
     return Service(runtime, forwarder, limits)

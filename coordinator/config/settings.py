@@ -216,6 +216,15 @@ class Config(
             "socket.request.max.bytes. Kafka's default is unlimited.",
         ),
     ] = 256 << 20
+    decoded_bytes_max: Annotated[
+        int,
+        Field(ge=1024, le=2**63 - 1),
+        SettingInfo(
+            "decoded.max.request.bytes",
+            "The maximum estimated bytes of decoded large requests (8 KiB and more) of all connections. "
+            "Further large requests wait undecoded and count in queued.max.request.bytes.",
+        ),
+    ] = 128 << 20
     queued_operations_max: Annotated[
         Count,
         SettingInfo(

@@ -41,6 +41,8 @@ class ServiceLimits(NamedTuple):
     elements_max: int = ELEMENTS_MAX
     # Bytes of state batches in the response of one Read. Brokers read the remaining share-partitions again.
     response_bytes_max: int = 16 << 20
+    # Estimated bytes of all large requests that are decoded and not answered; see `LargeRequests`.
+    decoded_bytes_max: int = 128 << 20
     # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
     # share-partition be in flight (group.share.partition.max.record.locks).
     batches_per_write_max: int = 20_000

@@ -4,6 +4,7 @@ limit.
 
 import asyncio
 import gc
+import os
 import time
 import tracemalloc
 from typing import Any
@@ -14,6 +15,7 @@ from coordinator.serve.server import Api, ServerLimits
 from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX
 from coordinator.serve.server.large_requests import LARGE_FIND_BYTES
 from coordinator.serve.server.listener_security import UnauthorizedHandler
+from coordinator.serve.service import ServiceLimits
 from protocol.errors import TooManyElementsError
 from protocol.messages import (
     APIS,
@@ -23,6 +25,7 @@ from protocol.messages import (
     write_share_group_state,
 )
 from protocol.wire import ELEMENTS_MAX
+from tests.benchmarks.machine import resident_bytes
 from tests.limits import frames
 from tests.limits.loop_time import longest_callback
 from tests.unit.server.wire import Client, ServedCoordinator, serve_coordinator
@@ -89,20 +92,6 @@ def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -
 
 @pytest.mark.parametrize("name", LEGAL)
 def test_large_valid_request_is_processed_in_steps(name: str) -> None:
-    data = LEGAL[name]()
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            with longest_callback() as longest:
-                assert await exchange(one, data) is not None
-            # The callback of a commit takes longer; another test limits the operations per append.
-            assert longest.seconds < 8 * CALLBACK_S_MAX
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("name", ["Read 29 000", "Summary 29 000", "FindCoordinator 29 000"])
-def test_read_of_many_share_partitions_does_not_block_event_loop(name: str) -> None:
     data = LEGAL[name]()
 
     async def scenario() -> None:
@@ -200,8 +189,9 @@ def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
 def test_response_above_limit_returns_retriable_error_for_rest() -> None:
     async def scenario() -> None:
         async with serve_coordinator() as one:
-            service: Any = one.listener._listener_security.api._service
-            service.limits = service.limits._replace(response_bytes_max=1_000)
+            api: Any = one.listener._listener_security.api
+            api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
+            api._fast_path_requests = api._service.fast_path_requests()
             await exchange(one, frames.with_partitions(frames.INITIALIZE, 5))
             for partition in range(5):
                 batches = frames.batches_of(30)
@@ -304,3 +294,33 @@ def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None
 def test_listener_has_the_measured_limits() -> None:
     limits = ServerLimits()
     assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)
+
+
+def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
+    """100 clients each send the largest legal request, and the log confirms nothing."""
+    data = frames.with_partitions(frames.INITIALIZE, 29_000)
+    decoded_bytes_max = ServiceLimits().decoded_bytes_max
+
+    async def scenario() -> None:
+        async with serve_coordinator() as one:
+            large = one.listener._listener_security.api._large
+            one.log.blocking = True
+            clients = [await one.connect() for _ in range(100)]
+            before = resident_bytes(os.getpid())
+            for client in clients:
+                client.send(data)
+            await one.until(lambda: len(large._waiting) > 90 and large._current is None)
+            growth = resident_bytes(os.getpid()) - before
+            # The frames are in the buffers of the clients and in the request memory of the server.
+            assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
+            # No operation was refused because a queue was full.
+            assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]
+            for client in clients:
+                client.writer.close()
+            await one.until(lambda: one.listener.connection_count == 0)
+            one.log.blocking = False
+            one.log.release_appends()
+            await one.until(lambda: not large._waiting and large._current is None)
+            await one.until(lambda: large._decoded_bytes == 0)
+
+    asyncio.run(scenario())

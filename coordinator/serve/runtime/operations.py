@@ -4,7 +4,7 @@ An operation is the part of a request for one share-partition, or a maintenance 
 order of arrival, and each gets exactly one response, through `answer` or `refuse`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from coordinator.fastpath.operation_queue import QueuedOperation
@@ -34,6 +34,10 @@ class FastPathRequests(Protocol):
     elements_max: int
     batches_max: int
     response_bytes_max: int
+
+    def remember(self, frame: bytes) -> Iterator[None]:
+        """Cache the share-partitions of a large write in steps of a millisecond, so that `take` is fast."""
+        ...
 
     def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
         """Execute a fast-path request and return True; ignore any other request and return False.

@@ -8,7 +8,7 @@ well-formed request gets a response, with an error code if needed.
 import asyncio
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from coordinator.serve.server.large_requests import (
     LARGE_WRITE_BYTES,
     LargeOrigin,
     LargeRequests,
+    Respond,
     Steps,
 )
 from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
@@ -36,6 +37,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from protocol.messages import write_share_group_state as write_api
+from protocol.wire import write_uvarint
 
 _logger = logging.getLogger(__name__)
 
@@ -56,8 +58,6 @@ _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])
 # before every request, each time for few share-partitions. An entry takes about 400 bytes.
 CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
-
-Respond = Callable[[bytes], None]
 
 
 class CloseConnection(Exception):
@@ -114,6 +114,8 @@ _RPCS = {
     )
 }
 _SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+# Results of a large response that are encoded in one step: about 1 ms.
+_RESULTS_PER_STEP = 2_000
 # Fast-path requests below these sizes are executed in one step.
 _FAST_PATH_BYTES = {
     write_api.API_KEY: LARGE_WRITE_BYTES,
@@ -141,7 +143,7 @@ class Api:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._elements_max = service.limits.elements_max
-        self._large = LargeRequests()
+        self._large = LargeRequests(service.limits.decoded_bytes_max, self._elements_max)
         self._fast_path_requests = service.fast_path_requests()
         self._versions = [
             versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
@@ -160,13 +162,13 @@ class Api:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
         if self._large.has(origin):
             # Queue it after the large request, so that the requests of one connection keep their order.
-            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            self._add_large(frame, origin, respond)
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         if len(frame) < _FAST_PATH_BYTES.get(api_key, 0) and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
-            self._large.add(origin, lambda: self._steps(frame, origin, respond))
+            self._add_large(frame, origin, respond)
             return
         codec = _RPCS.get(api_key)
         if codec is not None:
@@ -177,12 +179,17 @@ class Api:
         else:
             self._handle_other(api_key, frame, origin, respond)
 
+    def _add_large(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+        self._large.add(origin, len(frame), respond, lambda respond: self._steps(frame, origin, respond))
+
     def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
         """Handle a request in steps, between which the event loop serves other clients."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
-        if api_key == write_api.API_KEY and self._try_fast_path(frame, origin, respond):
-            return
+        if api_key == write_api.API_KEY and self._fast_path_requests is not None:
+            yield from self._fast_path_requests.remember(frame)
+            if self._try_fast_path(frame, origin, respond):
+                return
         if codec is not None:
             yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY and len(frame) >= LARGE_FIND_BYTES:
@@ -228,17 +235,33 @@ class Api:
         except DecodeError as error:
             raise undecodable_request(f"{codec.rpc.name} v{api_version}", error) from None
 
-        def done(response: Any) -> None:
-            body = codec.encode_response(response, api_version)
+        def finish(response: Any, body: bytes) -> None:
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
             self._metrics.request_done(
                 codec.rpc.api_key, _first_error_code(response), self._loop.time() - began_s
             )
 
+        def done(response: Any) -> None:
+            if len(frame) < LARGE_FRAME_BYTES:
+                finish(response, codec.encode_response(response, api_version))
+            else:
+                self._encode_next(_encode_in_steps(codec, response, api_version), [], response, finish)
+
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
         return service.steps(codec.rpc, request, origin, done, forwarded=forwarded)
+
+    def _encode_next(
+        self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
+    ) -> None:
+        """Encode the next piece of a large response; send the response after the last one."""
+        piece = next(steps, None)
+        if piece is None:
+            finish(response, b"".join(pieces))
+            return
+        pieces.append(piece)
+        self._loop.call_soon(self._encode_next, steps, pieces, response, finish)
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
@@ -347,6 +370,21 @@ def _body_offset(frame: bytes) -> int:
             return offset + 1
     _, offset = request_header.decode(frame, 0, 2)
     return offset
+
+
+def _encode_in_steps(codec: _RpcCodec, response: Any, api_version: int) -> Iterator[bytes]:
+    """Encode a response piece by piece: the topics of a response, and the results of a topic, are arrays."""
+    encode, rpc = codec.encode_response, codec.rpc
+    yield write_uvarint(len(response.results) + 1)
+    for topic in response.results:
+        yield topic.topic_id + write_uvarint(len(topic.partitions) + 1)
+        for begin in range(0, len(topic.partitions), _RESULTS_PER_STEP):
+            results = topic.partitions[begin : begin + _RESULTS_PER_STEP]
+            whole = encode(rpc.response([rpc.topic_result(topic.topic_id, results)]), api_version)
+            # One topic, its id and the number of results come first; the tagged fields of both come last.
+            yield whole[17 + len(write_uvarint(len(results) + 1)) : -2]
+        yield b"\0"
+    yield b"\0"
 
 
 def _first_error_code(response: Any) -> int:

@@ -1,8 +1,11 @@
 """Process large requests one at a time, in steps between which the event loop serves other clients.
 
 A request with thousands of share-partitions takes tens of milliseconds to decode, split and submit. Each
-step runs in its own iteration of the event loop. Only one large request is decoded at a time, so the memory
-for decoded requests does not grow with the number of clients.
+step runs in its own iteration of the event loop. Only one large request is decoded at a time.
+
+The operations of a decoded request stay in memory until the log has stored them, and take up to 100 times the
+bytes of the frame. So a large request is decoded only while the estimated bytes of all decoded ones are below
+`decoded_bytes_max`. The others wait as frames. When their frames fill the request memory, reading pauses.
 
 Requests of one connection keep their order: later requests wait until the large one is finished.
 """
@@ -21,7 +24,12 @@ LARGE_FIND_BYTES = 2 << 10
 # The compiled code takes about 2 ms for a write of this size, which has at most 2 600 partitions.
 LARGE_WRITE_BYTES = 64 << 10
 
+# Upper bounds: an operation with its result in Python objects, and an element in a frame.
+_OPERATION_BYTES = 600
+_ELEMENT_BYTES_MIN = 5
+
 Steps = Iterator[None]
+Respond = Callable[[bytes], None]
 
 
 class LargeOrigin(Origin, Protocol):
@@ -34,15 +42,41 @@ class LargeOrigin(Origin, Protocol):
 
 class _Request(NamedTuple):
     origin: LargeOrigin
-    begin: Callable[[], Steps]
+    respond: Respond
+    decoded_bytes: int
+    begin: Callable[[Respond], Steps]
+
+
+class _DecodedRequest:
+    """The response callback of a decoded request; its bytes are released when its last operation is freed.
+
+    Operations of a client that disconnected are dropped without a response.
+    """
+
+    __slots__ = ("_decoded_bytes", "_release", "_respond")
+
+    def __init__(self, request: _Request, release: Callable[[int], None]) -> None:
+        self._respond = request.respond
+        self._decoded_bytes = request.decoded_bytes
+        self._release = release
+
+    def __call__(self, response: bytes) -> None:
+        self._respond(response)
+
+    def __del__(self) -> None:
+        self._release(self._decoded_bytes)
 
 
 class LargeRequests:
-    """The queue of large requests, and the steps of the one in progress."""
+    """The queue of large requests, the steps of the one in progress, and the bytes of all decoded ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoded_bytes_max: int, elements_max: int) -> None:
+        self._decoded_bytes_max = decoded_bytes_max
+        self._elements_max = elements_max
+        self._decoded_bytes = 0
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Request] = deque()
-        self._current: _Request | None = None
+        self._current: LargeOrigin | None = None
         self._steps: Steps = iter(())
         # The number of queued requests of each connection.
         self._of_origin: dict[int, int] = {}
@@ -51,42 +85,56 @@ class LargeRequests:
         """Return whether this connection has a queued or running request."""
         return id(origin) in self._of_origin
 
-    def add(self, origin: LargeOrigin, begin: Callable[[], Steps]) -> None:
-        """Queue a request; `begin` is called when the request is next and returns its steps.
+    def add(
+        self, origin: LargeOrigin, frame_bytes: int, respond: Respond, begin: Callable[[Respond], Steps]
+    ) -> None:
+        """Queue a request; `begin` is called when the request is next, with `respond`, and returns its steps.
 
         An exception in a step goes to `origin.handler_failed` and affects this request only.
         """
         self._of_origin[id(origin)] = self._of_origin.get(id(origin), 0) + 1
-        self._waiting.append(_Request(origin, begin))
-        if self._current is None:
-            self._begin_next()
+        operations = min(self._elements_max, frame_bytes // _ELEMENT_BYTES_MIN)
+        decoded_bytes = 2 * frame_bytes + operations * _OPERATION_BYTES
+        self._waiting.append(_Request(origin, respond, decoded_bytes, begin))
+        self._begin_next()
 
     def _begin_next(self) -> None:
-        self._current = self._waiting.popleft()
-        self._steps = iter(())
-        asyncio.get_running_loop().call_soon(self._step, self._current.begin)
+        """Begin the next request, unless one is in progress or decoded requests take too many bytes."""
+        if self._current is not None or not self._waiting:
+            return
+        is_full = self._decoded_bytes + self._waiting[0].decoded_bytes > self._decoded_bytes_max
+        if is_full and self._decoded_bytes and not self._waiting[0].origin.disconnected:
+            return
+        request = self._waiting.popleft()
+        self._current = request.origin
+        self._decoded_bytes += request.decoded_bytes
+        self._loop.call_soon(self._step, request.begin, _DecodedRequest(request, self._release))
 
-    def _step(self, begin: Callable[[], Steps] | None = None) -> None:
-        current = self._current
-        assert current is not None, "a step belongs to a request"
+    def _release(self, decoded_bytes: int) -> None:
+        self._decoded_bytes -= decoded_bytes
+        if self._waiting and not self._loop.is_closed():
+            self._begin_next()
+
+    def _step(self, begin: Callable[[Respond], Steps] | None = None, respond: Respond | None = None) -> None:
+        origin = self._current
+        assert origin is not None, "a step belongs to a request"
         try:
-            if begin is not None and not current.origin.disconnected:
-                self._steps = begin()
-            if not current.origin.disconnected:
+            if begin is not None and respond is not None and not origin.disconnected:
+                self._steps = begin(respond)
+            if not origin.disconnected:
                 next(self._steps)
-                asyncio.get_running_loop().call_soon(self._step)
+                self._loop.call_soon(self._step)
                 return
         except StopIteration:
             pass
         except Exception as failure:
-            current.origin.handler_failed(failure)
-        self._end(current)
+            origin.handler_failed(failure)
+        self._end(origin)
 
-    def _end(self, request: _Request) -> None:
+    def _end(self, origin: LargeOrigin) -> None:
         self._current = None
         self._steps = iter(())
-        left = self._of_origin.pop(id(request.origin)) - 1
+        left = self._of_origin.pop(id(origin)) - 1
         if left:
-            self._of_origin[id(request.origin)] = left
-        if self._waiting:
-            self._begin_next()
+            self._of_origin[id(origin)] = left
+        self._begin_next()

@@ -18,9 +18,9 @@ from coordinator.security.principals import (
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
-from coordinator.serve.server.api import Api, Respond, undecodable_request
+from coordinator.serve.server.api import Api, undecodable_request
 from coordinator.serve.server.error_responses import decode_frame, error_response, read_api_key
-from coordinator.serve.server.large_requests import LargeOrigin
+from coordinator.serve.server.large_requests import LargeOrigin, Respond
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 

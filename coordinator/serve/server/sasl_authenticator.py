@@ -18,14 +18,14 @@ from enum import Enum, auto
 from typing import Protocol
 
 from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity, SaslStep
-from coordinator.serve.server.api import CloseConnection, Respond, undecodable_request
+from coordinator.serve.server.api import CloseConnection, undecodable_request
 from coordinator.serve.server.error_responses import (
     DecodedRequest,
     decode_frame,
     error_response,
     read_api_key,
 )
-from coordinator.serve.server.large_requests import LargeOrigin
+from coordinator.serve.server.large_requests import LargeOrigin, Respond
 from coordinator.serve.server.listener_security import Handler, ListenerSecurity
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
