@@ -21,6 +21,7 @@ from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import END, Cut, Source, run_on_thread
 from coordinator.shard.batches import NO_START_OFFSET
+from coordinator.shard.history import format_batch
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack, unpack
@@ -275,11 +276,3 @@ def _describe_difference(held: VisibleState | None, answer: LiveState) -> str:
             + (f"; it has {format_batch(more[0])}" if more else "")
         )
     return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
-
-
-def format_batch(batch: StateBatch) -> str:
-    """Format a batch."""
-    return (
-        f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
-        f"count {batch.delivery_count})"
-    )

@@ -14,6 +14,7 @@ from coordinator.operate.admin.runbook import RUNBOOK_PATH, render_runbook
 _ASSETS = {
     "page.js": "text/javascript; charset=utf-8",
     "api.js": "text/javascript; charset=utf-8",
+    "history.js": "text/javascript; charset=utf-8",
     "views.js": "text/javascript; charset=utf-8",
     "offsets.js": "text/javascript; charset=utf-8",
     "elements.js": "text/javascript; charset=utf-8",
