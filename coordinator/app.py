@@ -20,7 +20,7 @@ from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import ObservedAppends, StateLog
-from coordinator.log.other_process import open_copy
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals.append_sample import AppendSample
 from coordinator.observe.signals.assembly import SignalService
@@ -210,7 +210,7 @@ class _Coordinator:
             hand_over=self._hand_over,
             expiry=self._expiry,
             signals=self._signals.monitor,
-            history=HistoryProcess(lambda state_partition: open_copy(config, log, state_partition)),
+            history=HistoryProcess(lambda state_partition: locate_log(config, log, state_partition)),
         )
 
     async def _open(self, runtime: Runtime) -> bool:

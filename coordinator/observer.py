@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
-from coordinator.log.other_process import open_copy
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.follower import LogFollower, RecordFollowed
 from coordinator.observe.signals.assembly import SignalService
@@ -55,7 +55,7 @@ class _Observer:
         self._metrics.attach(follower, "kafka", lambda: 0)
         signals = self._signals = SignalService(config, follower, self._metrics)
         topics = make_user_topics(config)
-        history = HistoryProcess(lambda state_partition: open_copy(config, None, state_partition))
+        history = HistoryProcess(lambda state_partition: locate_log(config, None, state_partition))
         http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor, history=history)
         try:
             await http.start()

@@ -92,9 +92,8 @@ def history(
     columns = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
     heads = [name.upper().replace("_", "-") for name in columns]
     events = found["events"]
-    print_table(
-        heads, [["-" if event[name] is None else event[name] for name in columns] for event in events]
-    )
+    rows = [["-" if event[name] in (None, -1) else event[name] for name in columns] for event in events]
+    print_table(heads, rows)
     if found["next"] is not None:
         print_line(f"earlier events: --before {found['next']}")
     if found["pruned"]:

@@ -1,6 +1,6 @@
 """Read the log of one state partition in another process than the one that writes it.
 
-A `LogCopy` can be pickled. It describes where the log is; `batches` reads it.
+A `LogLocation` can be pickled and sent to that process, which calls `batches`.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -20,8 +20,8 @@ _CHANNELS = ("history",)
 _MEMORY_BYTES_MAX = 64 << 20
 
 
-class LogCopy(Protocol):
-    """The place of a log."""
+class LogLocation(Protocol):
+    """Where a log is stored."""
 
     def batches(self, state_partition: int) -> AsyncIterator[bytes]:
         """Yield the record batches of a state partition, from its start to its end. Raises LogError."""
@@ -71,8 +71,8 @@ class _TopicLocation(NamedTuple):
 
 
 @contextmanager
-def open_copy(config: Config, log: StateLog | None, state_partition: int) -> Iterator[LogCopy]:
-    """Return the place of the log, which remains readable within the block; `log` is None for an observer.
+def locate_log(config: Config, log: StateLog | None, state_partition: int) -> Iterator[LogLocation]:
+    """Return the location of the log, which is readable within the block. `log` is None for an observer.
 
     Raises LogUnavailable if the log cannot be read from another process.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from coordinator.errors import CoordinatorError
-from coordinator.log.other_process import LogCopy
+from coordinator.log.other_process import LogLocation
 from coordinator.operate.history.request import HistoryRequest
 from coordinator.operate.history.worker import SECONDS_MAX
 from protocol.state_records import SharePartitionKey
@@ -21,7 +21,7 @@ from protocol.state_records import SharePartitionKey
 COMMAND = [sys.executable, "-P", "-m", "coordinator.operate.history.worker"]
 
 # Opens the log of a state partition for another process.
-OpenLog = Callable[[int], AbstractContextManager[LogCopy]]
+OpenLog = Callable[[int], AbstractContextManager[LogLocation]]
 
 
 class HistoryUnavailable(CoordinatorError):

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-from coordinator.log.other_process import LogCopy
+from coordinator.log.other_process import LogLocation
 from protocol.state_records import SharePartitionKey
 
 
 class HistoryRequest(NamedTuple):
     """The latest `limit` events, before log offset `before` if set; of the record at `offset` if set."""
 
-    log: LogCopy
+    log: LogLocation
     state_partition: int
     key: SharePartitionKey
     offset: int | None

@@ -14,7 +14,7 @@ from coordinator.cluster.topics import AllTopics
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.memory import MemoryLog
-from coordinator.log.other_process import open_copy
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals import SignalMonitor
 from coordinator.operate.admin import HttpServer, OwnerDirectory, create_app
@@ -86,7 +86,7 @@ class Admin:
         log: MemoryLog,
     ) -> None:
         self.log = log
-        self.history = HistoryProcess(lambda state_partition: open_copy(config, log, state_partition))
+        self.history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
         self.runtime = runtime
         self.config = config
         self.metrics = metrics
