@@ -42,6 +42,10 @@ class System:
         labels = f'alertname="{alert}", group="{group}", job="{self._job}", alertstate="firing"'
         return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
+    def has_lag(self, group: str) -> bool:
+        labels = f'group="{group}", job="{self._job}"'
+        return bool(self._prometheus.query(f"share_coordinator_share_group_lag_records{{{labels}}} > 0"))
+
     def new_group(self, name: str, records: int) -> None:
         """Create a topic with records and a group of the same name that reads it from the start."""
         self.kafka.client.create_topic(name)
@@ -157,6 +161,11 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Syste
             system.new_group("slow", 10)
             system.accept_first_records("slow")
             system.kafka.client.produce("slow", 20, first=10)
+        # A coordinator compares states 5 s apart, and retention never deletes younger records.
+        wait_until(
+            lambda: all(system.has_lag("slow") for system in systems), seconds=120, what="lag is known"
+        )
+        for system in systems:
             # Delete records, which advances the log start offset, as retention does.
             asyncio.run(_delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25))
             consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
