@@ -24,6 +24,8 @@ COPY deploy/image deploy/image
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY protocol protocol
 COPY coordinator coordinator
+# A page of the package is a link to it.
+COPY docs/operations.md docs/operations.md
 RUN /opt/share-coordinator/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 
 FROM environment AS build-serve

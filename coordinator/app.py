@@ -20,11 +20,13 @@ from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import ObservedAppends, StateLog
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals.append_sample import AppendSample
 from coordinator.observe.signals.assembly import SignalService
 from coordinator.operate.admin import HttpService, OwnerDirectory, make_user_topics
 from coordinator.operate.expiry import Expiry, make_expiry
+from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
 from coordinator.process.clock import SteadyClock, SystemClock, seconds_since_boot
 from coordinator.security.client_security import make_client_security, make_peer_security
@@ -133,9 +135,8 @@ class _Coordinator:
     async def run(self, on_ready: Callable[[str], None]) -> int:
         self._install_signal_handlers()
         config, metrics = self._config, self._metrics
-        runtime = make_runtime(
-            config, self._make_log(), metrics, may_claim=self._may_claim, on_fenced=self._on_fenced
-        )
+        log = self._make_log()
+        runtime = make_runtime(config, log, metrics, may_claim=self._may_claim, on_fenced=self._on_fenced)
         directory = CoordinatorDirectory(
             _advertised_address(config, config.listen.port),
             node_id_first=config.node_id_first,
@@ -147,7 +148,7 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _make_service(config, runtime, forwarder), directory, metrics)
         runtime.add_health_source(listener.health)
-        http = self._make_http(runtime)
+        http = self._make_http(runtime, log)
         try:
             # Start HTTP first, so that a long recovery of the journal is visible.
             await http.start()
@@ -197,7 +198,7 @@ class _Coordinator:
             log.observe_appends(self._append_sample.add)
         return log
 
-    def _make_http(self, runtime: Runtime) -> HttpService:
+    def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
@@ -210,6 +211,7 @@ class _Coordinator:
             hand_over=self._hand_over,
             expiry=self._expiry,
             signals=self._signals.monitor,
+            history=HistoryProcess(lambda state_partition: locate_log(config, log, state_partition)),
         )
 
     async def _open(self, runtime: Runtime) -> bool:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.follower import LogFollower, RecordFollowed
 from coordinator.observe.signals.assembly import SignalService
 from coordinator.operate.admin import HttpService, make_user_topics
+from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
@@ -53,7 +55,8 @@ class _Observer:
         self._metrics.attach(follower, "kafka", lambda: 0)
         signals = self._signals = SignalService(config, follower, self._metrics)
         topics = make_user_topics(config)
-        http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor)
+        history = HistoryProcess(lambda state_partition: locate_log(config, None, state_partition))
+        http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor, history=history)
         try:
             await http.start()
         except CoordinatorError as error:

@@ -213,8 +213,7 @@ def explain(
         print_json(found.as_row())
         return
     rows = []
-    for event in found.events:
-        row = event.as_row()
+    for row in found.as_row()["events"]:
         leader_epoch = "-" if row["leader_epoch"] is None else row["leader_epoch"]
         state = row["state"]
         after: tuple[object, object] = ("-", "-")

@@ -1,4 +1,4 @@
-"""`state show`: the state of one share-partition with all its offset ranges."""
+"""`state show | history`: the state of one share-partition, and what the state log contains about it."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -21,26 +21,25 @@ state_app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic: its name or its id.", show_default=False)
+]
+Partition = Annotated[
+    int, typer.Argument(metavar="PARTITION", help="The partition.", min=0, show_default=False)
+]
+
 _RUNS = 10_000
 _BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
-
-
-@state_app.callback()
-def _require_subcommand() -> None:
-    """Make `show` a subcommand of `state`."""
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
 @with_admin_client
 def show(
     ctx: typer.Context,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="The topic: its name or its id.", show_default=False)
-    ],
-    partition: Annotated[
-        int, typer.Argument(metavar="PARTITION", help="The partition.", min=0, show_default=False)
-    ],
+    group: Group,
+    topic: Topic,
+    partition: Partition,
     output: FormOption = Form.TABLE,
     *,
     api: "AdminClient",
@@ -55,6 +54,51 @@ def show(
         _print(detail)
     else:
         (print_json if output is Form.JSON else print_yaml)(detail)
+
+
+@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@with_admin_client
+def history(
+    ctx: typer.Context,
+    group: Group,
+    topic: Topic,
+    partition: Partition,
+    offset: Annotated[
+        int | None,
+        typer.Argument(metavar="OFFSET", help="Only events of this record.", min=0, show_default=False),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="Number of events, the latest first.", min=1, max=1_000)
+    ] = 100,
+    before: Annotated[
+        int | None, typer.Option(metavar="LOG-OFFSET", help="Only events before this log offset.", min=0)
+    ] = None,
+    output: FormOption = Form.TABLE,
+    *,
+    api: "AdminClient",
+) -> None:
+    """Show the delivery history of a share-partition or of one record, the latest event first."""
+    from coordinator.cli.admin_client import cluster_config
+
+    topic_id = topic_id_of(api, group, topic, cluster_config(ctx.args))
+    found = api.get(
+        "/api/v1/delivery-history",
+        **{"group": group, "topic": topic_id, "partition": partition},
+        **{"record_offset": offset, "before": before, "limit": limit},
+    )
+    if output is not Form.TABLE:
+        (print_json if output is Form.JSON else print_yaml)(found)
+        return
+    columns = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
+    heads = [name.upper().replace("_", "-") for name in columns]
+    events = found["events"]
+    rows = [["-" if event[name] in (None, -1) else event[name] for name in columns] for event in events]
+    print_table(heads, rows)
+    if found["next"] is not None:
+        print_line(f"earlier events: --before {found['next']}")
+    if found["pruned"]:
+        print_line(f"share-coordinator: {found['pruned']}", err=True)
+    print_line(f"now: {found['summary']}")
 
 
 def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:

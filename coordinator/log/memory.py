@@ -42,7 +42,7 @@ class MemoryLog(UnsharedLog):
         batches = [
             LoggedBatch(state_partition, batch)
             for state_partition in state_partitions
-            for batch in self._batches[state_partition]
+            for batch in self.batches(state_partition)
         ]
         chunk: list[LoggedBatch] = []
         chunk_bytes = 0
@@ -54,6 +54,10 @@ class MemoryLog(UnsharedLog):
                 chunk, chunk_bytes = [], 0
         if chunk:
             yield chunk
+
+    def batches(self, state_partition: int) -> list[bytes]:
+        """Return the batches of a state partition."""
+        return list(self._batches[state_partition])
 
     def append(
         self,

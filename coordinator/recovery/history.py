@@ -5,7 +5,6 @@ the sample of an audit (check X6).
 """
 
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,20 +15,8 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL, Plan, Source
 from coordinator.shard import ShareState
-from coordinator.shard.state import apply_record
-from protocol.state_records import SharePartitionKey, StateRecord, decode_record
-
-
-class HistoryStep(NamedTuple):
-    """A record of a share-partition with a valid owner epoch, and the state before and after it."""
-
-    state_partition: int
-    log_offset: int
-    timestamp_ms: int
-    owner_epoch: int
-    record: StateRecord
-    before: ShareState | None
-    after: ShareState | None
+from coordinator.shard.history import HistoryStep
+from protocol.state_records import SharePartitionKey, decode_record
 
 
 class _PartitionFold:
@@ -59,18 +46,16 @@ class _PartitionFold:
             record = decode_record(scanned.records.keys.get(place), scanned.records.values.get(place))
             assert record is not None
             identity = decoded.share_partitions[int(decoded.key[row])]
-            before = self._states.get(identity)
-            timestamp_ms = int(decoded.timestamp_ms[row])
-            after = self._states[identity] = apply_record(before, record, timestamp_ms)
-            yield HistoryStep(
-                self._state_partition,
-                int(decoded.log_offset[row]),
-                timestamp_ms,
-                int(decoded.owner_epoch[row]),
+            step = HistoryStep.apply(
+                self._states.get(identity),
                 record,
-                before,
-                after,
+                state_partition=self._state_partition,
+                log_offset=int(decoded.log_offset[row]),
+                timestamp_ms=int(decoded.timestamp_ms[row]),
+                owner_epoch=int(decoded.owner_epoch[row]),
             )
+            self._states[identity] = step.after
+            yield step
 
 
 def read_history(

@@ -14,6 +14,7 @@ from coordinator.recovery.sources.base import run_on_thread
 from coordinator.recovery.state_checks import PartitionStates, home_of
 from coordinator.recovery.tasks import Output
 from coordinator.shard.batches import NO_START_OFFSET
+from coordinator.shard.history import format_batch
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 
@@ -216,11 +217,3 @@ def describe_difference(held: VisibleState | None, answer: LiveState) -> str:
             + (f"; it has {format_batch(more[0])}" if more else "")
         )
     return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
-
-
-def format_batch(batch: StateBatch) -> str:
-    """Format a batch."""
-    return (
-        f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
-        f"count {batch.delivery_count})"
-    )

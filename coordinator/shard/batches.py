@@ -204,3 +204,13 @@ def find_inverted_batch(batches: bytes) -> StateBatch | None:
 
 def _lowest_offset(start_offset: int) -> int:
     return _LOWEST_OFFSET if start_offset == NO_START_OFFSET else start_offset
+
+
+def first_batch_index(packed: bytes, offset: int) -> int:
+    """Return the index of the first state batch that ends at or above an offset."""
+    low, high = 0, len(packed) // BATCH_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        (batch,) = unpack(packed[middle * BATCH_BYTES : (middle + 1) * BATCH_BYTES])
+        low, high = (middle + 1, high) if batch.last_offset < offset else (low, middle)
+    return low

@@ -16,6 +16,7 @@ from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
 from tests.builders import TOPIC_ID, packed
 from tests.unit.admin.admin_server import AdminServer, TopicsInMemory, serve_admin
+from tests.unit.admin.test_history_routes import RECORDS
 from tests.unit.admin.test_signals import monitor_of
 from tests.unit.admin.test_state_routes import snapshot
 from tests.unit.signals.test_detectors import CASES
@@ -29,6 +30,7 @@ VIEWS: dict[str, dict[str, object]] = {
     "groups": {},
     "group": {"group": "stuck"},
     "share-partition": {"group": "stuck", "topic": "", "partition": 0},
+    "history": {"view": "history", "group": "orders", "topic": "", "partition": 0, "at": 4},
     "shards": {"view": "shards"},
 }
 
@@ -49,7 +51,7 @@ def signals_of(problem: Problem) -> GroupSignals:
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[AdminServer]:
-    records = [snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS]
+    records = [*RECORDS, *(snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS)]
     monitor = monitor_of(*map(signals_of, PROBLEMS))
     topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
     with serve_admin(records, lambda: topics, signals=monitor) as running:
@@ -99,6 +101,23 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
     for problem, item in zip(expected, items, strict=True):
         label = problem.label.replace("-", " ")
         assert item == f"{label} {problem.label}: {signals_of(problem).message}."
+
+
+def test_delivery_history_of_a_record_is_reached_from_its_window(
+    page: Page, coordinator: AdminServer
+) -> None:
+    page.go(
+        f"{coordinator.url}/?{urlencode(VIEWS['history'] | {'topic': topic_id_text(TOPIC_ID), 'view': ''})}"
+    )
+    page.wait_for("is below the start offset 5: complete")
+    page.click('a[data-key="history of record"]')
+    page.wait_for("Delivery history of record 4")
+    page.wait("document.querySelectorAll('tbody tr').length === 4")
+    cells = [row[1:4] for row in page.rows()]
+    assert cells[1] == ["\u2713acknowledged", "2", "accepted (ACKNOWLEDGED) at delivery 2"]
+    assert cells[2][1:] == ["1", "released, to be delivered again (AVAILABLE) at delivery 1"]
+    page.click('a[data-key="all"]')
+    page.wait_for("leader epoch 2; start offset 5")
 
 
 def test_group_page_shows_its_problem_and_figures(page: Page, coordinator: AdminServer) -> None:

@@ -7,7 +7,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from coordinator.config import load_config
+from coordinator.config import Config, load_config
+from coordinator.operate.admin.runbook import RUNBOOK_PATH
 from tests.deploy.files import DEPLOY
 
 CHART = DEPLOY / "helm" / "share-coordinator"
@@ -171,8 +172,15 @@ def test_secured_values_use_each_secret_and_setting() -> None:
 
 def test_rules_and_dashboard_equal_files_of_repository() -> None:
     objects = rendered(SECURED)
-    alerts = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8"))
-    assert only(objects, "PrometheusRule")["spec"] == alerts
+    alerts = (DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8")
+    served = f"https://jobs-share-coordinator.{NAMESPACE}.svc:9096{RUNBOOK_PATH}"
+    here = f"http://{Config().http}{RUNBOOK_PATH}"
+    assert here in alerts
+    assert only(objects, "PrometheusRule")["spec"] == yaml.safe_load(alerts.replace(here, served))
+    published = "https://docs.example/operations/"
+    metrics = SECURED["metrics"] | {"runbookUrl": published}
+    rules = only(rendered(SECURED | {"metrics": metrics}), "PrometheusRule")["spec"]
+    assert rules == yaml.safe_load(alerts.replace(here, published))
     dashboard = (DEPLOY / "grafana" / "dashboards" / "share-coordinator.json").read_text("utf-8")
     assert only(objects, "ConfigMap")["data"] == {"share-coordinator.json": dashboard}
 

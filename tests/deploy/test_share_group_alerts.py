@@ -1,8 +1,12 @@
-"""Test that each share-group alert fires in a real Prometheus when real consumers cause its problem."""
+"""Test that each share-group alert fires in a real Prometheus when real consumers cause its problem.
+
+Two systems have the same problems at the same time: an observer of Kafka's own share coordinator, and this
+coordinator.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +15,11 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
 from tests.deploy.prometheus import PrometheusServer
+from tests.kafka.client import ShareConsumer
 from tests.kafka.jars import KafkaJars
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.processes import wait_until
-from tests.kafka.rig import BuiltInRig, built_in_rig
+from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("prometheus")]
 
@@ -25,23 +30,21 @@ DELIVERIES = 5
 FIRES_S = 400
 
 
-class Rig:
-    """A broker with its own share coordinator, an observer, and a Prometheus that scrapes the observer."""
+class System:
+    """A broker, and the process that Prometheus scrapes as `job` about its share groups."""
 
-    def __init__(self, kafka: BuiltInRig, prometheus: PrometheusServer) -> None:
+    def __init__(self, kafka: BuiltInRig, prometheus: PrometheusServer, job: str) -> None:
         self.kafka = kafka
         self._prometheus = prometheus
+        self._job = job
 
     def fires(self, alert: str, group: str) -> bool:
-        expression = f'ALERTS{{alertname="{alert}", group="{group}", alertstate="firing"}}'
-        return bool(self._prometheus.query(expression))
+        labels = f'alertname="{alert}", group="{group}", job="{self._job}", alertstate="firing"'
+        return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
-    def wait_fires(self, alert: str, group: str, meanwhile: Callable[[], object] = lambda: None) -> None:
-        def fired() -> bool:
-            meanwhile()
-            return self.fires(alert, group)
-
-        wait_until(fired, seconds=FIRES_S, what=f"{alert} fires for {group}")
+    def has_lag(self, group: str) -> bool:
+        labels = f'group="{group}", job="{self._job}"'
+        return bool(self._prometheus.query(f"share_coordinator_share_group_lag_records{{{labels}}} > 0"))
 
     def new_group(self, name: str, records: int) -> None:
         """Create a topic with records and a group of the same name that reads it from the start."""
@@ -49,21 +52,56 @@ class Rig:
         self.kafka.client.set_group_config(name, {"share.auto.offset.reset": "earliest"})
         self.kafka.client.produce(name, records)
 
+    def share_consumer(self, group: str) -> ShareConsumer:
+        return self.kafka.client.share_consumer(group, group)
+
+    def accept_first_records(self, group: str) -> None:
+        """Accept the records of one poll."""
+        with closing(self.share_consumer(group)) as consumer:
+            records = wait_until(consumer.poll, seconds=120, what="records are delivered")
+            consumer.settle(["ACCEPT"] * len(records))
+
+
+def wait_fires(
+    systems: list[System], alert: str, group: str, meanwhile: Callable[[System], object] = lambda system: None
+) -> None:
+    """Wait until each system has raised the alert."""
+    waiting = list(systems)
+
+    def fired() -> bool:
+        for system in list(waiting):
+            meanwhile(system)
+            if system.fires(alert, group):
+                waiting.remove(system)
+        return not waiting
+
+    wait_until(fired, seconds=FIRES_S, what=f"{alert} fires for {group}")
+
 
 @pytest.fixture(scope="module")
-def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def systems(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[System]]:
     directory = tmp_path_factory.mktemp("share-group-alerts")
-    with built_in_rig(newest_jars, directory) as kafka:
-        observer = ObserverProcess(directory, kafka.broker.bootstrap)
+    folders = directory / "observed", directory / "served"
+    for folder in folders:
+        folder.mkdir()
+    with ExitStack() as stack:
+        observed = stack.enter_context(built_in_rig(newest_jars, folders[0]))
+        served = stack.enter_context(standalone_rig(newest_jars, folders[1], with_cluster=True))
+        observer = ObserverProcess(directory, observed.broker.bootstrap)
+        stack.callback(observer.kill)
         observer.process.start()
-        prometheus = PrometheusServer(directory, [], observers=[f"127.0.0.1:{observer.http_port}"])
+        prometheus = PrometheusServer(
+            directory,
+            [f"127.0.0.1:{served.coordinator.http_port}"],
+            observers=[f"127.0.0.1:{observer.http_port}"],
+        )
         _fire_at_once(directory / "alerts.yml")
-        try:
-            prometheus.start()
-            yield Rig(kafka, prometheus)
-        finally:
-            prometheus.kill()
-            observer.kill()
+        stack.callback(prometheus.kill)
+        prometheus.start()
+        yield [
+            System(observed, prometheus, "share-coordinator-observer"),
+            System(served, prometheus, "share-coordinator"),
+        ]
 
 
 def _fire_at_once(alerts: Path) -> None:
@@ -76,62 +114,70 @@ def _fire_at_once(alerts: Path) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unacknowledged_record(rig: Rig) -> Iterator[None]:
+def unacknowledged_record(systems: list[System]) -> Iterator[None]:
     """A consumer that never accepts the first record of its group while the other tests run."""
-    rig.new_group("hanging", 20)
-    with closing(rig.kafka.client.share_consumer("hanging", "hanging")) as consumer:
-        records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-        consumer.settle(["RELEASE", *["ACCEPT"] * (len(records) - 1)])
+    with ExitStack() as stack:
+        for system in systems:
+            system.new_group("hanging", 20)
+            consumer = stack.enter_context(closing(system.share_consumer("hanging")))
+            records = wait_until(consumer.poll, seconds=120, what="records are delivered")
+            consumer.settle(["RELEASE", *["ACCEPT"] * (len(records) - 1)])
         yield
 
 
-def test_releasing_all_records_raises_outage_then_poison_records(rig: Rig) -> None:
-    rig.new_group("failing", RECORDS)
-    with closing(rig.kafka.client.share_consumer("failing", "failing")) as consumer:
-        deliveries = dict.fromkeys(range(RECORDS), 0)
+def test_releasing_all_records_raises_outage_then_poison_records(systems: list[System]) -> None:
+    with ExitStack() as stack:
+        consumers, deliveries = {}, {}
+        for system in systems:
+            system.new_group("failing", RECORDS)
+            consumers[system] = stack.enter_context(closing(system.share_consumer("failing")))
+            deliveries[system] = dict.fromkeys(range(RECORDS), 0)
 
-        def release_all() -> None:
-            if min(deliveries.values()) == DELIVERIES - 1:
+        def release_all(system: System) -> None:
+            if min(deliveries[system].values()) == DELIVERIES - 1:
                 return
-            records = consumer.poll()
+            records = consumers[system].poll()
             for record in records:
-                deliveries[record.offset] += 1
-            consumer.settle(["RELEASE"] * len(records))
+                deliveries[system][record.offset] += 1
+            consumers[system].settle(["RELEASE"] * len(records))
 
-        rig.wait_fires("ShareGroupOutage", "failing", release_all)
-        # The consumer stops polling, so the outage ends, and each record has one delivery left.
-        rig.wait_fires("ShareGroupPoisonRecords", "failing", release_all)
-
-
-def test_group_without_members_raises_without_consumers(rig: Rig) -> None:
-    rig.new_group("abandoned", 10)
-    consumer = rig.kafka.client.share_consumer("abandoned", "abandoned")
-    records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-    consumer.settle(["ACCEPT"] * len(records))
-    consumer.close()
-    rig.kafka.client.produce("abandoned", 10, first=10)
-    rig.wait_fires("ShareGroupWithoutConsumers", "abandoned")
+        wait_fires(systems, "ShareGroupOutage", "failing", release_all)
+        # The consumers stop polling, so the outage ends, and each record has one delivery left.
+        wait_fires(systems, "ShareGroupPoisonRecords", "failing", release_all)
 
 
-def test_deletion_of_undelivered_records_raises_records_lost(rig: Rig) -> None:
-    rig.new_group("slow", 10)
-    consumer = rig.kafka.client.share_consumer("slow", "slow")
-    records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-    consumer.settle(["ACCEPT"] * len(records))
-    consumer.close()
-    rig.kafka.client.produce("slow", 20, first=10)
-    # Delete records, which advances the log start offset, as retention does.
-    asyncio.run(_delete_records(rig.kafka.broker.bootstrap, "slow", before_offset=25))
-    with closing(rig.kafka.client.share_consumer("slow", "slow")) as consumer:
-
-        def accept_all() -> None:
-            consumer.settle(["ACCEPT"] * len(consumer.poll()))
-
-        rig.wait_fires("ShareGroupRecordsLost", "slow", accept_all)
+def test_group_without_members_raises_without_consumers(systems: list[System]) -> None:
+    for system in systems:
+        system.new_group("abandoned", 10)
+        system.accept_first_records("abandoned")
+        system.kafka.client.produce("abandoned", 10, first=10)
+    wait_fires(systems, "ShareGroupWithoutConsumers", "abandoned")
 
 
-def test_member_that_keeps_its_records_raises_stuck(rig: Rig) -> None:
-    rig.wait_fires("ShareGroupStuck", "hanging")
+def test_deletion_of_undelivered_records_raises_records_lost(systems: list[System]) -> None:
+    with ExitStack() as stack:
+        consumers = {}
+        for system in systems:
+            system.new_group("slow", 10)
+            system.accept_first_records("slow")
+            system.kafka.client.produce("slow", 20, first=10)
+        # A coordinator compares states 5 s apart, and retention never deletes younger records.
+        wait_until(
+            lambda: all(system.has_lag("slow") for system in systems), seconds=120, what="lag is known"
+        )
+        for system in systems:
+            # Delete records, which advances the log start offset, as retention does.
+            asyncio.run(_delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25))
+            consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
+
+        def accept_all(system: System) -> None:
+            consumers[system].settle(["ACCEPT"] * len(consumers[system].poll()))
+
+        wait_fires(systems, "ShareGroupRecordsLost", "slow", accept_all)
+
+
+def test_member_that_keeps_its_records_raises_stuck(systems: list[System]) -> None:
+    wait_fires(systems, "ShareGroupStuck", "hanging")
 
 
 async def _delete_records(bootstrap: str, topic: str, before_offset: int) -> None:

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from coordinator.recovery.sources.topic import TopicSource
+from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import wait_until
+from tests.kafka.delivery_history import check_history, read_history
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.rig import BuiltInRig, built_in_rig
@@ -83,6 +86,11 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             )
             assert signals["items"][0]["in_flight_records"] == RECORDS
             assert observer.get("/metrics")[0] == 200
+            source = TopicSource("__share_group_state", rig.broker.bootstrap)
+            key = SharePartitionKey(GROUP, parse_topic_id(topic_id), 0)
+            check_history(observer, source, key, offset=RECORDS)
+            events = read_history(observer, key, record_offset=RECORDS)["events"]
+            assert (events[0]["delivery_state"], events[0]["delivery_count"]) == ("AVAILABLE", 1)
 
 
 def _with_released(partition: dict[str, Any]) -> dict[str, Any] | None:

@@ -120,11 +120,18 @@ def standalone_rig(
     *,
     jvm: Jvm = QUICK_BROKER_JVM,
     settings: Mapping[str, str] | None = None,
+    with_cluster: bool = False,
 ) -> Iterator[StandaloneRig]:
-    """Start a coordinator, HAProxy and a broker that uses the coordinator; kill all of them at the end."""
+    """Start a coordinator, HAProxy and a broker that uses the coordinator; kill all of them at the end.
+
+    With `with_cluster`, the coordinator has the setting bootstrap.servers, so it knows lag and members.
+    """
+    cluster = new_cluster()
+    if with_cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap, **(settings or {})}
     with ExitStack() as stack:
         coordinator = _coordinator(stack, directory, settings)
-        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, new_cluster(), 1, jvm)
+        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, cluster, 1, jvm)
         broker.start()
         client = _client(stack, broker, directory)
         yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)

@@ -38,6 +38,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
 from tests.kafka.audit_process import AuditProcess
+from tests.kafka.delivery_history import check_history
 from tests.recovery.test_docs import LIVE, examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
@@ -135,6 +136,8 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5)])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
+    for key in KEYS[:2]:
+        check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
     ((command, lines),) = (each for each in examples() if LIVE in each[0])
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
@@ -257,6 +260,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         before = answers(first.port)
         source = TopicSource(topic, bootstrap)
         assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
+        check_history(first, source, KEYS[0], offset=13)
         assert audit(ALONE, source, Options(state_partitions=6)).findings.to_pylist() == []
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")

@@ -14,7 +14,8 @@ header of the oldest file has the start offset of each state partition.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.failures import PROBE_S, fail_appends, log_failure, probe_delay_s, reason
 from coordinator.log.journal.pending import Append, append_codec
-from coordinator.log.journal.reading import read_segments
+from coordinator.log.journal.reading import JournalFiles, read_segments
 from coordinator.log.journal.recovery import recover
 from coordinator.log.journal.recovery_point import RecoveryPointRecorder
 from coordinator.log.journal.scan import Segment
@@ -60,8 +61,7 @@ class Journal(UnsharedLog):
     ) -> None:
         self._folder = folder
         self._disk = disk if disk is not None else RealDisk(folder)
-        self._state_partitions = state_partitions
-        self._segment_bytes = segment_bytes
+        self._state_partitions, self._segment_bytes = state_partitions, segment_bytes
         self._sync_mode: Literal["always", "os"] = sync
         self._segments = Segments(self._disk, segment_bytes, [])
         self._start_offsets, self._end_offsets = [0] * state_partitions, [0] * state_partitions
@@ -77,9 +77,8 @@ class Journal(UnsharedLog):
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
         self._failure: str | None = "the journal is not open"
-        self._abandoned_stretches = True
+        self._abandoned_stretches, self._is_open = True, False
         self._idle_event = asyncio.Event()
-        self._is_open = False
 
     # Open and close.
 
@@ -347,14 +346,15 @@ class Journal(UnsharedLog):
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Yield the batches of the state partitions in one pass over the segments."""
-        stretches = [(segment.number, segment.end) for segment in self._segments.used]
-        first_position = layout.first_position(self._state_partitions)
-        self._segments.begin_reading()
-        try:
-            async for chunk in read_segments(self._disk, stretches, first_position, state_partitions):
+        with self.open_files() as files:
+            async for chunk in read_segments(self._disk, *files[1:], state_partitions):
                 yield chunk
-        finally:
-            self._segments.end_reading()
+
+    @contextmanager
+    def open_files(self) -> Iterator[JournalFiles]:
+        """Return the valid parts of the files, for another process; the files stay within the block."""
+        with self._segments.reading() as stretches:
+            yield JournalFiles(self._folder, tuple(stretches), layout.first_position(self._state_partitions))
 
     # Pruning.
 

@@ -5,11 +5,13 @@ long.  Decoding on another thread would hold the interpreter lock for longer.
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from coordinator.errors import LogDamaged, LogUnavailable
 from coordinator.log.base import LoggedBatch
 from coordinator.log.journal import layout
-from coordinator.log.journal.disk import Disk
+from coordinator.log.journal.disk import Disk, RealDisk
 from coordinator.log.journal.scan import ADVICE, segment_name
 
 # A chunk of this size takes about a millisecond to decode.
@@ -54,3 +56,18 @@ async def _read_frames(disk: Disk, number: int, position: int, end: int) -> memo
     if head is not None and layout.frame_bytes(head.length) > len(data):
         data = memoryview(await disk.read(name, position, layout.frame_bytes(head.length)))
     return data
+
+
+class JournalFiles(NamedTuple):
+    """The valid parts of a journal: pairs of segment number and valid end, each from `first_position` on."""
+
+    folder: Path
+    stretches: tuple[tuple[int, int], ...]
+    first_position: int
+
+    async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
+        """Yield the batches of a state partition. Raises LogError."""
+        disk = RealDisk(self.folder)
+        async for chunk in read_segments(disk, self.stretches, self.first_position, (state_partition,)):
+            for logged in chunk:
+                yield logged.batch

@@ -7,8 +7,8 @@ error then fails the operation.
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from coordinator.log.journal import layout
@@ -159,14 +159,15 @@ class Segments:
                 return
             del self._pending_removal[0]
 
-    def begin_reading(self) -> None:
-        """Keep the files of all segments until `end_reading`."""
+    @contextmanager
+    def reading(self) -> Iterator[list[tuple[int, int]]]:
+        """Return number and valid end of all segments; within the block, their files are not removed."""
         self._readers += 1
-
-    def end_reading(self) -> None:
-        """Allow the removal of segments that were kept for a reader."""
-        self._readers -= 1
-        self._schedule_removal()
+        try:
+            yield [(segment.number, segment.end) for segment in self.used]
+        finally:
+            self._readers -= 1
+            self._schedule_removal()
 
     # Segments written without a sync in `os` mode.
 

@@ -16,6 +16,7 @@ from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError
 from coordinator.operate.admin.login_throttle import LoginThrottle
+from coordinator.operate.admin.runbook import RUNBOOK_PATH
 from coordinator.operate.admin.tokens import TokenFile
 from coordinator.printable import escape_unprintable
 from coordinator.process.clock import seconds_since_boot
@@ -33,7 +34,7 @@ audit = logging.getLogger(AUDIT)
 audit.setLevel(logging.INFO)
 
 PROBES = frozenset(("/livez", "/readyz", "/startupz"))
-_PUBLIC_PATHS = frozenset(("/", "/openapi.json"))
+_PUBLIC_PATHS = frozenset(("/", "/openapi.json", RUNBOOK_PATH))
 _ASSETS = "/assets/"
 
 _TOKEN_HINT = (

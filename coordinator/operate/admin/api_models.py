@@ -231,3 +231,44 @@ class GroupDetail(Group):
     missing_shards: list[int] = Field(
         description="State partitions that are not loaded; the list is incomplete without their state."
     )
+
+
+class DeliveryEvent(BaseModel):
+    """A record of the state log, and what it did to the share-partition or to the selected record."""
+
+    log_offset: int = Field(description="The offset in the log of the state partition.")
+    time: str | None
+    time_ms: int
+    owner_epoch: int | None = Field(
+        description="The owner epoch of the coordinator that wrote it. null: the log has none."
+    )
+    record: str = Field(description="snapshot, update, tombstone or unreadable.")
+    leader_epoch: int | None
+    what: str = Field(description="The effect in words, as `recovery explain` prints it.")
+    delivery_state: str | None = Field(description="The stored delivery state of the selected record.")
+    delivery_count: int | None
+    start_offset: int | None
+    state_batches: int
+
+
+class DeliveryHistory(BaseModel):
+    """What the state log contains about a share-partition, or about one record; the latest event first.
+
+    Acquisitions are not stored, only their results; the delivery count shows them.
+    """
+
+    group: str
+    topic: str | None
+    topic_id: str
+    partition: int
+    state_partition: int
+    record_offset: int | None = Field(description="The selected record, or null.")
+    events: list[DeliveryEvent]
+    next: int | None = Field(description="The value of `before` for earlier events; null if there are none.")
+    records: int = Field(description="Number of records of the share-partition in the log.")
+    summary: str = Field(description="The state after the last event.")
+    log_start_offset: int
+    log_start: str | None = Field(description="The time of the first record in the log.")
+    pruned: str | None = Field(
+        description="Why earlier events are unknown; null if the history begins with the initialisation."
+    )

@@ -21,6 +21,7 @@ from coordinator.operate.admin.coordinator_view import CoordinatorView, HandOver
 from coordinator.operate.admin.event_stream import EventStream, event_routes
 from coordinator.operate.admin.expiry_routes import expiry_routes
 from coordinator.operate.admin.health_routes import health_routes
+from coordinator.operate.admin.history_routes import history_routes
 from coordinator.operate.admin.openapi import (
     describe_access,
     operation_id,
@@ -33,6 +34,7 @@ from coordinator.operate.admin.signals import signal_routes
 from coordinator.operate.admin.state_routes import OwnedElsewhere, state_routes
 from coordinator.operate.admin.write_routes import write_routes
 from coordinator.operate.expiry import Expiry
+from coordinator.operate.history import HistoryProcess
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.state_view import StateView
 
@@ -48,12 +50,14 @@ def create_app(
     hand_over: HandOver = hand_over_unavailable,
     expiry: Expiry | None = None,
     signals: SignalMonitor | None = None,
+    history: HistoryProcess | None = None,
 ) -> FastAPI:
     """Create the application. Every response reads the current state of the runtime.
 
     `app.state.event_stream.end()` ends the open event streams. Without `topics`, topic names and end offsets
     are unknown. `hand_over` requests a hand-over from the group of coordinators. `expiry` lists abandoned
-    state, and `signals` the problems of share groups. If `runtime` is an observer, there are no write routes.
+    state, and `signals` the problems of share groups. `history` reads delivery histories. If `runtime` is an
+    observer, there are no write routes.
     Raises ConfigError for invalid access settings.
     """
     view = CoordinatorView(
@@ -65,6 +69,7 @@ def create_app(
         hand_over,
         expiry,
         signals,
+        history,
     )
     event_stream = EventStream(view)
     access = access or AccessControl(config)
@@ -81,7 +86,8 @@ def create_app(
     describe_access(app, access, login_required=config.http_requires_login)
     app.state.event_stream = event_stream
     app.include_router(health_routes(view))
-    api = [state_routes(view), expiry_routes(view), signal_routes(view), event_routes(event_stream)]
+    api = [state_routes(view), history_routes(view), expiry_routes(view), signal_routes(view)]
+    api.append(event_routes(event_stream))
     if isinstance(runtime, Runtime):
         api.insert(1, write_routes(view))
     for routes in api:

@@ -11,6 +11,7 @@ from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from coordinator.operate.admin.owner_directory import OwnerDirectory
 from coordinator.operate.admin.views import make_shard
 from coordinator.operate.expiry import Expiry
+from coordinator.operate.history import HistoryProcess
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.state_view import StateView
 
@@ -34,6 +35,7 @@ class CoordinatorView(NamedTuple):
     # None without a cluster, because abandoned state is unknown then.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
+    history: HistoryProcess | None = None
 
     @property
     def coordinator(self) -> Runtime:

@@ -13,6 +13,7 @@ from coordinator.operate.admin.coordinator_view import HandOver, hand_over_unava
 from coordinator.operate.admin.http_server import HttpServer
 from coordinator.operate.admin.owner_directory import OwnerDirectory
 from coordinator.operate.expiry import Expiry
+from coordinator.operate.history import HistoryProcess
 from coordinator.process.clock import SystemClock
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.serve.state_view import StateView
@@ -39,10 +40,12 @@ class HttpService:
         hand_over: HandOver = hand_over_unavailable,
         expiry: Expiry | None = None,
         signals: SignalMonitor | None = None,
+        history: HistoryProcess | None = None,
     ) -> None:
         """Create the server; `hand_over` requests a hand-over. Raises ConfigError for invalid files."""
         self.owners = OwnerDirectory()
         self._topics = topics
+        self._history = history
         self._access = AccessControl(config)
         self._tls = make_server_tls(config)
         app = create_app(
@@ -55,6 +58,7 @@ class HttpService:
             hand_over=hand_over,
             expiry=expiry,
             signals=signals,
+            history=history,
         )
         self._event_stream = app.state.event_stream
         self._server = HttpServer(
@@ -94,6 +98,8 @@ class HttpService:
         """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
         for task in self._watching:
             task.cancel()
+        if self._history is not None:
+            self._history.close()
         await asyncio.gather(*self._watching, return_exceptions=True)
         await self._server.stop()
         if self._topics is not None:

@@ -86,15 +86,16 @@ class ListingLimiter:
     Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waiting_max: int | None = None) -> None:
         self._lock = asyncio.Lock()
+        self._waiting_max = WAITING_MAX if waiting_max is None else waiting_max
         self._waiting = 0
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait until no other list is in progress. Raises HTTPException with status 503."""
-        if self._waiting >= WAITING_MAX:
-            raise HTTPException(503, "Too many lists are in progress; try again.", {"Retry-After": "5"})
+        if self._waiting >= self._waiting_max:
+            raise HTTPException(503, "Too many such requests; try again.", {"Retry-After": "5"})
         self._waiting += 1
         try:
             await self._lock.acquire()

@@ -30,16 +30,6 @@ def unpack_slices(packed: bytes, offset: int = 0, limit: int | None = None) -> I
         yield unpack(packed[start : min(end, start + _SLICE * BATCH_BYTES)])
 
 
-def first_batch_index(packed: bytes, offset: int) -> int:
-    """Return the index of the first state batch that ends at or above an offset."""
-    low, high = 0, len(packed) // BATCH_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        (batch,) = unpack(packed[middle * BATCH_BYTES : (middle + 1) * BATCH_BYTES])
-        low, high = (middle + 1, high) if batch.last_offset < offset else (low, middle)
-    return low
-
-
 def last_offset(packed: bytes) -> int | None:
     """Return the highest offset that has a delivery state, or None."""
     return unpack(packed[-BATCH_BYTES:])[0].last_offset if packed else None

@@ -4,13 +4,17 @@ The page loads no script, style or font from other sites and has no inline code.
 (Trusted Types forbid `innerHTML`), because group ids may contain any character.
 """
 
+from collections.abc import Callable
 from importlib.resources import files
 
 from fastapi import APIRouter, Response
 
+from coordinator.operate.admin.runbook import RUNBOOK_PATH, render_runbook
+
 _ASSETS = {
     "page.js": "text/javascript; charset=utf-8",
     "api.js": "text/javascript; charset=utf-8",
+    "history.js": "text/javascript; charset=utf-8",
     "views.js": "text/javascript; charset=utf-8",
     "offsets.js": "text/javascript; charset=utf-8",
     "elements.js": "text/javascript; charset=utf-8",
@@ -44,14 +48,17 @@ def page_routes() -> APIRouter:
     routes = APIRouter(include_in_schema=False)
     folder = files("coordinator.operate.admin") / "assets"
 
-    def add_file(path: str, name: str, media_type: str) -> None:
-        content = (folder / name).read_bytes()
+    def add_file(
+        path: str, name: str, media_type: str, convert: Callable[[bytes], bytes] = lambda content: content
+    ) -> None:
+        content = convert((folder / name).read_bytes())
 
         @routes.get(path)
         async def send_file() -> Response:
             return Response(content, media_type=media_type, headers=_HEADERS)
 
     add_file("/", "index.html", "text/html; charset=utf-8")
+    add_file(RUNBOOK_PATH, "operations.md", "text/html; charset=utf-8", render_runbook)
     for name, media_type in _ASSETS.items():
         add_file(f"/assets/{name}", name, media_type)
     return routes

@@ -28,7 +28,6 @@ from coordinator.operate.admin.listing import (
 )
 from coordinator.operate.admin.offset_ranges import (
     WindowHistogram,
-    first_batch_index,
     make_offset_range,
     unpack_slices,
 )
@@ -56,10 +55,11 @@ from coordinator.operate.admin.views import (
     make_share_partition_detail,
 )
 from coordinator.shard import ShareState
+from coordinator.shard.batches import first_batch_index
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
-_NOT_FOUND: Responses = {
+NOT_FOUND: Responses = {
     404: {"model": ErrorResponse, "description": "The state does not exist."},
     503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
 }
@@ -130,7 +130,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 page, (make_group(*entry) for entry in selected.page), _WRITE_WORK
             )
 
-    @routes.get(GROUPS_PATH + "/{group}", responses=_NOT_FOUND, response_model=GroupDetail)
+    @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
     async def get_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
         """Return a group and its share-partitions, ordered by topic id and partition."""
         totals = GroupTotals()
@@ -208,7 +208,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 
-    @routes.get("/api/v1/share-partition", responses=_NOT_FOUND, response_model=SharePartitionWithChart)
+    @routes.get("/api/v1/share-partition", responses=NOT_FOUND, response_model=SharePartitionWithChart)
     async def get_share_partition(
         group: Annotated[str, Query(description="The group id.")],
         topic: Topic,
@@ -235,6 +235,18 @@ def _parse_key(text: str) -> SharePartitionKey:
         raise HTTPException(422, f"after: {error}") from None
 
 
+def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
+    """Return the state partition of a share-partition. Raises OwnedElsewhere if it is not loaded here."""
+    number = state_partition(key, view.runtime.state_partitions)
+    shard = view.runtime.shard_views()[number]
+    if shard.status != "ACTIVE":
+        owner = view.owners.owner(number)
+        # If the owner has a page, the client adds a link to it.
+        where = f"; {owner.wire} owns it" if owner is not None and owner.page is None else ""
+        raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
+    return number
+
+
 async def _show_detail(
     view: CoordinatorView,
     key: SharePartitionKey,
@@ -244,13 +256,7 @@ async def _show_detail(
     from_offset: int = 0,
 ) -> Response:
     """Return a share-partition, a page of its offset ranges, and chart data if columns are requested."""
-    number = state_partition(key, view.runtime.state_partitions)
-    shard = view.runtime.shard_views()[number]
-    if shard.status != "ACTIVE":
-        owner = view.owners.owner(number)
-        # If the owner has a page, the client adds a link to it.
-        where = f"; {owner.wire} owns it" if owner is not None and owner.page is None else ""
-        raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
+    require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
     cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])

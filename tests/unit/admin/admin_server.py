@@ -14,12 +14,14 @@ from coordinator.cluster.topics import AllTopics
 from coordinator.config import Config, HostPort
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.memory import MemoryLog
+from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals import SignalMonitor
 from coordinator.operate.admin import HttpServer, OwnerDirectory, create_app
 from coordinator.operate.admin.access_control import AccessControl
 from coordinator.operate.admin.http_service import make_server_tls
 from coordinator.operate.expiry import Expiry
+from coordinator.operate.history import HistoryProcess
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
@@ -81,7 +83,10 @@ class Admin:
         topics: TopicsInMemory | None,
         expiry: Expiry | None,
         signals: SignalMonitor | None,
+        log: MemoryLog,
     ) -> None:
+        self.log = log
+        self.history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
         self.runtime = runtime
         self.config = config
         self.metrics = metrics
@@ -100,6 +105,7 @@ class Admin:
             hand_over=self._record_hand_over,
             expiry=expiry,
             signals=signals,
+            history=self.history,
         )
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:9096"
@@ -147,8 +153,9 @@ async def admin(
     """Start a runtime with the given records and wait until all shards are loaded."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
+    log = await make_memory_log(records)
     runtime = Runtime(
-        log=await make_memory_log(records),
+        log=log,
         clock=SystemClock(),
         topics=AllTopics(),
         metrics=metrics,
@@ -163,7 +170,7 @@ async def admin(
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
     try:
-        yield Admin(runtime, metrics, config, topics, make_expiry(runtime), signals)
+        yield Admin(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
     finally:
         await runtime.stop()
 

@@ -13,6 +13,7 @@ from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
+from coordinator.operate.admin.runbook import RUNBOOK_PATH
 from tests.unit.admin.admin_server import Admin, admin, async_test
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
@@ -40,7 +41,7 @@ async def get_error(coordinator: Admin, path: str, headers: dict[str, str] | Non
 @async_test
 async def test_public_paths_need_no_token(tokens: str) -> None:
     async with admin(http_token_file=tokens) as coordinator:
-        for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json"):
+        for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json", "/runbook"):
             assert (await coordinator.get(path)).status_code == 200, path
         # Public paths ignore a wrong Authorization header.
         assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
@@ -261,3 +262,13 @@ def test_exposed_http_address_without_protection_is_warned_about() -> None:
     assert "takes tokens in clear" in (Config(http_token_file="t").http_exposure_warning(everywhere) or "")
     safe = Config(http_token_file="t", http_ssl_certificate_location="c")
     assert safe.http_exposure_warning(everywhere) is None
+
+
+@async_test
+async def test_runbook_is_served_as_html_without_markdown() -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get(RUNBOOK_PATH)
+    assert answer.headers["content-type"].startswith("text/html")
+    assert '<h2 id="sharegroupstuck">ShareGroupStuck</h2>' in answer.text
+    assert "<b>Do.</b>" in answer.text
+    assert not {mark for mark in ("**", "](", "`") if mark in answer.text}

@@ -9,7 +9,8 @@ import pytest
 
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.api_models import OffsetRange, Page
-from coordinator.operate.admin.offset_ranges import first_batch_index, make_offset_range, unpack_slices
+from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_slices
+from coordinator.shard.batches import first_batch_index
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, packed

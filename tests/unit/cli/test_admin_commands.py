@@ -129,6 +129,18 @@ def test_state_show_prints_yaml(share_coordinator: CommandLine, url: str) -> Non
     assert lines[at + 1 : at + 3] == ["  - first_offset: 100", "    last_offset: 109"]
 
 
+def test_state_history_prints_events_of_a_record(share_coordinator: CommandLine, url: str) -> None:
+    command = ("state", "history", "orders", TOPIC, "0", "110", "--url", url)
+    done = share_coordinator(*command)
+    assert (done.exit_code, done.err) == (0, "")
+    head, event, summary = split_rows(done.out)
+    assert head[:4] == ["LOG-OFFSET", "TIME", "RECORD", "OWNER-EPOCH"]
+    assert " ".join(event[2:]).endswith("rejected or given up (ARCHIVED) at delivery 5")
+    assert summary[:3] == ["now:", "record", "110:"]
+    found = json.loads(share_coordinator(*command, "-o", "json").out)
+    assert found["events"][0]["delivery_state"] == "ARCHIVED"
+
+
 def test_shards_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
     head, *shards = split_rows(share_coordinator("shards", "--url", url).out)
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
@@ -199,6 +211,7 @@ COMMANDS = (
     ("expiry",),
     ("prune",),
     ("state", "show", "a", TOPIC, "0"),
+    ("state", "history", "a", TOPIC, "0"),
 )
 
 

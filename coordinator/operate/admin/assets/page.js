@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { address, bytes, el, refill, seen, since } from "./elements.js";
+import { deliveryHistory } from "./history.js";
 import * as views from "./views.js";
 
 // The polling interval for data without events, such as lag.
@@ -35,6 +36,7 @@ function read(search) {
 }
 
 function chosen(view) {
+  if (view.view === "history") return deliveryHistory;
   if (view.group !== undefined && view.topic !== undefined && view.partition !== undefined) return views.sharePartition;
   if (view.group !== undefined) return views.group;
   return view.view === "shards" ? views.shards : views.groups;
@@ -127,7 +129,7 @@ async function ask(how = {}) {
 
 // Schedule the next request with a minimum pause; a slow request is not aborted for the next one.
 function later(ms) {
-  if (paused || wanting || document.hidden) return;
+  if (paused || wanting || document.hidden || (shown.kind.once && shown.answers)) return;
   clearTimeout(timer);
   const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
   timer = setTimeout(() => { if (asking) missed = true; else ask(); }, Math.max(ms, rest, 0));

@@ -11,16 +11,16 @@ const PROBLEMS = 20;
 // Of the severities 1 to 5 of the API: outage, stuck, records lost before delivery.
 const SEVERE = 3;
 
-const query = (path, parameters) => {
+export const query = (path, parameters) => {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "" && value !== false);
   return `${path}?${new URLSearchParams(given)}`;
 };
 
-const number = (text, otherwise) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : otherwise);
+export const number = (text, otherwise) => (/^\d{1,15}$/.test(text ?? "") ? Number(text) : otherwise);
 
 // Parts shared by several views.
 
-function table(caption, columns, rows, view) {
+export function table(caption, columns, rows, view) {
   const head = columns.map((column) => el("th", {
     scope: "col", class: column.class,
     "aria-sort": column.sort && view.sort === column.sort ? (view.desc ? "descending" : "ascending") : null,
@@ -81,7 +81,7 @@ export function ownerLink(owner, of = "") {
   return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire} ${of}` }, seen(owner.wire));
 }
 
-function topicName(item) {
+export function topicName(item) {
   return item.topic === null ? el("span", { class: "id", title: "The topic name is not known." }, item.topic_id) : named(item.topic);
 }
 
@@ -253,12 +253,19 @@ export const sharePartition = {
       const block = blockOf(chosen);
       refill(readout, described(detail, chosen));
       refill(strip, el("h2", {}, "Window"), legend(detail), map(detail, block, go),
-        cells(detail, block, chosen, go), readout, blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
+        cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
       refill(lists, el("div", {}, mostDelivered(detail, context.view), more(detail, context)), runs(detail, context.view));
     };
     return { node, update };
   },
 };
+
+function historyLinks({ group, topic_id: topic, partition }, chosen) {
+  const view = { view: "history", group, topic, partition: String(partition) };
+  return el("p", {}, "Delivery history: ",
+    link({ ...view, at: String(chosen) }, { "data-key": "history of record" }, `record ${chosen}`), " · ",
+    link(view, { "data-key": "history" }, "share-partition"));
+}
 
 function windowFacts(detail, context) {
   const oldest = detail.oldest_unfinished;

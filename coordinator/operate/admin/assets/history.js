@@ -1,0 +1,73 @@
+// The view of the delivery history: what the state log contains about a share-partition or about one record.
+
+import { count, el, link, named, plural, refill, seen } from "./elements.js";
+import { stateMark } from "./offsets.js";
+import { number, query, table, topicName } from "./views.js";
+
+const PAGE = 100;
+
+export const deliveryHistory = {
+  // Each request reads the log, so the view is not refreshed.
+  once: true,
+  title: (view) => `Delivery history · ${seen(view.group)} · ${view.topic}-${view.partition}`,
+  ask: (view) => ({
+    found: query("/api/v1/delivery-history", {
+      group: view.group, topic: view.topic, partition: view.partition,
+      record_offset: number(view.at), before: number(view.before), limit: PAGE,
+    }),
+  }),
+  build(view) {
+    const whole = { group: view.group, topic: view.topic, partition: view.partition };
+    const heading = el("h1"), back = el("span"), body = el("div");
+    const node = el("div", {},
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, named(view.group)), " / ", back),
+      heading, body);
+    const update = ({ found }, context) => {
+      const at = found.record_offset;
+      refill(back, link({ ...whole, at: at === null ? undefined : String(at) }, { "data-key": "window" },
+        topicName(found), el("span", { class: "dash" }, "-"), String(found.partition)), " / ");
+      refill(heading, at === null ? "Delivery history" : `Delivery history of record ${at}`);
+      refill(body,
+        el("p", {}, el("b", {}, "Now: "), seen(found.summary), "."),
+        at !== null && el("p", {}, link({ ...whole, view: "history" }, { "data-key": "all" }, "History of the whole share-partition")),
+        found.pruned && el("p", { class: "notice" }, "Incomplete: ", seen(found.pruned), "."),
+        found.events.length ? eventTable(found, context) : el("p", { class: "quiet" }, "The log has no event of this record."),
+        pager(found, context.view),
+        el("p", { class: "quiet" },
+          `From ${plural(found.records, "log record")} of this share-partition, the latest first. Acquisitions are not stored, only their results: the delivery count shows them. Reload the page to read the log again.`));
+    };
+    return { node, update };
+  },
+};
+
+function eventTable(found, context) {
+  const ofRecord = found.record_offset !== null;
+  const rows = found.events.map((event, place) => {
+    const older = found.events[place + 1];
+    const moved = older && event.owner_epoch !== older.owner_epoch;
+    return el("tr", {},
+      el("td", {}, el("time", { datetime: event.time }, event.time?.replace("T", " ").replace("Z", "") ?? "–")),
+      ofRecord && el("td", {}, event.delivery_state ? stateMark(event.delivery_state) : "–"),
+      ofRecord && el("td", { class: "n" }, event.delivery_count === null ? "–" : count(event.delivery_count)),
+      el("td", { class: "what" }, seen(event.what)),
+      el("td", {}, el("b", {}, String(event.log_offset)), " ", event.record),
+      el("td", { class: "n" }, event.owner_epoch === null ? "–" : String(event.owner_epoch), moved && " (new owner)"),
+      el("td", { class: "n" }, event.leader_epoch === null ? "–" : String(event.leader_epoch)),
+      el("td", { class: "n" }, event.start_offset === null || event.start_offset < 0 ? "–" : String(event.start_offset)));
+  });
+  return table("Delivery history", [
+    { label: "Time (UTC)" }, ...(ofRecord ? [{ label: "Delivery state" }, { label: "Deliveries", class: "n" }] : []),
+    { label: "Event" }, { label: "Log record" }, { label: "Owner epoch", class: "n" },
+    { label: "Leader epoch", class: "n" }, { label: "Start offset", class: "n" },
+  ], rows, context.view);
+}
+
+function pager(found, view) {
+  if (found.next === null && view.before === undefined) return null;
+  const item = (label, before, there) => there
+    ? link({ ...view, before }, { class: "button", "data-key": label }, label)
+    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
+  return el("nav", { class: "pager", "aria-label": "Pages" },
+    item("« latest", undefined, view.before !== undefined),
+    item("earlier ›", found.next === null ? undefined : String(found.next), found.next !== null));
+}

@@ -1,0 +1,141 @@
+"""The delivery history of a share-partition and of one record over HTTP, as `recovery explain` shows it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from coordinator.operate.history import HistoryProcess
+from coordinator.operate.history import process as history_process
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.routing import state_partition
+from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
+from tests.builders import TOPIC_ID, packed
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, Admin, TopicsInMemory, admin, async_test
+
+KEY = SharePartitionKey("orders", TOPIC_ID, 0)
+INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
+PATH = f"/api/v1/delivery-history?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
+
+
+def update(leader_epoch: int, start_offset: int, *batches: tuple[int, int, int, int]) -> StateRecord:
+    return StateRecord(KEY, ShareUpdateValue(0, leader_epoch, start_offset, packed(*batches), 0))
+
+
+# Record 4 is released, then accepted; at last the start offset passes it.
+RECORDS = [
+    StateRecord(KEY, INITIALISED),
+    update(1, 0, (0, 3, 2, 1), (4, 4, 0, 1)),
+    StateRecord(SharePartitionKey("orders", TOPIC_ID, 1), INITIALISED),
+    update(1, -1, (4, 4, 2, 2)),
+    update(2, 5),
+]
+
+
+async def read(coordinator: Admin, more: str = "") -> dict[str, Any]:
+    answer = await coordinator.get(PATH + more)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert isinstance(found, dict)
+    return found
+
+
+@async_test
+async def test_history_of_record_shows_each_change_of_its_state() -> None:
+    async with admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
+        found = await read(coordinator, "&record_offset=4")
+    shown = [(event["delivery_state"], event["delivery_count"], event["what"]) for event in found["events"]]
+    assert shown == [
+        (None, None, "done: the start offset is 5"),
+        ("ACKNOWLEDGED", 2, "accepted (ACKNOWLEDGED) at delivery 2"),
+        ("AVAILABLE", 1, "released, to be delivered again (AVAILABLE) at delivery 1"),
+        (None, None, "nothing is stored of it: not delivered yet, or handed out for the first time"),
+    ]
+    assert found["summary"] == "record 4: done: the start offset is 5"
+    assert (found["topic"], found["record_offset"], found["records"]) == ("parcels", 4, 4)
+    assert {event["time"] for event in found["events"]} == {"2023-11-14T22:13:20.123Z"}
+    assert found["pruned"] is None
+
+
+@async_test
+async def test_history_of_share_partition_is_read_in_pages() -> None:
+    async with admin(RECORDS) as coordinator:
+        whole = await read(coordinator)
+        pages, before = [], ""
+        while before is not None:
+            page = await read(coordinator, f"&limit=3{before}")
+            pages.append(page["events"])
+            before = None if page["next"] is None else f"&before={page['next']}"
+    assert [len(events) for events in pages] == [3, 1]
+    assert [event for events in pages for event in events] == whole["events"]
+    assert [event["record"] for event in whole["events"]] == ["update", "update", "update", "snapshot"]
+    assert [event["leader_epoch"] for event in whole["events"]] == [2, 1, 1, 0]
+    assert whole["events"][2]["what"] == (
+        "leader epoch 1; 0-3 accepted at delivery 1; 4 released, to be delivered again at delivery 1"
+    )
+
+
+@async_test
+async def test_history_tells_when_log_was_pruned() -> None:
+    async with admin(RECORDS) as coordinator:
+        number = state_partition(KEY, SHARDS)
+        coordinator.log.prune(number, 1)
+        found = await read(coordinator)
+    assert len(found["events"]) == 3
+    assert found["log_start_offset"] == 1
+    assert found["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
+
+
+@async_test
+async def test_share_partition_without_records_is_404() -> None:
+    async with admin() as coordinator:
+        answer = await coordinator.get(PATH)
+    assert answer.status_code == 404
+    assert "has no records of share-partition orders" in answer.json()["message"]
+
+
+@async_test
+async def test_other_requests_are_answered_while_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker is replaced by a process that ends only when it is killed."""
+    monkeypatch.setattr(history_process, "COMMAND", ["sleep", "600"])
+    async with admin(RECORDS) as coordinator:
+        reading = asyncio.create_task(coordinator.get(PATH))
+        while not coordinator.history.is_running:  # noqa: ASYNC110 (a thread starts the process)
+            await asyncio.sleep(0)
+        assert (await coordinator.get("/livez")).status_code == 200
+        waiting = [asyncio.create_task(coordinator.get(PATH)) for _ in range(5)]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result().status_code for task in done} == {503}
+        for task in (reading, *waiting):
+            while not task.done():
+                coordinator.history.close()
+                await asyncio.sleep(0)
+        assert (await reading).status_code == 503
+
+
+@async_test
+async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_process, "COMMAND", ["sh", "-c", "kill -ALRM $$"])
+    async with admin(RECORDS) as coordinator:
+        answer = await coordinator.get(PATH)
+    assert answer.status_code == 503
+    assert (
+        "takes longer than 20 s to read; use share-coordinator recovery explain" in answer.json()["message"]
+    )
+
+
+@async_test
+async def test_log_that_cannot_be_decoded_is_reported() -> None:
+    async with admin(RECORDS) as coordinator:
+        number = state_partition(KEY, SHARDS)
+        coordinator.log._batches[number].append(b"\0" * 100)
+        answer = await coordinator.get(PATH)
+    assert answer.status_code == 503
+    assert (
+        "cannot be read: batch length 0 at byte 0 is shorter than a batch header" in answer.json()["message"]
+    )
+
+
+def test_history_process_is_closed_without_a_request() -> None:
+    HistoryProcess(lambda state_partition: pytest.fail("not opened")).close()
