@@ -7,12 +7,10 @@ create a topic by requesting its metadata. Metadata requests of this module neve
 
 import asyncio
 import logging
-import os
-import socket
+import random
 import ssl
 from collections.abc import Mapping
 from typing import Any
-from zlib import crc32
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
 from aiokafka.errors import (
@@ -92,8 +90,8 @@ class Connections:
             if security.token_file
             else None,
         }
-        process = crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
-        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers, process)
+        first_broker = random.getrandbits(32)
+        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers, first_broker)
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._refresh_asked = asyncio.Event()
