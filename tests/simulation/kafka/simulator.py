@@ -47,6 +47,9 @@ class KafkaSimulator(Simulation):
     def _health(self) -> object:
         return self._world.health()
 
+    async def _release(self) -> None:
+        await self._world.release()
+
     def _judge(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.judge(self._topic_known)
