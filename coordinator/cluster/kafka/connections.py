@@ -7,10 +7,12 @@ create a topic by requesting its metadata. Metadata requests of this module neve
 
 import asyncio
 import logging
-import random
+import os
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
+from zlib import crc32
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
 from aiokafka.errors import (
@@ -90,8 +92,9 @@ class Connections:
             if security.token_file
             else None,
         }
-        first_broker = random.getrandbits(32)
-        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers, first_broker)
+        self.metadata = MetadataCache(
+            topic, self._ask_metadata, self._ask_bootstrap_servers, process_number()
+        )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._refresh_asked = asyncio.Event()
@@ -262,6 +265,11 @@ class Connections:
         async with asyncio.timeout(self._request_timeout_s):
             options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
             return await create_conn(host, port, **options)
+
+
+def process_number() -> int:
+    """Return a number that differs between processes, so that they ask different brokers first."""
+    return crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
 
 
 def _error_text(error: BaseException) -> str:
