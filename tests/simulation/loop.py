@@ -109,7 +109,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.network.listen(protocol_factory, host, port)
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], Any], host: str, port: int
+        self, protocol_factory: Callable[[], Any], host: str, port: int, *, ssl: None = None
     ) -> tuple[Any, Any]:
         """Connect over the simulated network."""
         protocol = protocol_factory()

@@ -12,10 +12,13 @@ import contextvars
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.simulation.loop import SimLoop
 from tests.simulation.pipes import FIN, RESET, TCP_GIVES_UP_S, NetFaults, Pipe, ServerTransport
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka.connections import BrokerNetwork
 
 
 class ClientEnd:
@@ -168,6 +171,7 @@ class Network:
         self.faults = faults
         self.clogged_until_s = 0.0
         self.links: set[Link] = set()
+        self.brokers: BrokerNetwork | None = None
         self._rng = rng
         self._numbers = 0
         self._listening: dict[tuple[str, int], _Server] = {}
@@ -196,8 +200,10 @@ class Network:
         server.context.copy().run(link.accept, server.factory)
         return link.client
 
-    async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> ClientTransport:
+    async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> asyncio.Transport:
         """Connect a client's protocol; raises ConnectionRefusedError without a listener."""
+        if self.brokers is not None and self.brokers.leads_to((host, port)):
+            return await self.brokers.open(protocol, (host, port))
         return ClientTransport(await self.connect(host, port), protocol)
 
     def cut_all(self, address: tuple[str, int]) -> None:

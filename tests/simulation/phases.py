@@ -5,6 +5,7 @@ A subclass defines the simulated environment and the order of the phases (`_run`
 
 import asyncio
 import logging
+import random
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -116,6 +117,8 @@ class Simulation:
     def run(self) -> Outcome:
         """Run to the end, or to the first violation."""
         outcome = Outcome(self.plan)
+        # Libraries use the global generator.
+        random.seed(self.plan.seed)
         with _errors_logged() as errors:
             try:
                 self.loop.run_until_complete(self._run())
@@ -144,8 +147,12 @@ class Simulation:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(1.0))
+        self.loop.run_until_complete(self._release())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
+
+    async def _release(self) -> None:
+        """Release resources of the processes after the end of all tasks."""
 
     def _topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
@@ -234,7 +241,7 @@ class Simulation:
 
 @contextmanager
 def _errors_logged() -> Iterator[list[BaseException]]:
-    """Collect exceptions that the coordinator logs as errors, because each of them is a defect."""
+    """Collect exceptions that the coordinator or aiokafka logs as errors: each of them is a defect."""
     errors: list[BaseException] = []
 
     class Collector(logging.Handler):
@@ -243,11 +250,13 @@ def _errors_logged() -> Iterator[list[BaseException]]:
                 errors.append(record.exc_info[1])
 
     collector = Collector(logging.ERROR)
-    logger = logging.getLogger("coordinator")
-    logger.addHandler(collector)
-    propagate, logger.propagate = logger.propagate, False
+    loggers = [logging.getLogger(name) for name in ("coordinator", "aiokafka")]
+    for logger in loggers:
+        logger.addHandler(collector)
+        logger.propagate = False
     try:
         yield errors
     finally:
-        logger.removeHandler(collector)
-        logger.propagate = propagate
+        for logger in loggers:
+            logger.removeHandler(collector)
+            logger.propagate = True

@@ -92,8 +92,9 @@ class Connections:
             if security.token_file
             else None,
         }
-        process = crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
-        self.metadata = MetadataCache(topic, self._ask_metadata, self._ask_bootstrap_servers, process)
+        self.metadata = MetadataCache(
+            topic, self._ask_metadata, self._ask_bootstrap_servers, process_number()
+        )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
         self._refresh_asked = asyncio.Event()
@@ -264,6 +265,11 @@ class Connections:
         async with asyncio.timeout(self._request_timeout_s):
             options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
             return await create_conn(host, port, **options)
+
+
+def process_number() -> int:
+    """Return a number that differs between processes, so that they ask different brokers first."""
+    return crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
 
 
 def _error_text(error: BaseException) -> str:

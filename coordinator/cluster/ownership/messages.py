@@ -229,9 +229,10 @@ def read_group_view(
     """Return the view of the group, from the metadata and the assignments of all members.
 
     Returns None if an assignment has another generation. Members with unreadable messages own nothing. Raises
-    UnreadableMessage if two members own one shard.
+    UnreadableMessage if two replicas own one shard.
     """
-    accepted: list[tuple[Metadata, AssignmentMessage]] = []
+    read: list[tuple[str, Metadata]] = []
+    decisions: dict[str, AssignmentMessage] = {}
     for metadata_bytes, assignment_bytes in members:
         try:
             metadata, decision = decode_metadata(metadata_bytes), decode_assignment(assignment_bytes)
@@ -240,21 +241,35 @@ def read_group_view(
         if decision.generation != generation:
             return None
         if decision.instance and not decision.refused:
-            accepted.append((metadata, decision))
-    accepted.sort(key=lambda member: _seniority(member[0]))
+            read.append((decision.instance, metadata))
+            decisions[metadata.replica.instance] = decision
+    accepted = _newest_by_replica(read)
     owners = [NOBODY] * state_partitions
-    for place, (_, decision) in enumerate(accepted):
-        for partition in decision.owned:
+    for place, metadata in enumerate(accepted):
+        for partition in decisions[metadata.replica.instance].owned:
             if not 0 <= partition < state_partitions or owners[partition] != NOBODY:
                 raise UnreadableMessage(f"state partition {partition} does not have one owner")
             owners[partition] = place
-    replicas = tuple(metadata.replica for metadata, _ in accepted)
-    unreached = frozenset(node for metadata, _ in accepted for node in metadata.unreached)
+    replicas = tuple(metadata.replica for metadata in accepted)
+    unreached = frozenset(node for metadata in accepted for node in metadata.unreached)
     return GroupView(Assignment(generation, replicas, tuple(owners)), unreached)
 
 
-def _seniority(metadata: Metadata) -> tuple[int, str]:
-    return metadata.started_ms, metadata.replica.instance
+def _newest_by_replica(members: Iterable[tuple[str, Metadata]]) -> list[Metadata]:
+    """Return the newest metadata for each replica, in the order of their starts.
+
+    A process that had to join again has two members, until Kafka removes the one that sends no heartbeats. A
+    restarted static member has the assignment of the replica before.
+    """
+    newest: dict[str, Metadata] = {}
+    for replica, metadata in sorted(members, key=_age):
+        newest[replica] = metadata
+    return sorted(newest.values(), key=lambda metadata: (metadata.started_ms, metadata.replica.instance))
+
+
+def _age(member: tuple[str, Metadata]) -> tuple[int, int, int]:
+    _, metadata = member
+    return metadata.started_ms, metadata.claim_generation, metadata.joins
 
 
 def plan_assignment(
@@ -277,7 +292,9 @@ def plan_assignment(
     if not read:
         raise UnreadableMessage("no member's metadata can be read")
     setting = _prevailing_settings(read)
-    accepted = sorted((metadata for metadata in read if metadata.setting == setting), key=_seniority)
+    accepted = _newest_by_replica(
+        (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
+    )
     claimants = [metadata.to_assignable(leaders) for metadata in accepted]
     planned = assign(
         claimants,

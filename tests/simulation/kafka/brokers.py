@@ -20,17 +20,20 @@ Appends are committed at once. Readers cannot detect this, because brokers retur
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from zlib import crc32
 
 from coordinator.cluster.kafka import cluster as kafka
 from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
-from coordinator.cluster.kafka.metadata import PartitionMetadata
+from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, PartitionMetadata, TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
+from tests.kafka_in_memory.broker import Sender
 from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakePartition
 
 OFFSET_NOT_AVAILABLE = 78
 FETCH_BATCHES_MAX = 20
+MAX_MESSAGE_BYTES = 1_048_588
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,8 @@ class BrokerFaults:
     forgets_rate: float = 0.0
     elections_s: float = 0.2
     transactional: bool = True
-    # The delay of each broker's metadata after an election. None: processes use a simpler model, in which
-    # a connected broker has no delay.
-    metadata_delay_s: float | None = None
+    # The delay of each broker's metadata after an election.
+    metadata_delay_s: float = 0.0
 
 
 class SimPartition(FakePartition):
@@ -115,13 +117,16 @@ class SimBrokers:
         self.blocked: set[tuple[str, int]] = set()
         # The time until which the appends of a process are delayed, by process name.
         self.held: dict[str, float] = {}
-        # The leaders and end offsets that a node had when it lost its connection to the others.
-        self.views: dict[int, tuple[list[int], list[int]]] = {}
+        # The end offsets that a node had when it lost its connection to the others.
+        self.views: dict[int, list[int]] = {}
         # The metadata of each node, by partition.
         self._metadata = {node: self._current_metadata() for node in self.nodes}
         # The delays have their own random generator, so that they do not change other runs.
         self._delays = Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
+        self.topic, self.topic_id = "state", bytes(range(16))
+        self.addresses = {node: (f"broker-{node}", 9092) for node in self.nodes}
+        self.on_kill: Callable[[int], None] = lambda node: None
 
     # Faults.
 
@@ -138,6 +143,7 @@ class SimBrokers:
         self.down.add(node)
         self.lives[node] += 1
         self.views.pop(node, None)
+        self.on_kill(node)
         self._elect_for(node)
 
     def revive(self, node: int) -> None:
@@ -149,7 +155,7 @@ class SimBrokers:
 
     def cut_off(self, node: int) -> None:
         """Disconnect a node from the others. They elect new leaders, and the node keeps its old view."""
-        self.views[node] = (self.leaders(), [partition.end for partition in self.partitions])
+        self.views[node] = [partition.end for partition in self.partitions]
         self._elect_for(node)
 
     def rejoin(self, node: int) -> None:
@@ -170,6 +176,8 @@ class SimBrokers:
         for number, partition in enumerate(self.partitions):
             if partition.leader == node:
                 partition.leader = kafka.NO_NODE
+                partition.leader_epoch += 1
+                self._publish(number)
                 self.loop.call_later(
                     self.rng.expovariate(1 / self.faults.elections_s), self._elect, number, node
                 )
@@ -193,9 +201,10 @@ class SimBrokers:
         if rng.random() < self.faults.forgets_rate:
             partition.forget()
 
-    def metadata(self, node: int) -> list[PartitionMetadata]:
-        """Return the partitions in the metadata of a node."""
-        return list(self._metadata[node].values())
+    def topic_metadata(self, node: int) -> TopicMetadata:
+        """Return the topic in the metadata of a node."""
+        partitions = list(self._metadata[node].values())
+        return TopicMetadata(ErrorCode.NONE, self.topic, self.topic_id, partitions)
 
     def _current_metadata(self) -> dict[int, PartitionMetadata]:
         return {
@@ -208,9 +217,11 @@ class SimBrokers:
         reported = self._current_metadata()[number]
         for node in self.nodes:
             mean_s = self.faults.metadata_delay_s
-            if mean_s is not None:
+            if mean_s:
                 delay_s = self._delays.expovariate(1 / mean_s)
                 self.loop.call_later(delay_s, self._receive_metadata, node, reported)
+            else:
+                self._receive_metadata(node, reported)
 
     def _receive_metadata(self, node: int, reported: PartitionMetadata) -> None:
         known = self._metadata[node][reported.partition]
@@ -231,24 +242,28 @@ class SimBrokers:
         return self.partitions[number].leader == node and node not in self.views
 
     def _believes_to_lead(self, node: int, number: int) -> bool:
-        return node in self.views and self.views[node][0][number] == node
+        return node in self.views and self._metadata[node][number].leader == node
 
     def _error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
-        self, writer: str, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
+        self, sender: Sender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
     ) -> tuple[float, Mapping[int, ProduceResult]]:
         """Append. On a disconnected node, the append times out, because the replicas do not acknowledge
-        it.
+        it. A batch is dropped if the partition lost its producer state while the request was in flight.
         """
         answers, wait_s = {}, 0.0
         for number, batch in batches:
+            if self.partitions[number].forgotten != sender.forgotten[number]:
+                continue
             error = self._error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
             if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
+            elif len(batch) > MAX_MESSAGE_BYTES:
+                answers[number] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
             elif self._leads(node, number):
-                produced = self.partitions[number].write(writer, batch, self.loop.time())
+                produced = self.partitions[number].write(sender.name, batch, self.loop.time())
                 # Sometimes the replicas are slow, and the leader responds before they have the records.
                 slow = self._error((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
                 answers[number] = ProduceResult(slow, -1) if slow else produced
@@ -267,7 +282,7 @@ class SimBrokers:
     def _end(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
         if self._believes_to_lead(node, number):
-            return ListedOffset(ErrorCode.NONE, self.views[node][1][number])
+            return ListedOffset(ErrorCode.NONE, self.views[node][number])
         if not self._leads(node, number):
             return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self.loop.time() < partition.settled_s:
@@ -283,18 +298,23 @@ class SimBrokers:
             for number in numbers
         }
 
-    def fetch(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
+    def fetch(self, node: int, positions: Mapping[int, tuple[int, int]]) -> Mapping[int, FetchResult]:
         """Return a few batches from each position. The last batch may be incomplete."""
-        return {number: self._fetch(node, number, position) for number, position in positions.items()}
+        return {number: self._fetch(node, number, *position) for number, position in positions.items()}
 
-    def _fetch(self, node: int, number: int, position: int) -> FetchResult:
+    def _fetch(self, node: int, number: int, leader_epoch: int, position: int) -> FetchResult:
         partition = self.partitions[number]
         if self._leads(node, number):
             end = partition.end
         elif self._believes_to_lead(node, number):
-            end = min(partition.end, self.views[node][1][number])
+            end = min(partition.end, self.views[node][number])
         else:
             return FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
+        current = self._metadata[node][number].leader_epoch if node in self.views else partition.leader_epoch
+        if leader_epoch not in (NO_LEADER_EPOCH, current):
+            is_old = leader_epoch < current
+            code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+            return FetchResult(code, -1, b"")
         if not partition.start <= position <= end:
             return FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, partition.start, b"")
         data = [batch for batch in partition.batches if position < next_offset_at(batch, 0) <= end]
@@ -320,10 +340,23 @@ class SimBrokers:
                 answers[number] = ErrorCode.NONE
         return answers
 
+    def find_coordinator(self, node: int, transactional_id: str) -> tuple[int, int]:
+        """Return an error code, and the coordinator of a transactional id. A disconnected node returns
+        itself.
+        """
+        able = [each for each in self.nodes if each not in self.down and each not in self.views]
+        if node in self.views:
+            return ErrorCode.NONE, node
+        if not able:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, kafka.NO_NODE
+        return ErrorCode.NONE, able[crc32(transactional_id.encode()) % len(able)]
+
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
         """Return a producer id with a higher epoch than before."""
         if node in self.views:
             return ProducerId(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)
+        if transactional_id is not None and self.find_coordinator(node, transactional_id)[1] != node:
+            return ProducerId(ErrorCode.NOT_COORDINATOR, -1, -1)
         if transactional_id is not None and not self.faults.transactional:
             return ProducerId(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         known = self._producer_ids

@@ -75,7 +75,7 @@ class SimMembership:
             for name in [name for name, member in self._members.items() if member.heard_s < silent_s]:
                 self._expel(name)
 
-    def ownership(self, replica: Replica, world: Context) -> Ownership:
+    def ownership(self, replica: Replica, bootstrap_servers: str, world: Context) -> Ownership:
         """Return the ownership of a process."""
         return SimOwnership(self, replica, world)
 
@@ -103,6 +103,9 @@ class SimMembership:
             self._want(
                 shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
             )
+
+    async def ended(self, name: str) -> None:
+        """Do nothing: a process that has ended has no connections to release."""
 
     # Requests of members.
 

@@ -4,10 +4,10 @@ or crash.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from random import Random
 from typing import Any, TypeVar
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
@@ -16,8 +16,7 @@ from coordinator.metrics import Metrics
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener
 from coordinator.serve.service import Service
-from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.kafka.cluster import SimCluster
+from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.group import TOPIC, ProductMembership
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
@@ -46,7 +45,7 @@ class KafkaProcess:
         *,
         loop: SimLoop,
         plan: KafkaPlan,
-        brokers: SimBrokers,
+        kafka: BrokerNetwork,
         membership: SimMembership | ProductMembership,
         clock: SimClock,
         topics: TopicDirectory,
@@ -62,12 +61,14 @@ class KafkaProcess:
         self._plan = plan
         self._clock = clock
         self._topics = topics
-        self._process = Process(f"coordinator {self.name}")
-        world = Context()
-        self._cluster = SimCluster(
-            self.name, brokers, request_timeout_s=plan.log_limits.request_timeout_s, world=world
-        )
-        self._ownership = membership.ownership(Replica(self.name, str(self.address)), world)
+        self._process = Process(self.name)
+        self._kafka = kafka
+        addresses = Random(self.name).sample(list(kafka.brokers.addresses.values()), plan.brokers)
+        bootstrap_servers = ",".join(f"{host}:{port}" for host, port in addresses)
+        self._cluster = Brokers(bootstrap_servers, TOPIC, request_timeout_s=plan.log_limits.request_timeout_s)
+        self._membership = membership
+        replica = Replica(self.name, str(self.address))
+        self._ownership = membership.ownership(replica, bootstrap_servers, kafka.world)
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
 
     def _monotonic(self) -> float:
@@ -120,8 +121,7 @@ class KafkaProcess:
     async def stop(self) -> None:
         """Stop as on SIGTERM: give the shards away first."""
         await self.run_in_process(self._stop)
-        self._cluster.dead = True
-        await self._loop.kill(self._process)
+        await self._end()
 
     async def _stop(self) -> None:
         await self._ownership.drain(DRAIN_S)
@@ -133,9 +133,18 @@ class KafkaProcess:
 
     async def crash(self) -> None:
         """Kill the process. Its requests in flight still reach the brokers."""
-        self._cluster.dead = True
         self._loop.network.cut_all(self.address)
+        await self._end()
+
+    async def _end(self) -> None:
+        self._kafka.disconnect(self.name)
         await self._loop.kill(self._process)
+        await self.release()
+
+    async def release(self) -> None:
+        """Close the connections in memory after the end of the process. They no longer reach a broker."""
+        await self._cluster.close()
+        await self._membership.ended(self.name)
 
     def pause(self) -> None:
         """Run no callback of this process, as after SIGSTOP."""

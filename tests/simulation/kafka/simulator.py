@@ -5,8 +5,13 @@ reads the logs independently of the coordinator. The result must equal the state
 """
 
 import asyncio
+import random
+from functools import partial
 from itertools import chain
 
+import pytest
+
+from coordinator.cluster.kafka import connections
 from coordinator.shard import ShareState
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
@@ -35,6 +40,12 @@ class KafkaSimulator(Simulation):
         self._world = KafkaWorld(plan, self.loop, self._fork(), self._topics)
         self._clients: ManyClients
 
+    def run(self) -> Outcome:
+        """Run with process numbers that follow from the seed."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(connections, "process_number", partial(random.getrandbits, 32))
+            return super().run()
+
     @property
     def _history(self) -> History:
         return self._world.history
@@ -46,6 +57,9 @@ class KafkaSimulator(Simulation):
 
     def _health(self) -> object:
         return self._world.health()
+
+    async def _release(self) -> None:
+        await self._world.release()
 
     def _judge(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)

@@ -2,39 +2,49 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from contextvars import Context
 from dataclasses import replace
 from random import Random
 
 import pytest
 
 from coordinator.cluster.kafka import cluster as kafka
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import NoResponse
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
-from tests.simulation.kafka.cluster import SimCluster
-from tests.simulation.loop import SimLoop
+from tests.simulation.kafka.connections import BrokerNetwork
+from tests.simulation.loop import PROCESS, Process, SimLoop
+from tests.simulation.net import Network
+from tests.simulation.pipes import NetFaults
 from tests.simulation.world import wait_until
 
-Scene = Callable[[SimBrokers, SimCluster], Awaitable[None]]
+Scene = Callable[[SimBrokers, Brokers], Awaitable[None]]
 Play = Callable[..., None]
 TIMEOUT_S = 2.0
 
 
 @pytest.fixture
 def play() -> Iterator[Play]:
+    """Run a scene in a process that is connected to the leader of partition 0; then the faults begin."""
     loop = SimLoop()
 
     def run(scene: Scene, **faults: float) -> None:
         async def main() -> None:
+            PROCESS.set(Process("one"))
             brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=2)
-            cluster = SimCluster("one", brokers, request_timeout_s=TIMEOUT_S, world=Context())
+            loop.network = Network(loop, Random(1), NetFaults())
+            loop.network.brokers = BrokerNetwork(brokers, TIMEOUT_S)
+            cluster = Brokers("broker-2:9092,broker-3:9092", "state", request_timeout_s=TIMEOUT_S)
             await cluster.connect()
+            assert cluster.pin_topic_id() == brokers.topic_id
+            assert await end_at(cluster, cluster.leader(0)) == (ErrorCode.NONE, 0)
             brokers.faults = BrokerFaults(**faults)  # type: ignore[arg-type]
             await scene(brokers, cluster)
+            await cluster.close()
 
         loop.run_until_complete(main())
+        assert not loop.failures
 
     yield run
     loop.close()
@@ -51,33 +61,37 @@ def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes
     )
 
 
-async def produce(cluster: SimCluster, data: bytes, node: int | None = None) -> kafka.ProduceResult:
+async def produce(cluster: Brokers, data: bytes, node: int | None = None) -> kafka.ProduceResult:
     node = cluster.leader(0) if node is None else node
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
 
 
+async def fetch(cluster: Brokers, node: int) -> kafka.FetchResult:
+    return (await cluster.fetch(node, "lane", {0: 0}, 1 << 20))[0]
+
+
 def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
-        old = brokers.metadata(1)
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+        old = brokers.topic_metadata(1)
         brokers.cut_off(1)
-        await wait_until(lambda: brokers.leaders()[0] in (2, 3), brokers.leaders)
-        assert brokers.metadata(2)[0].leader == brokers.metadata(3)[0].leader == 1
+        assert brokers.topic_metadata(2) == brokers.topic_metadata(3) == old
         await asyncio.sleep(60.0)
         for node in (2, 3):
-            assert brokers.metadata(node)[0][1:3] == (brokers.leaders()[0], 1)
-        assert brokers.metadata(1) == old
+            # The second leader epoch began when the partition had no leader.
+            assert brokers.topic_metadata(node).partitions[0][1:3] == (brokers.leaders()[0], 2)
+        assert brokers.topic_metadata(1) == old
         brokers.rejoin(1)
-        assert brokers.metadata(1) == brokers.metadata(2)
+        assert brokers.topic_metadata(1) == brokers.topic_metadata(2)
 
     play(scene, elections_s=0.2, metadata_delay_s=2.0)
 
 
-async def end_at(cluster: SimCluster, node: int) -> kafka.ListedOffset:
+async def end_at(cluster: Brokers, node: int) -> kafka.ListedOffset:
     return (await cluster.list_ends(node, "lane", [0]))[0]
 
 
 def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0)
         brokers.cut_off(node)
@@ -87,8 +101,12 @@ def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Pla
         assert await produce(cluster, batch(1), leader) == (ErrorCode.NONE, 1)
         assert await end_at(cluster, leader) == (ErrorCode.NONE, 2)
         assert await end_at(cluster, node) == (ErrorCode.NONE, 1)
-        fetched = await cluster.fetch(node, "lane", {0: 0}, 1 << 20)
-        assert len(fetched[0].data) == len(batch(0))
+        assert len((await fetch(cluster, node)).data) == len(batch(0))
+        assert (await fetch(cluster, leader)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        cluster.refresh_soon()
+        await wait_until(lambda: cluster.leader(0) == leader, brokers.leaders)
+        assert len((await fetch(cluster, leader)).data) > len(batch(0))
+        assert (await fetch(cluster, node)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert (await produce(cluster, batch(2), node)).error_code != ErrorCode.NONE
         assert brokers.partitions[0].end == 2
         brokers.rejoin(node)
@@ -98,7 +116,7 @@ def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Pla
 
 
 def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
         brokers.kill(node)
@@ -111,7 +129,7 @@ def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> Non
 
 
 def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse) as given_up:
             await produce(cluster, batch(0))
         assert given_up.value.sent
@@ -121,7 +139,7 @@ def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None
         brokers.faults = replace(brokers.faults, late_rate=0.0)
         assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0), "a duplicate returns its old offset"
 
-    async def dropped(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def dropped(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse):
             await produce(cluster, batch(0))
         brokers.kill(cluster.leader(0))
@@ -133,7 +151,7 @@ def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None
 
 
 def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
         assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == ErrorCode.NONE
         assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == ErrorCode.NONE
         refused = await produce(cluster, batch(1, producer_epoch=0))
@@ -145,15 +163,18 @@ def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Pla
 
 
 def test_process_without_one_node_reaches_the_others(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: SimCluster) -> None:
+    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         brokers.blocked.add(("one", node))
+        with pytest.raises(NoResponse) as unanswered:
+            await produce(cluster, batch(0))
+        assert unanswered.value.sent
         with pytest.raises(NoResponse) as refused:
             await produce(cluster, batch(0))
         assert not refused.value.sent
         brokers.move(0)
         cluster.refresh_soon()
-        await asyncio.sleep(1.0)
+        await wait_until(lambda: cluster.leader(0) != node, brokers.leaders)
         assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
 
     play(scene)

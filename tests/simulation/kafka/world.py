@@ -12,6 +12,7 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.group import ProductMembership
 from tests.simulation.kafka.log_truncation import LogTruncations
 from tests.simulation.kafka.membership import SimMembership
@@ -45,6 +46,11 @@ class KafkaWorld:
             partitions=plan.state_partitions,
         )
         self.membership = self._make_membership(Random(rng.getrandbits(64)))
+        self.kafka = self.network.brokers = BrokerNetwork(
+            self.brokers,
+            plan.log_limits.request_timeout_s,
+            self.membership if isinstance(self.membership, ProductMembership) else None,
+        )
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
@@ -62,6 +68,7 @@ class KafkaWorld:
         self.pauses = 0
         self._topics = topics
         self._life = 0
+        self._started: list[KafkaProcess] = []
 
     def _make_membership(self, rng: Random) -> SimMembership | ProductMembership:
         plan = self.plan
@@ -83,11 +90,12 @@ class KafkaWorld:
                 self._life,
                 loop=self.loop,
                 plan=self.plan,
-                brokers=self.brokers,
+                kafka=self.kafka,
                 membership=self.membership,
                 clock=self.clocks[place],
                 topics=self._topics,
             )
+            self._started.append(process)
             try:
                 await process.start()
             except LogError as error:
@@ -113,6 +121,13 @@ class KafkaWorld:
         assert process is not None
         await process.stop()
         self.stops += 1
+
+    async def release(self) -> None:
+        """Close the connections of all processes, because aiokafka warns of open connections."""
+        for process in self._started:
+            process.resume()
+        for process in self._started:
+            await process.release()
 
     def alive(self) -> list[KafkaProcess]:
         """Return the running processes."""

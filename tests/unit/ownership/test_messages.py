@@ -124,6 +124,22 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
     assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
 
 
+def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> None:
+    """A static member whose late JoinGroup fences it joins again, until Kafka removes the fenced member."""
+    members = {
+        "a": encode_message(make_metadata(1, owned=(0, 1, 2, 3))),
+        "lost": encode_message(make_metadata(2)),
+        "new": encode_message(make_metadata(2, joins=1, unreached=(7,))),
+    }
+    decided = plan_assignment(members, {})
+    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
+    assert view == decided.view(9)
+    assert view.unreached == {7}
+    assert [replica.instance for replica in view.assignment.replicas] == ["i1", "i2"]
+    assert decided.owned_by("i2") == {2, 3}
+    assert not decided.doubles
+
+
 def test_owners_are_known_despite_refused_or_draining_members() -> None:
     members = {
         "a": encode_message(make_metadata(1, owned=(0,))),

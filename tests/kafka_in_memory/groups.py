@@ -1,0 +1,64 @@
+"""Answer requests to the coordinator of a group of the classic protocol."""
+
+import asyncio
+from typing import Any
+
+from coordinator.cluster.kafka.group import (
+    PROTOCOL_NAME,
+    PROTOCOL_TYPE,
+    STABLE,
+    DescribeResult,
+    JoinResult,
+    SyncResult,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatResponse
+from tests.kafka_in_memory.frames import Request, encode_response
+
+_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE = 11, 12, 13, 14, 15
+GROUP_APIS = (_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE)
+# The lowest version of Heartbeat with the group.instance.id that a generated module encodes.
+_STATIC_HEARTBEAT = 4
+
+
+def serve(request: Request, group: Any) -> Any:
+    """Return the result of a request, or a future.
+
+    `group` has the methods of `FakeGroup`. It is None at a broker that does not coordinate the group.
+    """
+    key, message = request.api_key, request.message
+    if group is None:
+        refused = {_JOIN: JoinResult, _SYNC: SyncResult, _DESCRIBE: DescribeResult}.get(key, int)
+        return refused(ErrorCode.NOT_COORDINATOR)
+    if key == _JOIN:
+        ((_, member_metadata),) = message.group_protocols
+        return group.join(message.member_id, member_metadata, message.group_instance_id or "")
+    if key == _SYNC:
+        instance_id, assignments = message.group_instance_id or "", dict(message.group_assignment)
+        return group.sync(message.generation_id, message.member_id, assignments, instance_id)
+    if key == _HEARTBEAT:
+        instance_id = getattr(message, "group_instance_id", None) or ""
+        return group.heartbeat(message.generation_id, message.member_id, instance_id)
+    return group.leave(message.member_id) if key == _LEAVE else group.describe()
+
+
+def encode_result(request: Request, result: Any) -> bytes:
+    """Encode the result of a request."""
+    if isinstance(result, asyncio.Future):
+        result = result.result()
+    if isinstance(result, JoinResult):
+        code, generation, member_id, leader_id, members = result
+        described = [(name, None, member_metadata) for name, member_metadata in members.items()]
+        return encode_response(request, 0, code, generation, PROTOCOL_NAME, leader_id, member_id, described)
+    if isinstance(result, DescribeResult):
+        described = [("", "", "", member_metadata, assigned) for member_metadata, assigned in result.members]
+        (group_id,) = request.message.groups
+        # The state decides whether the product uses the members.
+        state = STABLE if described else ""
+        group = (result.error_code, group_id, state, PROTOCOL_TYPE, PROTOCOL_NAME, described)
+        return encode_response(request, 0, [group])
+    if isinstance(result, SyncResult):
+        return encode_response(request, 0, *result)
+    if request.api_key == _HEARTBEAT and request.version >= _STATIC_HEARTBEAT:
+        return encode_response(request, HeartbeatResponse(0, result))
+    return encode_response(request, 0, result)

@@ -1,0 +1,213 @@
+"""Connections of coordinators to the simulated brokers, over a network that loses and delays requests.
+
+A connection passes requests and responses in order. If a request or response is lost, no later response
+arrives on the connection. Requests that were sent arrive even if their process is paused or dead.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any
+
+from tests.kafka_in_memory.broker import Broker, Sender
+from tests.kafka_in_memory.frames import api_key
+from tests.kafka_in_memory.groups import GROUP_APIS
+from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.loop import PROCESS
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka.group import ProductMembership
+
+_PRODUCE = 0
+# The minimum time between two events on a connection, which fixes their order.
+_STEP_S = 1e-7
+
+
+class BrokerNetwork:
+    """The connections of all processes to the brokers. `request_timeout_s` is that of the processes."""
+
+    def __init__(
+        self, brokers: SimBrokers, request_timeout_s: float, membership: "ProductMembership | None" = None
+    ) -> None:
+        self.brokers = brokers
+        self.membership = membership
+        self.request_timeout_s = request_timeout_s
+        self.world = Context()
+        self.served_by = {node: Broker(node, brokers, membership) for node in brokers.nodes}
+        self._nodes = {address: node for node, address in brokers.addresses.items()}
+        self._connections: dict[BrokerConnection, None] = {}
+        self._dead: set[str] = set()
+        brokers.on_kill = self._close_connections_to
+
+    def leads_to(self, address: tuple[str, int]) -> bool:
+        """Return whether a broker has this address."""
+        return address in self._nodes
+
+    async def open(self, protocol: asyncio.Protocol, address: tuple[str, int]) -> asyncio.Transport:
+        """Connect the current process to a broker. Raises ConnectionRefusedError."""
+        brokers, process, node = self.brokers, PROCESS.get(), self._nodes[address]
+        assert process is not None
+        await asyncio.sleep(self.travel_s() + self.travel_s())
+        if not self.reaches(process.name, node):
+            # Either the packets are dropped, or the connection is refused.
+            if node not in brokers.down and brokers.rng.random() < 0.5:
+                await asyncio.Event().wait()
+            raise ConnectionRefusedError(f"broker {node} refuses connections")
+        connection = BrokerConnection(self, process.name, node, protocol)
+        self._connections[connection] = None
+        return connection
+
+    def reaches(self, name: str, node: int) -> bool:
+        """Return whether a process runs and can reach a broker."""
+        return name not in self._dead and self.brokers.reaches(name, node)
+
+    def reaches_group(self, name: str) -> bool:
+        """Return whether no fault affects the next group request of a process, or the response to it."""
+        membership = self.membership
+        assert membership is not None
+        return name not in membership.blocked and membership.rng.random() >= membership.faults.lost_rate
+
+    def travel_s(self) -> float:
+        """Return the random duration of a message."""
+        return self.brokers.rng.expovariate(1 / self.brokers.faults.travel_s)
+
+    def disconnect(self, name: str) -> None:
+        """Close the connections of a process that ends. It sends no more requests."""
+        self._dead.add(name)
+        for connection in [each for each in self._connections if each.name == name]:
+            connection.abort()
+
+    def _close_connections_to(self, node: int) -> None:
+        for connection in [each for each in self._connections if each.node == node]:
+            connection.fail(self.brokers.rng.expovariate(20))
+
+    def remove(self, connection: "BrokerConnection") -> None:
+        """Remove a closed connection."""
+        self._connections.pop(connection, None)
+
+
+class BrokerConnection(asyncio.Transport):
+    """The end of a process, as an asyncio transport."""
+
+    def __init__(self, network: BrokerNetwork, name: str, node: int, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.name = name
+        self.node = node
+        self._network = network
+        self._brokers = network.brokers
+        self._protocol = protocol
+        self._client = copy_context()
+        self._life = network.brokers.lives[node]
+        # No response arrives anymore.
+        self._silent = False
+        self._closed = False
+        self._at_broker_s = self._at_client_s = 0.0
+        self._arrived: deque[tuple[Sender, bytes]] = deque()
+
+    # The methods of a transport.
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        """Send a request, which may be lost or late."""
+        if self._closed or self._silent:
+            return
+        brokers, faults = self._brokers, self._brokers.faults
+        chance = brokers.rng.random() - faults.request_lost_rate
+        early = self._network.request_timeout_s * brokers.rng.choice((0.05, 1.0))
+        delay_s, sender = 0.0, Sender(self.name)
+        key = api_key(data)
+        if (
+            chance < 0
+            or not self._is_up()
+            or (key in GROUP_APIS and not self._network.reaches_group(self.name))
+        ):
+            self.fail(early)
+            return
+        if chance < faults.late_rate:
+            self.fail(early)
+            delay_s = early + brokers.rng.uniform(0.0, faults.late_max_s)
+        elif chance < faults.late_rate + faults.answer_lost_rate:
+            self.fail(early)
+        if key == _PRODUCE:
+            sender = Sender(self.name, [partition.forgotten for partition in brokers.partitions])
+            held_s = brokers.held_for_s(self.name)
+            delay_s = max(delay_s, held_s)
+            if held_s > early:
+                self.fail(early)
+        self._at_broker_s = self._next(self._at_broker_s, delay_s)
+        self._call_at(self._at_broker_s, self._network.world, self._arrive, sender, data)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed or lost."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close the connection. Requests in flight still arrive."""
+        if not self._closed:
+            self._closed = True
+            self._brokers.loop.call_soon(self._lose, context=self._client)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._lose()
+
+    # Faults.
+
+    def fail(self, reset_s: float) -> None:
+        """Lose all responses from now on, and reset the connection later."""
+        self._silent = True
+        self._call_at(self._brokers.loop.time() + reset_s, self._client, self._lose)
+
+    def _lose(self) -> None:
+        protocol, self._protocol = self._protocol, asyncio.Protocol()
+        self._closed = True
+        self._network.remove(self)
+        protocol.connection_lost(None)
+
+    # Requests and responses.
+
+    def _is_up(self) -> bool:
+        return self._brokers.lives[self.node] == self._life and self._network.reaches(self.name, self.node)
+
+    def _next(self, last_s: float, delay_s: float) -> float:
+        now_s = self._brokers.loop.time()
+        return max(last_s + _STEP_S, now_s + delay_s + self._network.travel_s())
+
+    def _call_at(self, when_s: float, context: Context, callback: Callable[..., None], *args: Any) -> None:
+        self._brokers.loop.call_at(when_s, callback, *args, context=context)
+
+    def _arrive(self, sender: Sender, frame: bytes) -> None:
+        """Receive a request at the broker, which serves the requests of a connection one after the other."""
+        brokers = self._brokers
+        if brokers.lives[self.node] != self._life or not brokers.reaches(self.name, self.node):
+            if not self._silent:
+                self.fail(self._network.request_timeout_s * brokers.rng.choice((0.05, 1.0)))
+            return
+        self._arrived.append((sender, frame))
+        if len(self._arrived) == 1:
+            self._serve()
+
+    def _serve(self) -> None:
+        self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
+
+    def _respond(self, response: bytes, wait_s: float) -> None:
+        if wait_s:
+            now_s = self._brokers.loop.time()
+            self._call_at(now_s + wait_s, self._network.world, self._respond, response, 0.0)
+            return
+        _, request = self._arrived.popleft()
+        if api_key(request) in GROUP_APIS and not self._network.reaches_group(self.name):
+            self.fail(self._network.request_timeout_s)
+        if not (self._silent or self._closed):
+            self._at_client_s = self._next(self._at_client_s, 0.0)
+            self._call_at(self._at_client_s, self._client, self._deliver, response)
+        if self._arrived:
+            self._serve()
+
+    def _deliver(self, response: bytes) -> None:
+        if self._closed or self._silent:
+            return
+        if self._is_up():
+            self._protocol.data_received(response)
+        else:
+            self.fail(self._network.request_timeout_s * self._brokers.rng.choice((0.05, 1.0)))
