@@ -24,6 +24,8 @@ COMPILED_SOURCES = frozenset(
         "coordinator.fastpath.operation_queue",
         "coordinator.serve.runtime.commit_scheduler",
         "coordinator.serve.runtime.shard_queue",
+        "coordinator.serve.server.connection",
+        "coordinator.serve.server.request_memory",
     }
 )
 # Extension modules without a Python source. They require the compiled form of the others.

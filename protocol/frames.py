@@ -35,16 +35,6 @@ class FrameReader:
         """Number of bytes until the next step, which completes at most one frame."""
         return self._wanted_bytes - len(self._held)
 
-    def receive_frame(self, data: bytes) -> bytes | None:
-        """Return the frame if these bytes of the stream are exactly one frame, which is the usual case.
-
-        Otherwise return None; the caller must then pass the bytes to `receive_data`.
-        """
-        body_bytes = len(data) - _SIZE_BYTES
-        if not self._held and 0 <= body_bytes <= self.frame_bytes_max and _unpack_size(data)[0] == body_bytes:
-            return data[_SIZE_BYTES:]
-        return None
-
     def receive_data(self, data: bytes) -> list[bytes]:
         """Add the next bytes of the stream; return the frames that they complete, without size prefixes.
 

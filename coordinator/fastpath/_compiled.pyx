@@ -6,7 +6,6 @@ for Commits, tests/unit/log/test_committer.py checks this:
 
     FastPathRequests       write_share_group_state.decode_request, encode_response; Service; routing
     read_states            ShardQueue.submit, decisions.decide_read and decide_summary, without a record or a refusal
-    FastPath               server.Connection, while its only request in progress is a fast-path request
     WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
@@ -124,15 +123,21 @@ cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
 cdef int64_t RESPONSE_BYTES_MAX = 16 << 20
 cdef tuple STORED_KEY = (WRITE_KEY, 0)
 
+if NUMBERS.format.encode() != STATE_NUMBERS:
+    raise ImportError("the C struct StateNumbers does not have the layout of packed_state.NUMBERS")
+
 # The .pxi files form one module, so that calls between them are C calls.
-include "fields.pxi"
 include "batches.pxi"
 include "requests.pxi"
 include "reads.pxi"
-include "connections.pxi"
 include "write_kernel.pxi"
 include "record_batches.pxi"
 include "journal.pxi"
+
+
+def send_on_socket(int file, bytes data):
+    """Send bytes without blocking; return the number of sent bytes, 0 after an error."""
+    return send_now(file, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 def merge_batches(bytes current, bytes written, int64_t start_offset):

@@ -9,14 +9,14 @@ cdef enum:
     COUNTED_SUMMARY_BYTES = 28
 
 
-cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame, Py_ssize_t skipped):
+cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame):
     """Return the response to a Read or a Summary, with its size field.
 
     The result is None if a share-partition cannot be answered from memory now, if its result would be an error or
     require a record, or if the request names a topic or a share-partition twice. There is no other effect.
     """
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
-    cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
+    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
+    cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
     cdef const uint8_t *at
     cdef const uint8_t *topics_at
     cdef uint32_t partitions

@@ -43,7 +43,7 @@ cdef class _Request:
 
     cdef FastPathRequests owner
     cdef object origin
-    # A ResponseSlot, or a function that is called with the response.
+    # A function that is called with the response.
     cdef object respond
     cdef double received_s
     cdef Py_ssize_t missing
@@ -65,10 +65,7 @@ cdef class _Request:
         answer = self.answer
         if self.refused is not None:
             answer, error_code = _with_refusals(answer, self.refused)
-        if type(self.respond) is ResponseSlot:
-            (<ResponseSlot> self.respond).answer(answer)
-        else:
-            self.respond(answer)
+        self.respond(answer)
         return self.owner.count(WRITE_KEY, error_code, <double> self.owner.time() - self.received_s)
 
 
@@ -268,13 +265,6 @@ cdef class FastPathRequests:
         self.batches_max = 20_000
         self.response_bytes_max = RESPONSE_BYTES_MAX
 
-    def take(self, bytes frame, origin, respond):
-        """Execute a fast-path request and return True; for any other request, return False without any effect.
-
-        `frame` begins with the request header. `respond` is called once with the response, including its size field.
-        """
-        return self.carry_out(frame, 0, origin, respond, self.time())
-
     def remember(self, bytes frame):
         """Add the share-partitions of a large write to the cache in steps of a millisecond, so that `take` is fast."""
         cdef const uint8_t *end = <const uint8_t *> PyBytes_AS_STRING(frame) + PyBytes_GET_SIZE(frame)
@@ -314,17 +304,20 @@ cdef class FastPathRequests:
                     yield
             at += 1
 
-    cdef bint carry_out(self, bytes data, Py_ssize_t skipped, origin, respond, double received_s) except -1:
-        """Do the same as `take`, with a frame that begins after `skipped` bytes."""
-        if PyBytes_GET_SIZE(data) - skipped < HEADER_BYTES_MIN:
+    def take(self, bytes frame, origin, respond, double received_s):
+        """Execute a fast-path request and return True; for any other request, return False without any effect.
+
+        `frame` begins with the request header. `respond` is called once with the response, including its size field.
+        """
+        if PyBytes_GET_SIZE(frame) < HEADER_BYTES_MIN:
             return False
-        cdef int api_key = get16(<const uint8_t *> PyBytes_AS_STRING(data) + skipped)
+        cdef int api_key = get16(<const uint8_t *> PyBytes_AS_STRING(frame))
         if api_key != WRITE_KEY:
-            return self.read(api_key, data, skipped, respond, received_s)
+            return self.read(api_key, frame, respond, received_s)
         cdef _Request request = _Request.__new__(_Request)
         cdef list parts = []
         cdef WriteOperation part
-        request.answer = self.split(data, skipped, request, parts)
+        request.answer = self.split(frame, request, parts)
         if request.answer is None:
             return False
         request.owner = self
@@ -332,24 +325,18 @@ cdef class FastPathRequests:
         request.respond = respond
         request.received_s = received_s
         request.missing = len(parts)
-        if type(respond) is ResponseSlot:
-            (<ResponseSlot> respond).enter()
         for part in parts:
             part.queue.submit(part)
         return True
 
-    cdef bint read(self, int api_key, bytes data, Py_ssize_t skipped, respond, double received_s) except -1:
+    cdef bint read(self, int api_key, bytes frame, respond, double received_s) except -1:
         """Respond to a read if memory can answer it now; return False for any other request."""
         answer = None
         if api_key == READ_KEY or api_key == SUMMARY_KEY:
-            answer = read_states(self, api_key, data, skipped)
+            answer = read_states(self, api_key, frame)
         if answer is None:
             return False
-        if type(respond) is ResponseSlot:
-            (<ResponseSlot> respond).enter()
-            (<ResponseSlot> respond).answer(answer)
-        else:
-            respond(answer)
+        respond(answer)
         self.count(api_key, 0, <double> self.time() - received_s)
         return True
 
@@ -361,14 +348,14 @@ cdef class FastPathRequests:
         (<Histogram> self.durations[api_key]).add(seconds)
         return 0
 
-    cdef bytes split(self, bytes frame, Py_ssize_t skipped, _Request request, list parts):
+    cdef bytes split(self, bytes frame, _Request request, list parts):
         """Create the parts of a fast-path write; return the response for full success, None for any other request.
 
         Parts are in the order in which the request first names their share-partitions. Results are grouped by topic,
         and in the order of the parts within a topic.
         """
-        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame) + skipped
-        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame) - skipped
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
         cdef const uint8_t *at
         cdef _Opened opened
         cdef _Topic topic
@@ -391,7 +378,7 @@ cdef class FastPathRequests:
                 topic_ids.append(topic.topic_id)
                 rows.append([])
             at = self.split_topic(
-                topic, at + 16, end, frame, begin - skipped, request, &opened.elements_left, <list> rows[topic.place], parts
+                topic, at + 16, end, frame, begin, request, &opened.elements_left, <list> rows[topic.place], parts
             )
             if at == NULL:
                 return None

@@ -34,9 +34,8 @@ class _Echo(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        frame = self._reader.receive_frame(data)
-        for each in self._reader.receive_data(data) if frame is None else (frame,):
-            self._transport.write(make_response(each))
+        for frame in self._reader.receive_data(data):
+            self._transport.write(make_response(frame))
 
 
 async def _serve(port: int) -> None:

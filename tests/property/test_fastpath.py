@@ -431,7 +431,7 @@ def test_read_above_the_response_limit_takes_the_general_path() -> None:
         answers: list[bytes] = []
         for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
             requests.response_bytes_max = limit
-            assert requests.take(frame, None, answers.append) is is_taken
+            assert requests.take(frame, None, answers.append, 0.0) is is_taken
         assert len(answers) == 1
         await one.runtime.stop()
 

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
+from coordinator.serve.server import listener
 from coordinator.serve.server.connection import Connection
 from coordinator.shard import checks, decisions, state
 from coordinator.shard.machine import CoordinatorResult, Shard
@@ -23,6 +24,11 @@ from tests.simulation.log import FaultyLog, LogStorage
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}
+
+
+def _replace_in_connection(patch: Patch, **methods: Any) -> None:
+    """Let the listener create connections with other methods; a compiled class cannot be patched."""
+    patch.setattr(listener, "Connection", type("MutantConnection", (Connection,), methods))
 
 
 def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
@@ -204,24 +210,25 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
 
 @_mutant
 def answers_in_any_order(patch: Patch) -> None:
-    def response_ready(self: Any, place: Any) -> None:
-        if not self.disconnected and place in self._response_slots:
-            self._response_slots.remove(place)
-            self._response_slots.appendleft(place)
-            self._flush()
+    def _flush(self: Any) -> None:
+        slots = self._response_slots
+        ready = [slot for slot in slots if slot.response is not None]
+        others = [slot for slot in slots if slot.response is None]
+        slots.clear()
+        slots.extend(ready + others)
+        Connection._flush(self)
 
-    patch.setattr(Connection, "response_ready", response_ready)
+    _replace_in_connection(patch, _flush=_flush)
 
 
 @_mutant
 def answers_twice(patch: Patch) -> None:
-    response_ready = Connection.response_ready
+    def _flush(self: Any) -> None:
+        if self._response_slots and (first := self._response_slots[0]).response is not None:
+            first.response += first.response
+        Connection._flush(self)
 
-    def twice(self: Any, place: Any) -> None:
-        place.response += place.response
-        response_ready(self, place)
-
-    patch.setattr(Connection, "response_ready", twice)
+    _replace_in_connection(patch, _flush=_flush)
 
 
 @_mutant
@@ -255,12 +262,12 @@ def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
         self._response_slots.clear()
         lost(self, exc)
 
-    patch.setattr(Connection, "connection_lost", connection_lost)
+    _replace_in_connection(patch, connection_lost=connection_lost)
 
 
 @_mutant
 def waits_for_ever_for_clients_that_never_read(patch: Patch) -> None:
-    patch.setattr(Connection, "abort_if_stalled", lambda self, now_s: None)
+    _replace_in_connection(patch, abort_if_stalled=lambda self, now_s: None)
 
 
 @_mutant
@@ -271,4 +278,4 @@ def lets_clients_that_never_read_fill_the_queue(patch: Patch) -> None:
         reason = timeout_reason(self, now_s)
         return None if reason == "slow_reader" else reason
 
-    patch.setattr(Connection, "timeout_reason", patient)
+    _replace_in_connection(patch, timeout_reason=patient)

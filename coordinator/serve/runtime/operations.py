@@ -39,7 +39,7 @@ class FastPathRequests(Protocol):
         """Cache the share-partitions of a large write in steps of a millisecond, so that `take` is fast."""
         ...
 
-    def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None]) -> bool:
+    def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None], received_s: float) -> bool:
         """Execute a fast-path request and return True; ignore any other request and return False.
 
         `frame` begins with the request header; `respond` is called once, with the response and its size.

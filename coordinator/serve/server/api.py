@@ -209,7 +209,11 @@ class Api:
 
     def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
         requests = self._fast_path_requests
-        return requests is not None and not self._service.forwards and requests.take(frame, origin, respond)
+        return (
+            requests is not None
+            and not self._service.forwards
+            and requests.take(frame, origin, respond, self._loop.time())
+        )
 
     @property
     def fast_path_requests(self) -> FastPathRequests | None:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One client's connection: read frames, write responses in request order, apply back-pressure.
 
 Each request takes a response slot in a queue. Responses may be ready in any order and are written in the
@@ -5,18 +6,19 @@ order of the slots.  Reading pauses if the client has too many requests in progr
 responses, or if the request memory is full.
 
 Bytes of a client that is not authorized wait for turns of the listener's `FairQueue`, one for each frame.
-
 A malformed frame closes the connection. A broker handles a closed connection normally, but an unexpected
 response ends its network thread.
+
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
 import asyncio
 import logging
 import socket
 from collections import deque
-from typing import cast
+from typing import Any, cast
 
-from coordinator.fastpath.fields import ConnectionFields
+from coordinator import fastpath
 from coordinator.metrics import Metrics
 from coordinator.process.fair_queue import client_network
 from coordinator.security.receive_buffer import limit_receive_buffer
@@ -24,6 +26,7 @@ from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import peer_address
 from coordinator.serve.server.api import CloseConnection
 from coordinator.serve.server.connection_registry import ConnectionRegistry
+from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import Handler
 from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
@@ -34,52 +37,41 @@ _logger = logging.getLogger(__name__)
 
 # The start of a TLS handshake record. Read as a frame size, it would be at least 369 MB.
 _TLS_HANDSHAKE = b"\x16\x03"
+_SIZE_BYTES = 4
+
+# Sends bytes on a socket and returns their number; None without the compiled module.
+_send_now: Any = None if fastpath.compiled is None else fastpath.compiled.send_on_socket
 
 
-class _ResponseSlot:
+class ResponseSlot:
     """The position of one request in the order of responses."""
 
     __slots__ = ("connection", "frame_bytes", "response")
 
-    def __init__(self, connection: "Connection", frame_bytes: int) -> None:
-        self.connection = connection
-        self.frame_bytes = frame_bytes
-        self.response: bytes | None = None
+    connection: "Connection"
+    frame_bytes: int
+    response: bytes | None
 
     def respond(self, response: bytes) -> None:
+        """Set the response of the request; write the responses that are ready, in order."""
         assert self.response is None, "a request is answered once"
         self.response = response
-        self.connection.response_ready(self)
+        connection = self.connection
+        if connection.disconnected or connection._handling or connection._response_slots[0] is not self:
+            return
+        connection._flush()
+        if connection._queued_frames:
+            connection._handle_queued_frames()
+        elif not connection._reading:
+            connection._update_reading()
 
 
-class Connection(ConnectionFields, asyncio.Protocol):
-    """The state of one connection; the event loop's transport calls it.
+class Connection:
+    """The state of one connection; the event loop's transport calls it as its protocol.
 
-    Frames go to a handler: the API, or the SASL authenticator until the client has logged in.  If
-    `coordinator.fastpath` is compiled, it handles fast-path writes on an idle connection itself.
+    Frames go to a handler: the API, or the SASL authenticator until the client has logged in. A fast-path
+    request on an idle connection goes directly to the compiled code (`coordinator.fastpath`).
     """
-
-    __slots__ = (
-        "_awaits_turn",
-        "_closing_reason",
-        "_closing_since_s",
-        "_connections",
-        "_draining",
-        "_limits",
-        "_loop",
-        "_metrics",
-        "_partial_since_s",
-        "_queued_frames",
-        "_reader",
-        "_request_memory",
-        "_response_slots",
-        "_transport",
-        "_trust",
-        "_unsplit",
-        "_unwritable_since_s",
-        "network",
-        "sasl_authenticator",
-    )
 
     def __init__(
         self,
@@ -97,13 +89,16 @@ class Connection(ConnectionFields, asyncio.Protocol):
         self._request_memory = connections.request_memory
         self._metrics = metrics
         self._limits = limits
+        self._requests_in_flight_max = limits.requests_in_flight_max
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(0)
         self._transport: asyncio.Transport | None = None
+        # The socket, if bytes may be written to it directly: there is no TLS. -1 otherwise.
+        self._file = -1
         self.set_handler(handler)
-        self._response_slots: deque[_ResponseSlot] = deque()
+        self._response_slots: deque[ResponseSlot] = deque()
         self._queued_frames: deque[bytes] = deque()
-        self._partial_bytes = 0
+        self.partial_bytes = 0  # of an incomplete frame
         self._partial_since_s = 0.0
         self._writable = True
         self._unwritable_since_s = 0.0
@@ -130,6 +125,8 @@ class Connection(ConnectionFields, asyncio.Protocol):
         if own_socket is not None:
             # Keep-alive detects clients whose machine vanished without closing the connection.
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if _send_now is not None and transport.get_extra_info("sslcontext") is None:
+                self._file = own_socket.fileno()
         self._limit_receive_buffer()
         if not self._connections.connection_opened(self):
             self._close("too_many_connections", "too many connections")
@@ -137,12 +134,13 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the request memory, and drop queued frames."""
         self.disconnected = True
-        held = sum(slot.frame_bytes for slot in self._response_slots) + self._partial_bytes
+        self._file = -1
+        held = sum([slot.frame_bytes for slot in self._response_slots]) + self.partial_bytes
         held += sum(map(len, self._queued_frames)) + len(self._unsplit)
         self._response_slots.clear()
         self._queued_frames.clear()
         self._unsplit.clear()
-        self._partial_bytes = 0
+        self.partial_bytes = 0
         self._request_memory.hold(-held)
         self._connections.connection_closed(self)
         self._metrics.connection_closed(self._closing_reason or "client")
@@ -152,19 +150,27 @@ class Connection(ConnectionFields, asyncio.Protocol):
         if self.disconnected:
             return
         self.active_s = self._loop.time()
-        if self._unsplit or not self._handler.is_authorized:
+        if self._unsplit or (self._fast_path is None and not self.is_authorized):
             self._unsplit += data
             self._request_memory.hold(len(data))
             self._update_reading()
             return
+        body_bytes = len(data) - _SIZE_BYTES
         if (
             not self._response_slots
             and not self._queued_frames
             and self._reading
             and self._writable
-            and (frame := self._reader.receive_frame(data)) is not None
+            and not self.partial_bytes
+            and 0 <= body_bytes <= self._frame_bytes_max
+            and data[0] << 24 | data[1] << 16 | data[2] << 8 | data[3] == body_bytes
         ):
-            self._handle_single_frame(frame)
+            # The usual case: these bytes are exactly one frame.
+            memory = self._request_memory
+            memory.hold(body_bytes)
+            self._handle_frame(data[_SIZE_BYTES:])
+            if memory.held_bytes >= memory.bytes_max or self._requests_in_flight_max == 1:
+                self._update_reading()
             return
         self._receive(data)
 
@@ -180,10 +186,10 @@ class Connection(ConnectionFields, asyncio.Protocol):
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
-        self._request_memory.hold(arrived + partial_bytes - self._partial_bytes)
-        if partial_bytes and (frames or not self._partial_bytes):
+        self._request_memory.hold(arrived + partial_bytes - self.partial_bytes)
+        if partial_bytes and (frames or not self.partial_bytes):
             self._partial_since_s = self.active_s
-        self._partial_bytes = partial_bytes
+        self.partial_bytes = partial_bytes
         if frames:
             self._queued_frames.extend(frames)
             self._handle_queued_frames()
@@ -225,7 +231,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Handle the next frame; if the client is authorized by now, handle all bytes."""
         self._awaits_turn = False
         while self._unsplit and not self.disconnected and self._may_accept_request():
-            wanted = len(self._unsplit) if self._handler.is_authorized else self._reader.missing_bytes
+            wanted = len(self._unsplit) if self.is_authorized else self._reader.missing_bytes
             data = bytes(self._unsplit[:wanted])
             del self._unsplit[:wanted]
             self._request_memory.hold(-len(data))
@@ -235,21 +241,22 @@ class Connection(ConnectionFields, asyncio.Protocol):
         if not self.disconnected:
             self._update_reading()
 
-    def _handle_single_frame(self, frame: bytes) -> None:
-        """Handle the single frame of an idle connection, the usual case, like `_handle_queued_frames`."""
-        self._request_memory.hold(len(frame))
-        self._handle_frame(frame)
-        if self._request_memory.is_full or self._limits.requests_in_flight_max == 1:
-            self._update_reading()
-
     def _may_accept_request(self) -> bool:
-        return len(self._response_slots) < self._limits.requests_in_flight_max and self._writable
+        return len(self._response_slots) < self._requests_in_flight_max and self._writable
 
     def _handle_frame(self, frame: bytes) -> None:
-        slot = _ResponseSlot(self, len(frame))
+        slot = ResponseSlot.__new__(ResponseSlot)
+        slot.connection, slot.frame_bytes, slot.response = self, len(frame), None
         self._response_slots.append(slot)
+        fast_path = self._fast_path
         try:
-            self._handler.handle(frame, self, slot.respond)
+            if (
+                fast_path is None
+                or len(self._response_slots) > 1
+                or len(frame) >= LARGE_WRITE_BYTES
+                or not fast_path.take(frame, self, slot.respond, self.active_s)
+            ):
+                self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
             self.handler_failed(failure)
 
@@ -264,23 +271,18 @@ class Connection(ConnectionFields, asyncio.Protocol):
         _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
         self._close("internal_error", "handling a frame failed")
 
-    def response_ready(self, slot: _ResponseSlot) -> None:
-        """Write the responses that are ready, in order; called by a slot when its response is ready."""
-        if self.disconnected or self._handling or self._response_slots[0] is not slot:
-            return
-        self._flush()
-        if self._queued_frames:
-            self._handle_queued_frames()
-        elif not self._reading:
-            self._update_reading()
-
     def _flush(self) -> None:
         """Write the ready responses at the head of the queue."""
         places = self._response_slots
-        if self.disconnected or not places or (answers := places[0].response) is None:
+        if self.disconnected or not places:
+            return
+        first = places[0]
+        answers = first.response
+        if answers is None:
             return
         assert self._transport is not None
-        released = places.popleft().frame_bytes
+        places.popleft()
+        released = first.frame_bytes
         if places and places[0].response is not None:
             ready = [answers]
             while places and (response := places[0].response) is not None:
@@ -289,26 +291,29 @@ class Connection(ConnectionFields, asyncio.Protocol):
             answers = b"".join(ready)
         self._request_memory.hold(-released)
         if not self._transport.is_closing():
-            self._transport.write(answers)
-        if not places:
+            sent = 0
+            if self._file >= 0 and not self._transport.get_write_buffer_size():
+                # The transport has no unsent bytes, so send directly; the transport sends the rest.
+                sent = _send_now(self._file, answers)
+            if sent < len(answers):
+                self._transport.write(answers[sent:] if sent else answers)
+        if not places and self._request_memory.draining:
             self._connections.connection_idle()
 
     def set_handler(self, handler: Handler) -> None:
         """Pass all further frames to a handler."""
         self._handler = handler
-        limits, allowed = self._limits, handler.is_authorized
-        self._reader.frame_bytes_max = limits.frame_bytes_max if allowed else limits.login_bytes_max
+        self._fast_path = getattr(handler, "fast_path_requests", None)
+        # True if the client has logged in, where a login is required, and is allowed.
+        self.is_authorized, limits = handler.is_authorized, self._limits
+        self._frame_bytes_max = limits.frame_bytes_max if self.is_authorized else limits.login_bytes_max
+        self._reader.frame_bytes_max = self._frame_bytes_max
         self._limit_receive_buffer()
 
     def _limit_receive_buffer(self) -> None:
         get = getattr(self._transport, "get_extra_info", None)
         if get is not None and (self.sasl_authenticator is not None or get("sslcontext") is not None):
-            limit_receive_buffer(get("socket"), is_authorized=self._handler.is_authorized)
-
-    @property
-    def partial_bytes(self) -> int:
-        """Number of buffered bytes of an incomplete frame."""
-        return self._partial_bytes
+            limit_receive_buffer(get("socket"), is_authorized=self.is_authorized)
 
     @property
     def peer(self) -> str:
@@ -348,7 +353,7 @@ class Connection(ConnectionFields, asyncio.Protocol):
         """Return the reason for closing a timed-out connection, or None; takes loop and wall-clock time."""
         if self._trust is not None and not self._trust.holds(now_ms):
             return "certificate_revoked"
-        if self._partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
+        if self.partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
             return "slow_frame"
         if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:
             return "slow_reader"
@@ -367,11 +372,6 @@ class Connection(ConnectionFields, asyncio.Protocol):
     def busy(self) -> bool:
         """True while a request waits for its response."""
         return bool(self._response_slots)
-
-    @property
-    def is_authorized(self) -> bool:
-        """True if the client has logged in, where a login is required, and is allowed."""
-        return self._handler.is_authorized
 
     def evict(self) -> None:
         """Close at once, because another client needs the connection."""

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from contextlib import suppress
+from typing import cast
 
-from coordinator import fastpath
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
@@ -15,7 +15,6 @@ from coordinator.security.tls_acceptor import Acceptor, FairAcceptor, PlaintextA
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
 from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
-from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import Handler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.serve.server.request_memory import RequestMemory
@@ -158,18 +157,13 @@ class Listener:
         self, handler: Handler | None = None, trust: CertificateTrust | None = None
     ) -> asyncio.Protocol:
         """Create a connection; without a handler, the client must authenticate first."""
-        api, limits = self._listener_security.api, self._limits
         if self._security.mechanisms:
             handler = SaslAuthenticator(self._listener_security)
-        connection = Connection(handler or api, self, self._metrics, limits, trust)
-        writes = api.fast_path_requests
-        if fastpath.compiled is None or writes is None:
-            return connection
-        one_at_a_time = limits.requests_in_flight_max == 1
-        in_front: asyncio.Protocol = fastpath.compiled.FastPath(
-            connection, api, writes, min(limits.frame_bytes_max, LARGE_WRITE_BYTES - 1), one_at_a_time
+        connection = Connection(
+            handler or self._listener_security.api, self, self._metrics, self._limits, trust
         )
-        return in_front
+        # A compiled class cannot inherit from asyncio's, but has the same methods.
+        return cast(asyncio.Protocol, connection)
 
     def _accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
         """Return the connection of a client after its TLS handshake, or None if it is refused."""

@@ -1,9 +1,11 @@
-"""Limit the bytes of unanswered requests of all clients of a listener (Kafka: queued.max.request.bytes)."""
+# cython: annotation_typing=False
+"""Limit the bytes of unanswered requests of all clients of a listener (Kafka: queued.max.request.bytes).
+
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
+"""
 
 import asyncio
 from typing import Protocol
-
-from coordinator.fastpath.fields import RequestMemoryFields
 
 # Reading resumes below this share of the limit; it is less than 1, so reading does not pause at once.
 _RESUME_SHARE = 0.75
@@ -17,10 +19,10 @@ class MemoryWaiter(Protocol):
         ...
 
 
-class RequestMemory(RequestMemoryFields):
+class RequestMemory:
     """Counts the bytes of complete and partial requests. While `is_full` is true, no connection reads."""
 
-    __slots__ = ()
+    __slots__ = ("bytes_max", "draining", "held_bytes", "waiting")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

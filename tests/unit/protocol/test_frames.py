@@ -64,28 +64,6 @@ def test_frame_of_the_greatest_size_is_accepted() -> None:
     assert FrameReader(100).receive_data(encode_frames(b"x" * 100)) == [b"x" * 100]
 
 
-def test_receive_frame_returns_exactly_one_complete_frame() -> None:
-    reader = FrameReader(100)
-    assert reader.receive_frame(encode_frames(b"abc")) == b"abc"
-    assert reader.receive_frame(encode_frames(b"x" * 100)) == b"x" * 100
-    assert reader.receive_frame(encode_frames(b"")) == b""
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"\0\0\0", encode_frames(b"abc")[:-1], encode_frames(b"a", b"b"), encode_frames(b"x" * 101)]
-)
-def test_receive_frame_returns_none_unless_data_is_one_complete_frame(data: bytes) -> None:
-    assert FrameReader(100).receive_frame(data) is None
-
-
-def test_receive_frame_returns_none_within_a_partial_frame() -> None:
-    reader = FrameReader(100)
-    stream = encode_frames(encode_frames(b"abc"))
-    assert reader.receive_data(stream[:4]) == []
-    assert reader.receive_frame(stream[4:]) is None
-    assert reader.receive_data(stream[4:]) == [encode_frames(b"abc")]
-
-
 def test_buffered_bytes_counts_partial_frames() -> None:
     reader = FrameReader(1000)
     stream = encode_frames(b"x" * 1000)

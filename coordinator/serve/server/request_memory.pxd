@@ -1,0 +1,7 @@
+cdef class RequestMemory:
+    cdef public Py_ssize_t held_bytes
+    cdef public Py_ssize_t bytes_max
+    cdef public set waiting
+    cdef public bint draining
+
+    cpdef hold(self, Py_ssize_t frame_bytes)
