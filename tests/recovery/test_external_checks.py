@@ -141,8 +141,12 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
     check._shown = [identity_of_row(row) for row in states]
-    for deleted, missing in (({}, [identity_of_row(lost)]), ({identity_of_row(lost): 9}, [])):
-        # The second time, the missing share-partition was deleted in between.
+    # The second time, the missing share-partition was deleted in between.
+    cases: list[tuple[dict[bytes, int], list[bytes]]] = [
+        ({}, [identity_of_row(lost)]),
+        ({identity_of_row(lost): 9}, []),
+    ]
+    for deleted, missing in cases:
         task = ClusterComparison({}, pa.array(check._shown, pa.binary()), frozenset(groups), Limits())
         table = pa.Table.from_pylist(left, STATES)
         outputs = [
