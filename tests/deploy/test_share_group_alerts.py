@@ -42,9 +42,11 @@ class System:
         labels = f'alertname="{alert}", group="{group}", job="{self._job}", alertstate="firing"'
         return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
-    def has_lag(self, group: str) -> bool:
+    def waits_for(self, group: str, seconds: int) -> bool:
+        """Return whether the oldest record of the group has been waiting for so long."""
         labels = f'group="{group}", job="{self._job}"'
-        return bool(self._prometheus.query(f"share_coordinator_share_group_lag_records{{{labels}}} > 0"))
+        series = f"share_coordinator_share_group_oldest_record_age_seconds{{{labels}}}"
+        return bool(self._prometheus.query(f"{series} > {seconds}"))
 
     def new_group(self, name: str, records: int) -> None:
         """Create a topic with records and a group of the same name that reads it from the start."""
@@ -161,9 +163,11 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Syste
             system.new_group("slow", 10)
             system.accept_first_records("slow")
             system.kafka.client.produce("slow", 20, first=10)
-        # A coordinator compares states 5 s apart, and retention never deletes younger records.
+        # A coordinator compares states 5 s apart, and does not judge the intervals around the initialisation.
         wait_until(
-            lambda: all(system.has_lag("slow") for system in systems), seconds=120, what="lag is known"
+            lambda: all(system.waits_for("slow", 15) for system in systems),
+            seconds=FIRES_S,
+            what="the records have been waiting for 15 s",
         )
         for system in systems:
             # Delete records, which advances the log start offset, as retention does.

@@ -18,7 +18,9 @@ from coordinator.operate.history.request import HistoryRequest
 from coordinator.operate.history.worker import SECONDS_MAX
 from protocol.state_records import SharePartitionKey
 
-COMMAND = [sys.executable, "-P", "-m", "coordinator.operate.history.worker"]
+# The priority is lowered before the imports, which take most of the processor time of a short log.
+_PROGRAM = "import os; os.nice(5); from coordinator.operate.history.worker import main; main()"
+COMMAND = [sys.executable, "-P", "-c", _PROGRAM]
 
 # Opens the log of a state partition for another process.
 OpenLog = Callable[[int], AbstractContextManager[LogLocation]]

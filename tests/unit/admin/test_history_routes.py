@@ -121,7 +121,7 @@ async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.Monk
         answer = await coordinator.get(PATH)
     assert answer.status_code == 503
     assert (
-        "takes longer than 20 s to read; use share-coordinator recovery explain" in answer.json()["message"]
+        "takes longer than 25 s to read; use share-coordinator recovery explain" in answer.json()["message"]
     )
 
 
