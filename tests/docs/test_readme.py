@@ -7,6 +7,7 @@ tag v9.8.7, so that the version of the installed wheel shows the origin of the v
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -171,9 +172,7 @@ def check_release(clone: Path) -> None:
 
 
 def check_wheel(reader: Reader) -> None:
-    """The installed wheel uses its compiled modules, serves, and answers a share-partition leader."""
-    code = "from coordinator.fastpath import compiled; print(compiled.__file__)"
-    assert reader.run(f"cd / && python -c '{code}'").startswith(f"{reader.environment}/lib")
+    """The installed wheel serves, answers a share-partition leader, and observes."""
     with reader.serving(f"share-coordinator serve --data-dir {reader.environment}/data"):
         reader.run(f"share-coordinator demo --bootstrap {reader.coordinator}")
     with reader.serving(f"share-coordinator observe --bootstrap-servers {OWN_CLUSTER}"):
@@ -205,7 +204,7 @@ def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
     checks: dict[str, Callable[[str], object]] = {
         "make demo": lambda output: "Only the released records are delivered again" in output,
         "make release": lambda _: check_release(reader.clone) is None,
-        "share-coordinator --version": lambda output: f"share-coordinator {VERSION} " in output,
+        "share-coordinator --version": re.compile(rf"share-coordinator {VERSION} .*writes: compiled").match,
     }
     for command in page:
         if command.startswith("make observe "):
