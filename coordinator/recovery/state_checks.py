@@ -51,10 +51,8 @@ class PartitionStates:
         deleted = [row for rows in tables.get(DELETED_OUTPUT, ()) for row in rows.to_pylist()]
         return cls(
             state_partition,
-            *(
-                pa.Table.from_batches(tables.get(name, ()), STATES)
-                for name in (STATES_OUTPUT, MISPLACED_OUTPUT)
-            ),
+            pa.Table.from_batches(tables.get(STATES_OUTPUT, ()), STATES),
+            pa.Table.from_batches(tables.get(MISPLACED_OUTPUT, ()), STATES),
             {row["share_partition"]: row["log_offset"] for row in deleted},
         )
 
