@@ -193,7 +193,7 @@ def test_executors_compare_states_and_driver_reads_none(
     journal.stop()
     unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
     missed = audit(spark_engine, source, Options(external=unreachable))
-    assert (missed.missed, missed.exit_code) == (("X1",), 1)
+    assert (list(missed.missed), missed.exit_code) == (["X1"], 1)
     assert "the coordinator cannot be reached" in missed.not_checked["X1"]
 
 
