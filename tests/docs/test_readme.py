@@ -39,7 +39,7 @@ OWN_CLUSTER = "localhost:9092"
 # checks what determines the time: the packages, their size and the size of the C code.
 READY_S = 400
 MEGABYTES = 150
-C_MEGABYTES = 8
+C_MEGABYTES = 10
 
 
 class Reader:

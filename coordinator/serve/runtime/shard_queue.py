@@ -3,8 +3,7 @@
 
 A *batch* takes all queued operations. Each operation is decided in order, and its records are applied at
 once, so that the next operation sees them. One append writes the records of the whole batch. Meanwhile, new
-operations are queued: a busy shard makes large appends, and an idle shard appends at once, without a timer.
-Responses are sent when the append is durable.
+operations are queued, so a busy shard makes large appends. Responses are sent when the append is durable.
 
 A read gets its response at once, except in two cases. If a change of its share-partition is queued or in
 flight, the read waits for that append, because the response would contain a state that is not durable. If the
