@@ -7,7 +7,7 @@
 #   make demo    a real Kafka with its share-group state in a coordinator; without Java, a share-partition leader only
 #
 # PYTHON  the interpreter the environment is made from (3.11 or later)
-# TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors three: they often wait
+# TEST_WORKERS  how many tests run at a time; each may start brokers of its own. On two processors four: they often wait
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs, which make bench ARGS=recovery runs alone
 # MINUTES  how long make fuzz searches, all decoders together, and how long make soak begins new schedules
 # SEEDS  how many seeds make soak-simulation runs
@@ -18,7 +18,7 @@ ARGS ?=
 RECOVERY_ARGS ?=
 MINUTES ?= 5
 SEEDS ?= 10000
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 4
 
 VENV := .venv
 BIN := $(VENV)/bin
