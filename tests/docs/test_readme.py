@@ -51,7 +51,9 @@ class Reader:
         subprocess.run([sys.executable, "-m", "venv", str(self.environment)], check=True)
         self._bootstrap = bootstrap
         port, self._http_port = free_ports(2)
-        inherited = {name: os.environ[name] for name in os.environ if not name.startswith(("MAKE", "MFLAGS"))}
+        # `make test ARGS=...` exports its variables and flags to every make below it.
+        of_make = ("MAKE", "MFLAGS", "ARGS")
+        inherited = {name: os.environ[name] for name in os.environ if not name.startswith(of_make)}
         self._variables = {
             **inherited,
             "PATH": f"{self.environment / 'bin'}:{os.environ['PATH']}",

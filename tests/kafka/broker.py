@@ -92,13 +92,15 @@ class Broker:
         jvm: Jvm = QUICK_BROKER_JVM,
         overrides: Mapping[str, str] | None = None,
         format_flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Format a data directory below `directory`, without starting the broker.
 
         The broker advertises `interbroker_port` to brokers: the port of an HAProxy in front of a share
         coordinator. If it is None, the broker advertises its own port and uses its built-in share
         coordinator. `cluster` is None for a single broker. `overrides` are additional broker settings, and
-        `format_flags` are additional arguments of Kafka's storage tool.
+        `format_flags` are additional arguments of Kafka's storage tool. `environment` are additional
+        environment variables of the broker.
         """
         self.jars = jars
         self.directory = directory
@@ -121,6 +123,7 @@ class Broker:
             f"Kafka {jars.release}, broker {node_id}",
             jars.java("kafka.Kafka", str(self._settings), *flags, jvm=jvm),
             directory / "broker.log",
+            environment=environment,
         )
         self._format()
 

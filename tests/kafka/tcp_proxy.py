@@ -35,6 +35,7 @@ class TcpProxy:
 
     def __init__(self, port: int, to_port: int) -> None:
         """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
+        self.port = port
         self._to_port = to_port
         self._ways = {Direction.REQUESTS: _Way(), Direction.RESPONSES: _Way()}
         self._closing = threading.Event()

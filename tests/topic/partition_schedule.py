@@ -1,50 +1,59 @@
-"""Draw a schedule of network partitions and paused processes from a seed.
+"""Draw a schedule of network partitions, paused processes and shifted clocks from a seed.
 
 A schedule consists of values only, so its seed describes it completely. The times of requests are not part of
 it: a run of the same seed differs in the order of concurrent requests.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
 from tests.kafka.tcp_proxy import Direction
-from tests.topic.linked_brokers import PLACES
+from tests.topic.linked_brokers import BROKERS, broker_name
+
+# A place is where a coordinator runs.
+PLACES = 3
+# Every fourth seed also has a fault of a broker. Its schedule lasts so much longer, because other brokers
+# take over only after the broker's session.
+BROKER_FAULT_EVERY = 4
+BROKER_FAULT_S = 4.0
+WALL_CLOCK_STEP_MAX_S = 86_400.0
 
 
 class FaultKind(Enum):
-    """The kinds of faults. Each affects one coordinator."""
+    """The kinds of faults."""
 
     CUT = "cut"
     DELAY = "delay"
     HALF_OPEN = "half-open"
     # SIGSTOP, and SIGCONT at the end.
     PAUSE = "pause"
+    # As PAUSE. After the end, CLOCK_MONOTONIC does not include the pause, as after a suspension.
+    SUSPEND = "suspend"
+    WALL_CLOCK = "step of the wall clock"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of one coordinator from `start_s` to `end_s`, in seconds since the begin of the schedule.
+    """A fault from `start_s` to `end_s`, in seconds since the begin of the schedule.
 
-    It affects the links to `nodes`, and the link from the other coordinators if `peers` is true.
+    It affects the processes `inside`, or each link between one of them and one of those `outside`. REQUESTS
+    is the direction from the inside to the outside. `seconds` is a delay, or the step of a clock.
     """
 
     start_s: float
     end_s: float
     kind: FaultKind
-    place: int
-    nodes: tuple[int, ...] = ()
-    peers: bool = False
+    inside: tuple[str, ...]
+    outside: tuple[str, ...] = ()
     direction: Direction = Direction.BOTH
-    delay_s: float = 0.0
+    seconds: float = 0.0
 
     def __str__(self) -> str:
-        links = [f"broker {node}" for node in self.nodes] + ["its peers"] * self.peers
-        how = f"{self.direction.name} by {self.delay_s:.2f} s" if self.delay_s else str(self.direction.name)
-        where = f" {how} of {', '.join(links)}" if links else ""
-        return (
-            f"{self.start_s:5.2f} - {self.end_s:5.2f} s: coordinator {self.place}: {self.kind.value}{where}"
-        )
+        links = f" {self.direction.name}, to {', '.join(self.outside)}" if self.outside else ""
+        amount = f" of {self.seconds:.2f} s" if self.seconds else ""
+        what = f"{', '.join(self.inside)}: {self.kind.value}{amount}{links}"
+        return f"{self.start_s:5.2f} - {self.end_s:5.2f} s: {what}"
 
 
 @dataclass(frozen=True)
@@ -52,50 +61,93 @@ class Schedule:
     """All faults of one run."""
 
     seed: int
-    lasts_s: float
     faults: tuple[Fault, ...]
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}:", *map(str, self.faults)])
 
 
+def coordinator_name(place: int) -> str:
+    """Return the name of a coordinator in the network."""
+    return f"coordinator-{place}"
+
+
+_BROKERS = tuple(map(broker_name, BROKERS))
+_COORDINATORS = tuple(map(coordinator_name, range(PLACES)))
+
+
 def isolation(place: int, lasts_s: float) -> Schedule:
     """Return a schedule in which clients reach a coordinator that reaches no broker."""
-    cut = Fault(0.5, lasts_s, FaultKind.CUT, place, nodes=(1, 2, 3))
-    return Schedule(place, lasts_s, (cut,))
+    return Schedule(place, (Fault(0.5, lasts_s, FaultKind.CUT, (_COORDINATORS[place],), _BROKERS),))
+
+
+def island(place: int, lasts_s: float) -> Schedule:
+    """Return a schedule in which clients reach a coordinator that reaches only one broker.
+
+    That broker reaches no other coordinator and no other broker.
+    """
+    inside = (_COORDINATORS[place], _BROKERS[place % len(_BROKERS)])
+    return Schedule(place, (Fault(0.5, lasts_s, FaultKind.CUT, inside, _all_but(*inside)),))
 
 
 def draw_schedule(seed: int, lasts_s: float) -> Schedule:
-    """Draw faults on two tracks, each of which has one fault at a time. The tracks affect different
-    coordinators, so at least one coordinator has no fault.
+    """Draw faults on two tracks, each of which has one fault at a time.
+
+    The tracks affect two coordinators, or a coordinator and a broker. The broker may be on an island with
+    another coordinator. So at least one coordinator and two brokers have no fault.
     """
     rng = Random(seed)
+    first, second, _ = rng.sample(_COORDINATORS, PLACES)
+    has_broker_fault = seed % BROKER_FAULT_EVERY == 0
+    lasts_s += BROKER_FAULT_S * has_broker_fault
+    broker = rng.choice(_BROKERS)
     faults: list[Fault] = []
-    for place in rng.sample(range(PLACES), 2):
+    for name in (first, second):
         start_s = rng.uniform(0.1, 0.5)
         while start_s < 0.8 * lasts_s:
-            # Half of the faults last until the end of the schedule, so other coordinators take over.
+            # Half of the faults last until the end of the schedule, so other processes take over.
             end_s = lasts_s if rng.random() < 0.5 else min(lasts_s, start_s + rng.uniform(0.2, 2.0))
-            faults.append(_draw_fault(rng, place, start_s, end_s))
+            if has_broker_fault and name == first:
+                faults.append(_draw_broker_fault(rng, broker, name, start_s, end_s))
+            else:
+                faults.append(_draw_coordinator_fault(rng, name, start_s, end_s))
             start_s = end_s + rng.uniform(0.1, 0.5)
-    return Schedule(seed, lasts_s, tuple(sorted(faults, key=lambda fault: fault.start_s)))
+    return Schedule(seed, tuple(sorted(faults, key=lambda fault: fault.start_s)))
 
 
-def _draw_fault(rng: Random, place: int, start_s: float, end_s: float) -> Fault:
-    kinds = (
-        FaultKind.CUT,
-        FaultKind.CUT,
-        FaultKind.CUT,
-        FaultKind.DELAY,
-        FaultKind.HALF_OPEN,
-        FaultKind.PAUSE,
-    )
+def _draw_coordinator_fault(rng: Random, name: str, start_s: float, end_s: float) -> Fault:
+    kinds = (FaultKind.CUT, FaultKind.CUT, FaultKind.CUT, *FaultKind)
     kind = rng.choice(kinds)
-    if kind is FaultKind.PAUSE:
-        return Fault(start_s, end_s, kind, place)
-    nodes = rng.choice(((1, 2, 3), (1, 2, 3), (1, 2, 3), (1, 2, 3), (1,), (2,), (3,), ()))
+    if kind is FaultKind.WALL_CLOCK:
+        step_s = rng.uniform(-WALL_CLOCK_STEP_MAX_S, WALL_CLOCK_STEP_MAX_S)
+        return Fault(start_s, end_s, kind, (name,), seconds=step_s)
+    if kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
+        return Fault(start_s, end_s, kind, (name,))
+    some = rng.choice((_BROKERS, _BROKERS, _BROKERS, _BROKERS, *((each,) for each in _BROKERS), ()))
+    peers = tuple(each for each in _COORDINATORS if each != name)
+    outside = some + peers * (not some or rng.random() < 0.3)
+    return _draw_link_fault(rng, Fault(start_s, end_s, kind, (name,), outside))
+
+
+def _draw_broker_fault(rng: Random, broker: str, coordinator: str, start_s: float, end_s: float) -> Fault:
+    if rng.random() < 0.4:
+        inside = (broker, coordinator)
+        return Fault(start_s, end_s, FaultKind.CUT, inside, _all_but(*inside))
+    if rng.random() < 0.2:
+        return Fault(start_s, end_s, FaultKind.PAUSE, (broker,))
+    kind = rng.choice((FaultKind.CUT, FaultKind.CUT, FaultKind.DELAY, FaultKind.HALF_OPEN))
+    others = tuple(each for each in _BROKERS if each != broker)
+    outside = rng.choice((others, others, others[:1], others[1:]))
+    return _draw_link_fault(rng, Fault(start_s, end_s, kind, (broker,), outside))
+
+
+def _draw_link_fault(rng: Random, fault: Fault) -> Fault:
     direction = Direction.BOTH
-    if kind is not FaultKind.HALF_OPEN:
+    if fault.kind is not FaultKind.HALF_OPEN:
         direction = rng.choice((Direction.BOTH, Direction.BOTH, Direction.REQUESTS, Direction.RESPONSES))
-    delay_s = rng.uniform(0.02, 1.0) if kind is FaultKind.DELAY else 0.0
-    return Fault(start_s, end_s, kind, place, nodes, not nodes or rng.random() < 0.3, direction, delay_s)
+    delay_s = rng.uniform(0.02, 1.0) if fault.kind is FaultKind.DELAY else 0.0
+    return replace(fault, direction=direction, seconds=delay_s)
+
+
+def _all_but(*names: str) -> tuple[str, ...]:
+    return tuple(each for each in _BROKERS + _COORDINATORS if each not in names)

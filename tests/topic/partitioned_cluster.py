@@ -1,4 +1,4 @@
-"""Three coordinators on three brokers, with faults of each link, and clients whose histories are checked."""
+"""Three coordinators on three brokers, with faults of each link, process and clock, and checked clients."""
 
 import asyncio
 import os
@@ -8,30 +8,33 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import Random
+from time import monotonic
 
 from coordinator.client import SharePartitionKey
 from protocol.routing import state_partition
 from tests.builders import TOPIC_ID
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.network import ProcessClock
 from tests.kafka.ports import free_ports
+from tests.kafka.processes import ChildProcess
 from tests.kafka.served_process import INSTALLED, Build
-from tests.kafka.tcp_proxy import TcpProxy
 from tests.simulation.history import Violation
 from tests.topic.groups import sharing
-from tests.topic.linked_brokers import PLACES, LinkedBrokers
-from tests.topic.partition_schedule import Fault, FaultKind, Schedule
+from tests.topic.linked_brokers import LinkedBrokers, broker_name
+from tests.topic.partition_schedule import PLACES, Fault, FaultKind, Schedule, coordinator_name
 from tests.topic.recorded_clients import RecordedClients
 
 SHARDS = 6
-LEASE_S = 0.5
+# The lease of each coordinator. One is longer than the session timeout, so the next owner must wait for it.
+LEASES_S = (0.5, 1.0, 2.5)
 # Short timeouts, so that other coordinators take over within a schedule of a few seconds.
 SETTINGS = {
     "session.timeout.ms": "1500",
     "heartbeat.interval.ms": "300",
     "rebalance.timeout.ms": "3000",
-    "owner.lease.ms": str(int(LEASE_S * 1000)),
     "request.timeout.ms": "1000",
-    "delivery.timeout.ms": "3000",
+    # Longer than a schedule, so that only the lease ends the reads of an owner whose append is in flight.
+    "delivery.timeout.ms": "10000",
     "forwarding": "always",
     # So often that snapshots are written and records are pruned during a schedule.
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
@@ -41,15 +44,28 @@ BROKER_SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.state.log.num.partitions": "3",
+    # A broker that the controller does not reach loses its partitions after this time.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "700",
+    "controller.quorum.election.backoff.max.ms": "300",
+    "replica.lag.time.max.ms": "3000",
+    # Of Kafka's own share coordinator.
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
 }
 # Several for each shard, because an append in flight blocks the reads of its share-partitions.
 KEYS_OF_SHARD = 3
+# A process may still read its clocks for so long after SIGSTOP was sent.
+SIGSTOP_S = 0.05
 # The deadline of all coordinators to serve all share-partitions again, on a busy machine.
 RECOVERY_S = 120.0
 
 
 class PartitionedCluster:
-    """Three coordinators with a common state topic. `links[place]` leads from the others to a coordinator."""
+    """Three coordinators with a common state topic, in the network of the brokers."""
 
     def __init__(
         self,
@@ -59,30 +75,35 @@ class PartitionedCluster:
         topic: str,
         *,
         build: Build = INSTALLED,
+        leases_s: Sequence[float] = LEASES_S,
     ) -> None:
         """Prepare the coordinators, which are killed when `stack` closes; nothing is started."""
-        self._brokers = brokers
-        self.links: list[TcpProxy] = []
+        self._network = brokers.network
         self.coordinators: list[CoordinatorProcess] = []
+        self._processes: dict[str, ChildProcess] = {
+            broker_name(node): broker.process for node, broker in brokers.brokers.items()
+        }
         self._runs = count()
+        # The time since which a process is stopped.
+        self._paused_s: dict[str, float] = {}
+        ports = free_ports(2 * PLACES)
         for place in range(PLACES):
-            port, http_port, proxy_port = free_ports(3)
-            link = TcpProxy(proxy_port, port)
-            stack.callback(link.close)
+            self._network.listen(coordinator_name(place), ports[place : place + 1])
+        for place, lease_s in enumerate(leases_s):
             own = directory / f"{topic}-{place}"
             own.mkdir()
-            settings = {**sharing(brokers.bootstraps[place], topic, SHARDS), **SETTINGS}
+            lease = {"owner.lease.ms": str(round(lease_s * 1000))}
+            linked = self._network.environment(coordinator_name(place))
             one = CoordinatorProcess(
                 own,
-                port=port,
-                http_port=http_port,
-                advertised_port=proxy_port,
-                settings=settings,
+                port=ports[place],
+                http_port=ports[PLACES + place],
+                settings={**sharing(brokers.bootstrap, topic, SHARDS), **SETTINGS, **lease},
                 log="kafka",
-                build=build,
+                build=Build(build.command, {**build.environment, **linked}),
             )
             stack.callback(one.kill)
-            self.links.append(link)
+            self._processes[coordinator_name(place)] = one.process
             self.coordinators.append(one)
 
     def start(self) -> None:
@@ -101,7 +122,10 @@ class PartitionedCluster:
             asyncio.run(self._run(schedule, clients))
             clients.check()
         except (AssertionError, TimeoutError, ExceptionGroup) as error:
-            raise Violation(f"{type(error).__name__}: {error}\n{schedule}\n{self._logs()}") from error
+            refused = "\n".join(clients.refused.values())
+            raise Violation(
+                f"{type(error).__name__}: {error}\n{schedule}\nlast refused:\n{refused}\n{self._logs()}"
+            ) from error
         return clients
 
     def memory_mb(self) -> float:
@@ -137,27 +161,35 @@ class PartitionedCluster:
         finally:
             for fault in faults:
                 self._end(fault)
+                for name in fault.inside:
+                    self._network.shift_clock(name, ProcessClock.MONOTONIC, 0)
 
     def _begin(self, fault: Fault) -> None:
-        if fault.kind is FaultKind.PAUSE:
-            os.kill(self.coordinators[fault.place].process.pid, signal.SIGSTOP)
-        for link in self._links_of(fault):
-            if fault.kind is FaultKind.CUT:
-                link.cut(fault.direction)
-            elif fault.kind is FaultKind.DELAY:
-                link.delay(fault.delay_s, fault.direction)
-            else:
-                link.half_open()
+        for name in fault.inside:
+            if fault.kind is FaultKind.WALL_CLOCK:
+                self._network.shift_clock(name, ProcessClock.WALL, fault.seconds)
+            elif fault.kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
+                os.kill(self._processes[name].pid, signal.SIGSTOP)
+                self._paused_s[name] = monotonic()
+            for other in fault.outside:
+                if fault.kind is FaultKind.CUT:
+                    self._network.cut(name, other, fault.direction)
+                elif fault.kind is FaultKind.DELAY:
+                    self._network.delay(name, other, fault.seconds, fault.direction)
+                else:
+                    self._network.half_open(name, other)
 
     def _end(self, fault: Fault) -> None:
-        if fault.kind is FaultKind.PAUSE:
-            os.kill(self.coordinators[fault.place].process.pid, signal.SIGCONT)
-        for link in self._links_of(fault):
-            link.mend()
-
-    def _links_of(self, fault: Fault) -> list[TcpProxy]:
-        links = self._brokers.links[fault.place]
-        return [links[node] for node in fault.nodes] + [self.links[fault.place]] * fault.peers
+        for name in fault.inside:
+            if fault.kind is FaultKind.WALL_CLOCK:
+                self._network.shift_clock(name, ProcessClock.WALL, 0)
+            elif name in self._paused_s:
+                paused_s = monotonic() - self._paused_s.pop(name) - SIGSTOP_S
+                if fault.kind is FaultKind.SUSPEND:
+                    self._network.shift_clock(name, ProcessClock.MONOTONIC, -max(0.0, paused_s))
+                os.kill(self._processes[name].pid, signal.SIGCONT)
+            for other in fault.outside:
+                self._network.mend(name, other)
 
     def _logs(self) -> str:
         return "\n".join(f"--- {one.process.log}\n{one.process.log_tail()}" for one in self.coordinators)

@@ -42,8 +42,16 @@ class RecordedClients:
         # The durations of successful requests without faults, without failed attempts.
         self.latencies_s: list[float] = []
         self.recovered_s = 0.0
+        # The last refused request of each client that repeats its requests.
+        self.refused: dict[ShareCoordinatorClient, str] = {}
         self._keys = keys
         self._ports = ports
+        # At each coordinator, one key in three is only read. An append in flight blocks the reads of its
+        # share-partition, also the reads that a defect would answer with stale state.
+        self._written = [
+            [key for number, key in enumerate(keys) if number % len(ports) != place]
+            for place in range(len(ports))
+        ]
         self._rng = rng
         self._leader_epochs: Counter[SharePartitionKey] = Counter()
         self._writes = 0
@@ -78,7 +86,8 @@ class RecordedClients:
         async with self.client(place) as client:
             while True:
                 await asyncio.sleep(self._rng.uniform(0, 2 * THINK_S))
-                key, kind = self._rng.choice(self._keys), self._rng.choice(kinds)
+                kind = self._rng.choice(kinds)
+                key = self._rng.choice(self._written[place] if kind == WRITE else self._keys)
                 await self._call(client, kind, key, self._part(kind, key))
 
     async def read_everything(self) -> None:
@@ -117,6 +126,7 @@ class RecordedClients:
             op = await self._call(client, kind, key, part or self._part(kind, key, valid=True))
             if op.accepted:
                 break
+            self.refused[client] = f"{kind} {key}: {op.answer}"
             await asyncio.sleep(THINK_S)
         self.latencies_s.append(monotonic() - began_s)
 

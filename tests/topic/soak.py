@@ -1,6 +1,6 @@
 """Run random network partitions with new seeds: `python -m tests.topic.soak --minutes 30`.
 
-First, a planted defect must be noticed. Then each schedule has a new seed. The first failing seed ends the
+First, planted defects must be noticed. Then each schedule has a new seed. The first failing seed ends the
 run with exit code 1 and the command that repeats it. The memory and the latency of the coordinators must not
 grow.
 """
@@ -9,24 +9,47 @@ import argparse
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from random import SystemRandom
 from time import monotonic
+from typing import NamedTuple
 
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.simulation.history import Violation
 from tests.topic.broken_coordinator import broken_build
-from tests.topic.linked_brokers import PLACES, LinkedBrokers
-from tests.topic.partition_schedule import draw_schedule, isolation
-from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
+from tests.topic.linked_brokers import LinkedBrokers
+from tests.topic.partition_schedule import (
+    PLACES,
+    Schedule,
+    draw_schedule,
+    island,
+    isolation,
+)
+from tests.topic.partitioned_cluster import BROKER_SETTINGS, LEASES_S, PartitionedCluster
 
 SCHEDULE_S = 6.0
-# Until a planted defect is noticed, a coordinator is isolated so often and for so long.
-ISOLATIONS = 10
-ISOLATION_S = 8.0
-PLANTED = "has_a_lease_that_never_ends"
+# Until a planted defect is noticed, its schedule is repeated so often, for each coordinator in turn.
+PLANTED_RUNS = 12
+LONG_LEASES_S = (6.0,) * PLACES
+
+
+class Planted(NamedTuple):
+    """A defect of the coordinators, and a schedule of faults in which the checkers must notice it."""
+
+    defect: str
+    schedule: Callable[[int, float], Schedule]
+    lasts_s: float
+    leases_s: Sequence[float] = LEASES_S
+
+
+PLANTED = (
+    Planted("has_a_lease_that_never_ends", isolation, 8.0),
+    Planted("has_a_lease_that_never_ends", island, 12.0),
+    Planted("waits_for_no_earlier_lease", isolation, 7.0, LONG_LEASES_S),
+)
 # The first schedules load code and fill caches. Memory and latency are compared with the next ones.
 WARM_UP = 10
 COMPARED = 10
@@ -50,7 +73,7 @@ def main() -> int:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers = LinkedBrokers(fetch_jars(RELEASES[-1]), directory, stack, BROKER_SETTINGS)
-        if not arguments.no_planted and not _planted_defect_is_noticed(brokers, directory):
+        if not arguments.no_planted and not _planted_defects_are_noticed(brokers, directory):
             return 1
         cluster = PartitionedCluster(brokers, directory, stack, "soak")
         cluster.start()
@@ -75,17 +98,26 @@ def _run(
     return soak.report()
 
 
-def _planted_defect_is_noticed(brokers: LinkedBrokers, directory: Path) -> bool:
+def _planted_defects_are_noticed(brokers: LinkedBrokers, directory: Path) -> bool:
+    return all(
+        _is_noticed(planted, brokers, directory, f"planted-{number}")
+        for number, planted in enumerate(PLANTED)
+    )
+
+
+def _is_noticed(planted: Planted, brokers: LinkedBrokers, directory: Path, topic: str) -> bool:
+    what = f"The planted defect {planted.defect} ({planted.schedule.__name__})"
     with ExitStack() as stack:
-        cluster = PartitionedCluster(brokers, directory, stack, "planted", build=broken_build(PLANTED))
+        build = broken_build(planted.defect)
+        cluster = PartitionedCluster(brokers, directory, stack, topic, build=build, leases_s=planted.leases_s)
         cluster.start()
-        for number in range(ISOLATIONS):
+        for number in range(PLANTED_RUNS):
             try:
-                cluster.run(isolation(number % PLACES, ISOLATION_S))
+                cluster.run(planted.schedule(number % PLACES, planted.lasts_s))
             except Violation:
-                sys.stdout.write(f"The planted defect {PLANTED} is noticed after {number + 1} isolations.\n")
+                sys.stdout.write(f"{what} is noticed after {number + 1} runs.\n")
                 return True
-    sys.stdout.write(f"The planted defect {PLANTED} is not noticed in {ISOLATIONS} isolations.\n")
+    sys.stdout.write(f"{what} is not noticed in {PLANTED_RUNS} runs.\n")
     return False
 
 

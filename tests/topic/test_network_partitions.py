@@ -1,35 +1,44 @@
-"""Coordinators whose links to the brokers and to each other fail. The brokers are started once."""
+"""Coordinators and brokers whose links to each other fail. The brokers are started once."""
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
-from coordinator.client import ShareCoordinatorClient, SharePartitionKey, StateBatch
+from coordinator.client import RetryPolicy, ShareCoordinatorClient, SharePartitionKey, StateBatch
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from protocol.errors import ErrorCode
+from protocol.messages import find_coordinator
 from protocol.routing import state_partition
+from protocol.state_records import parse_topic_id
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.kafka import wait_until
+from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
+from tests.kafka.served_process import INSTALLED, Build
+from tests.kafka.wire import ask
 from tests.topic.groups import sharing
-from tests.topic.linked_brokers import LinkedBrokers
+from tests.topic.linked_brokers import BROKERS, LinkedBrokers, broker_name
 from tests.topic.logs import new_topic
 from tests.topic.partition_schedule import draw_schedule
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 # `make soak` runs longer schedules, and other seeds.
 SCHEDULES = 10
 SCHEDULE_S = 4.0
 SHARDS = 12
 PATIENCE_S = 240
+# The name of the far coordinator in the network.
+FAR = "far"
 
 
 @pytest.fixture(scope="module")
@@ -47,32 +56,51 @@ def test_histories_are_linearizable_in_random_partitions(brokers: LinkedBrokers,
 
 
 class NearAndFar:
-    """Two coordinators. The near one connects to the brokers directly, and the far one through proxies."""
+    """Two coordinators. Only the links of the far one can fail."""
 
     def __init__(self, brokers: LinkedBrokers, directory: Path, stack: ExitStack) -> None:
         self.topic = new_topic("reach")
         self.bootstrap = brokers.bootstrap
-        self.links = brokers.links[0]
-        self.near = self._coordinator(directory / "near", self.bootstrap, stack)
-        self.far = self._coordinator(directory / "far", brokers.bootstraps[0], stack)
+        self.network = brokers.network
+        self.network.listen(FAR, ())
+        far = Build(INSTALLED.command, self.network.environment(FAR))
+        self.near = self._coordinator(directory / "near", INSTALLED, stack)
+        self.far = self._coordinator(directory / "far", far, stack)
 
-    def _coordinator(self, directory: Path, bootstrap: str, stack: ExitStack) -> CoordinatorProcess:
+    def _coordinator(self, directory: Path, build: Build, stack: ExitStack) -> CoordinatorProcess:
         directory.mkdir()
         port, http_port = free_ports(2)
-        settings = sharing(bootstrap, self.topic, SHARDS)
-        one = CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
+        settings = sharing(self.bootstrap, self.topic, SHARDS)
+        one = CoordinatorProcess(
+            directory, port=port, http_port=http_port, log="kafka", settings=settings, build=build
+        )
         stack.callback(one.kill)
         return one
 
-    def look(self) -> tuple[int, dict[int, int]]:
-        """Return the broker that coordinates the group, and the leader of each state partition."""
+    @asynccontextmanager
+    async def _group_client(self) -> AsyncIterator[KafkaGroupClient]:
+        client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
+        try:
+            yield client
+        finally:
+            await client.close()
 
-        async def main() -> tuple[int, dict[int, int]]:
-            link = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
-            try:
-                return (await link.find_coordinator()).node, dict(await link.leaders())
-            finally:
-                await link.close()
+    def group_coordinator(self) -> int:
+        """Return the broker that coordinates the group."""
+
+        async def main() -> int:
+            async with self._group_client() as client:
+                return (await client.find_coordinator()).node
+
+        return asyncio.run(main())
+
+    def led_by(self, node: int) -> set[int]:
+        """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
+
+        async def main() -> set[int]:
+            async with self._group_client() as client:
+                leaders = await client.leaders()
+            return {shard for shard, leader in leaders.items() if leader == node}
 
         return asyncio.run(main())
 
@@ -128,16 +156,15 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAnd
     world.far.start()
     wait_until(world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
     world.write(0)
-    coordinating, leaders = world.look()
+    coordinating = world.group_coordinator()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
-    away = next(node for node in world.links if node != coordinating)
-    led = {shard for shard, leader in leaders.items() if leader == away}
-    assert world.served_by(world.far) & led
+    away = next(node for node in BROKERS if node != coordinating)
+    assert world.served_by(world.far) & world.led_by(away)
 
-    world.links[away].cut()
+    world.network.cut(FAR, broker_name(away))
     wait_until(
-        lambda: not world.served_by(world.far) & led and world.share(),
+        lambda: not world.served_by(world.far) & world.led_by(away) and world.share(),
         seconds=PATIENCE_S,
         what="the near coordinator serves the shards of the unreachable broker",
     )
@@ -148,16 +175,88 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAnd
     # broker coordinates some transactional ids.
     world.near.stop()
     wait_until(
-        lambda: world.served_by(world.far) == set(range(SHARDS)) - led,
+        lambda: world.served_by(world.far) == set(range(SHARDS)) - world.led_by(away),
         seconds=PATIENCE_S,
         what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    world.links[away].mend()
+    world.network.mend(FAR, broker_name(away))
     wait_until(
         lambda: len(world.served_by(world.far)) == SHARDS,
         seconds=PATIENCE_S,
         what="the far coordinator serves all",
     )
     world.write(2)
+
+
+def _share_coordinator(brokers: LinkedBrokers, asked: int, key: SharePartitionKey) -> int | None:
+    """Return the broker that coordinates the state of a share-partition according to a broker."""
+    request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
+    port = brokers.brokers[asked].client_port
+    (found,) = ask(port, find_coordinator, 6, request).coordinators
+    return int(found.node_id) if found.error_code == ErrorCode.NONE else None
+
+
+class KafkaCoordinators:
+    """Clients of Kafka's own share coordinator: of its present broker, and of the other brokers."""
+
+    def __init__(self, brokers: LinkedBrokers, key: SharePartitionKey) -> None:
+        self._brokers = brokers
+        self._key = key
+        self.owner = wait_until(
+            lambda: _share_coordinator(brokers, BROKERS[0], key), seconds=PATIENCE_S, what="a coordinator"
+        )
+        self.others = [node for node in BROKERS if node != self.owner]
+
+    def client(self, node: int) -> ShareCoordinatorClient:
+        address = ("127.0.0.1", self._brokers.brokers[node].client_port)
+        return ShareCoordinatorClient(address, direct=True, retry=RetryPolicy(1000, 0.1, 1.0))
+
+    async def acknowledge(self, node: int, offset: int) -> None:
+        async with self.client(node) as client:
+            if offset == 0:
+                await client.initialize(self._key, 1, 0)
+            batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
+            await client.write(self._key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
+
+    async def last_acknowledged(self, node: int) -> int:
+        async with self.client(node) as client:
+            return (await client.read(self._key, 0)).batches[-1].last_offset
+
+    def successor(self) -> int | None:
+        """Return the coordinator after the owner according to another broker."""
+        found = _share_coordinator(self._brokers, self.others[0], self._key)
+        return None if found == self.owner else found
+
+    def isolate(self) -> None:
+        for node in self.others:
+            self._brokers.network.cut(broker_name(self.owner), broker_name(node))
+
+    def mend(self) -> None:
+        for node in self.others:
+            self._brokers.network.mend(broker_name(self.owner), broker_name(node))
+
+
+def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
+    brokers: LinkedBrokers, newest_jars: KafkaJars, tmp_path: Path
+) -> None:
+    """The lease of this coordinator prevents such reads, so they are a difference from Kafka."""
+    kafka = KafkaClient(newest_jars, brokers.bootstrap, tmp_path)
+    try:
+        topic_id = parse_topic_id(kafka.create_topic("stale"))
+    finally:
+        kafka.close()
+    coordinators = KafkaCoordinators(brokers, SharePartitionKey("stale", topic_id, 0))
+    asyncio.run(coordinators.acknowledge(coordinators.owner, 0))
+    coordinators.isolate()
+    try:
+        successor = wait_until(coordinators.successor, seconds=PATIENCE_S, what="another coordinator")
+        asyncio.run(coordinators.acknowledge(successor, 1))
+        # Longer than the default of `owner.lease.ms`.
+        until_s = monotonic() + 4.0
+        while monotonic() < until_s:
+            assert asyncio.run(coordinators.last_acknowledged(coordinators.owner)) == 0
+    finally:
+        coordinators.mend()
+    assert asyncio.run(coordinators.last_acknowledged(successor)) == 1

@@ -210,7 +210,9 @@ class GroupMember:
         if not concerned:
             self._reader.cancel()
             self.assignment, self.members = None, 0
-        elif self._decided is not None and self._decided_generation == generation:
+        elif self.membership.leads and self._decided and self._decided_generation == generation:
+            # Without the first condition, the plan may be for a lost generation with this number. The group
+            # coordinator could not store that generation, and its successor used the number again.
             self._reader.cancel()
             self._apply_view(self._decided.view(generation))
         else:

@@ -5,7 +5,6 @@ written bytes remain. After a power failure, any subset of unsynced sectors, fil
 """
 
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -13,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
-
-import pytest
 
 from tests.simulation.disk import SimFile, SimStorage
 from tests.unit.log.environments import STATE_PARTITIONS
@@ -33,17 +30,6 @@ class Event(NamedTuple):
     name: str
     position: int
     data: bytes
-
-
-def compile_library(folder: Path) -> Path:
-    """Compile the library. Skip the test without Linux or a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or not sys.platform.startswith("linux"):
-        pytest.skip("needs Linux and a C compiler")
-    built = folder / "faulty_disk.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", str(built), str(SOURCE)]
-    subprocess.run([*command, "-ldl", "-pthread"], check=True)
-    return built
 
 
 def run_driver(

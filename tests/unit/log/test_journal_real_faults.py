@@ -13,8 +13,9 @@ import pytest
 
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
+from tests.preloaded import compile_preloaded
 from tests.unit.log.environments import SimulatedEnvironment, read_all
-from tests.unit.log.faulty_disk import AcknowledgedAppends, DiskImage, Event, compile_library, run_driver
+from tests.unit.log.faulty_disk import SOURCE, AcknowledgedAppends, DiskImage, Event, run_driver
 from tests.unit.log.journals import open_journal
 
 COMMITS = 60
@@ -23,7 +24,7 @@ EIO, ENOSPC = 5, 28
 
 @pytest.fixture(scope="module")
 def fault_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_library(tmp_path_factory.mktemp("faulty-disk"))
+    return compile_preloaded(SOURCE, tmp_path_factory.mktemp("faulty-disk"))
 
 
 def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, seed: int, sync: str) -> None:

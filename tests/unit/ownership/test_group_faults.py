@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from coordinator.cluster.kafka.group import JoinResult
 from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
@@ -68,6 +69,32 @@ def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
             await fleet.until(lambda: one.ownership.rebalances > rebalances)  # noqa: B023
         assert one.listener.resignations == []
         assert one.listener.elections == []
+
+    play(scene)
+
+
+def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(play: Play) -> None:
+    """A disconnected group coordinator lets one member lead a generation that it cannot store.
+
+    The next coordinator gives the same number to another generation, which another member leads.
+    """
+
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        leader, follower = await fleet.add_all(2)
+        generation = group.generation
+        join = follower.link.join
+
+        async def join_lost_generation(
+            node: int, member_id: str, metadata: bytes, instance_id: str
+        ) -> JoinResult:
+            follower.link.join = join  # type: ignore[method-assign]
+            return JoinResult(ErrorCode.NONE, generation + 1, member_id, member_id, {member_id: metadata})
+
+        follower.link.join = join_lost_generation  # type: ignore[method-assign]
+        follower.fence_shard(min(follower.owned))
+        await fleet.until(lambda: group.state == STABLE and group.generation == generation + 1)
+        await fleet.until(lambda: fleet.shared_by(leader, follower))
+        assert group.generation == generation + 1
 
     play(scene)
 
