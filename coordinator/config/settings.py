@@ -155,7 +155,8 @@ class Config(
         Count,
         SettingInfo(
             "max.connections",
-            "The maximum number of connections; further ones are closed. ulimit -n may lower it. "
+            "The maximum number of connections. At the limit, the oldest ones of clients that are not authorized "
+            "are closed for new ones, or the new one if there are none. ulimit -n may lower it. "
             "Kafka's default is unlimited.",
         ),
     ] = 2000
