@@ -155,9 +155,8 @@ class Config(
         Count,
         SettingInfo(
             "max.connections",
-            "The maximum number of connections. At the limit, the oldest ones of clients that are not authorized "
-            "are closed for new ones, or the new one if there are none. ulimit -n may lower it. "
-            "Kafka's default is unlimited.",
+            "The maximum number of connections; old ones of unauthorized clients are closed for new ones. "
+            "ulimit -n may lower it. Kafka's default is unlimited.",
         ),
     ] = 2000
     connections_idle_max_ms: Annotated[
