@@ -195,7 +195,7 @@ def initialises_again_when_asked_twice(patch: Patch) -> None:
 def writes_a_part_of_a_unit(patch: Patch) -> None:
     def _decide(self: Any, decide: Any, key: Any, unit: Sequence[Any], facts: Any) -> CoordinatorResult:
         records, answer = [], None
-        now = self._states.get(key)
+        now = self.state(key)
         for part in unit:
             value, answer = decide(now, part, facts, self._policy)
             if value is not None:
