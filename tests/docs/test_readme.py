@@ -84,11 +84,12 @@ class Reader:
     @contextmanager
     def serving(self, command: str) -> Iterator[None]:
         """Run a command, which must be ready before the deadline, until the block ends."""
+        variables = [f"{name}={value}" for name, value in self._variables.items()]
         process = ChildProcess(
             command,
-            ["env", "-C", str(self.clone), *self._shell(command)],
+            # `ChildProcess` adds variables to those of this process; `env -i` removes these.
+            ["env", "-i", "-C", str(self.clone), *variables, *self._shell(command)],
             self.clone.with_name("serving.log"),
-            environment=self._variables,
         )
         process.start()
         try:
@@ -164,6 +165,7 @@ def check_release(clone: Path) -> None:
         *(f"coordinator/fastpath/{name}" for name in ("_compiled", "_loading", "commit_batch", "histogram")),
         "coordinator/fastpath/operation_queue",
         *(f"coordinator/serve/runtime/{name}" for name in ("commit_scheduler", "shard_queue")),
+        *(f"coordinator/serve/server/{name}" for name in ("connection", "request_memory")),
     }
     with tarfile.open(dist / f"share_coordinator-{VERSION}.tar.gz") as sdist:
         assert f"share_coordinator-{VERSION}/setup.py" in sdist.getnames()
