@@ -104,7 +104,7 @@ class _OwnershipHandler:
         return self._runtime.can_serve
 
     def is_resigning(self) -> bool:
-        return bool(self._runtime.resigning)
+        return bool(self._runtime.resigning_shards)
 
 
 def _make_service(config: Config, runtime: Runtime, forwarder: Forwarder | None) -> Service:
@@ -152,7 +152,7 @@ class _Coordinator:
         try:
             # Start HTTP first, so that a long recovery of the journal is visible.
             await http.start()
-            if not await self._open(runtime):
+            if not await self._start_runtime(runtime):
                 await self._stop(runtime, listener, http)
                 return EXIT_OK
             await listener.start(config.listen)
@@ -214,7 +214,7 @@ class _Coordinator:
             history=HistoryProcess(lambda state_partition: locate_log(config, log, state_partition)),
         )
 
-    async def _open(self, runtime: Runtime) -> bool:
+    async def _start_runtime(self, runtime: Runtime) -> bool:
         """Start the runtime; return False if a stop is requested while the cluster is not available."""
         if self._config.log != "kafka":
             await runtime.start(elect_all=self._one_owner)

@@ -16,9 +16,9 @@ def escape_unprintable(text: str) -> str:
 def escape_json_unprintable(text: str, encoding: str = "utf-8") -> str:
     """Escape characters that are invisible or cannot be encoded in JSON text, preserving its value."""
 
-    def shown(found: re.Match[str]) -> str:
+    def escape_character(found: re.Match[str]) -> str:
         char = found[0]
         shows = char.isprintable() and char.encode(encoding, "ignore")
         return char if shows else json.dumps(char)[1:-1]
 
-    return _UNPRINTABLE.sub(shown, text)
+    return _UNPRINTABLE.sub(escape_character, text)

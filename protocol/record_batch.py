@@ -100,7 +100,7 @@ class RecordBatch(NamedTuple):
         return COMPRESSIONS[self.attributes & _CODEC]
 
 
-def _zigzag(value: int) -> bytes:
+def _encode_zigzag(value: int) -> bytes:
     """Encode an integer of up to 64 bits as a zig-zag varint."""
     left = (value << 1) ^ (value >> 63)
     encoded = bytearray()
@@ -111,15 +111,15 @@ def _zigzag(value: int) -> bytes:
     return bytes(encoded)
 
 
-# Lengths and offset deltas are usually small; a table lookup takes a tenth of the time of `_zigzag`.
+# Lengths and offset deltas are usually small; a table lookup takes a tenth of the time of `_encode_zigzag`.
 _SMALL = 16384
-_ZIGZAGS = tuple(_zigzag(value) for value in range(_SMALL))
-_NULL_LENGTH = _zigzag(-1)
+_ZIGZAGS = tuple(_encode_zigzag(value) for value in range(_SMALL))
+_NULL_LENGTH = _encode_zigzag(-1)
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     """Encode a length or delta of at least 0."""
-    return _ZIGZAGS[value] if value < _SMALL else _zigzag(value)
+    return _ZIGZAGS[value] if value < _SMALL else _encode_zigzag(value)
 
 
 def encode_batch(
@@ -151,28 +151,28 @@ def encode_batch(
     offset_delta = b"\0"
     for index, (key, value) in enumerate(records):
         key_bytes = len(key)
-        key_length = zigzags[key_bytes] if key_bytes < _SMALL else _zigzag(key_bytes)
+        key_length = zigzags[key_bytes] if key_bytes < _SMALL else _encode_zigzag(key_bytes)
         if value is None:
             value, value_bytes, value_length = b"", 0, _NULL_LENGTH
         else:
             value_bytes = len(value)
-            value_length = zigzags[value_bytes] if value_bytes < _SMALL else _zigzag(value_bytes)
+            value_length = zigzags[value_bytes] if value_bytes < _SMALL else _encode_zigzag(value_bytes)
         if index:
-            offset_delta = zigzags[index] if index < _SMALL else _zigzag(index)
+            offset_delta = zigzags[index] if index < _SMALL else _encode_zigzag(index)
         size_bytes = (
             fixed_bytes + len(offset_delta) + len(key_length) + key_bytes + len(value_length) + value_bytes
         )
-        size = zigzags[size_bytes] if size_bytes < _SMALL else _zigzag(size_bytes)
+        size = zigzags[size_bytes] if size_bytes < _SMALL else _encode_zigzag(size_bytes)
         parts += (size, b"\0\0", offset_delta, key_length, key, value_length, value, tail)
     covered = b"".join(parts)
     return _PREFIX.pack(base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered)) + covered
 
 
 def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
-    parts = [_varint(len(headers))]
+    parts = [_encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()
-        parts += (_varint(len(encoded)), encoded, _varint(len(value)), value)
+        parts += (_encode_varint(len(encoded)), encoded, _encode_varint(len(value)), value)
     return b"".join(parts)
 
 

@@ -20,12 +20,12 @@ AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 BatchTuple = tuple[int, int, int, int]
 
 
-def packed(*batches: BatchTuple) -> bytes:
+def pack_batches(*batches: BatchTuple) -> bytes:
     """Return batches, given as (first, last, state, count), in wire form."""
     return pack(StateBatch(*batch) for batch in batches)
 
 
-def unpacked(batches: bytes) -> list[BatchTuple]:
+def unpack_batches(batches: bytes) -> list[BatchTuple]:
     """Return state batches in wire form as plain tuples."""
     return [tuple(batch) for batch in unpack(batches)]  # type: ignore[misc]
 
@@ -52,7 +52,7 @@ def write(
 ) -> write_api.PartitionData:
     """Return one partition of a Write request."""
     return write_api.PartitionData(
-        partition, state_epoch, leader_epoch, start_offset, complete_count, packed(*batches)
+        partition, state_epoch, leader_epoch, start_offset, complete_count, pack_batches(*batches)
     )
 
 
@@ -73,7 +73,7 @@ class DrivenShard:
         self.now_ms = 1_700_000_000_000
         self.topic_known = True
 
-    def _carry_out(self, result: CoordinatorResult) -> Any:
+    def _execute(self, result: CoordinatorResult) -> Any:
         for record in result.records:
             self.append(record)
         return result.answer
@@ -90,26 +90,26 @@ class DrivenShard:
 
     def initialize(self, *unit: initialize_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute an Initialize."""
-        return self._carry_out(self.shard.initialize_state(key, unit, self.facts))
+        return self._execute(self.shard.initialize_state(key, unit, self.facts))
 
     def read(self, *unit: read_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute a Read."""
-        return self._carry_out(self.shard.read_state(key, unit, self.facts))
+        return self._execute(self.shard.read_state(key, unit, self.facts))
 
     def write(self, *unit: write_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute a Write."""
-        return self._carry_out(self.shard.write_state(key, unit, self.facts))
+        return self._execute(self.shard.write_state(key, unit, self.facts))
 
     def delete(self, *, key: SharePartitionKey = KEY) -> Any:
         """Execute a Delete."""
-        return self._carry_out(
+        return self._execute(
             self.shard.delete_state(key, [delete_api.PartitionData(key.partition)], self.facts)
         )
 
     def summary(self, *, key: SharePartitionKey = KEY) -> Any:
         """Execute a ReadSummary."""
         part = summary_api.PartitionData(key.partition, 0)
-        return self._carry_out(self.shard.read_state_summary(key, [part], self.facts))
+        return self._execute(self.shard.read_state_summary(key, [part], self.facts))
 
     def reloaded(self, from_log_offset: int | None = None) -> "DrivenShard":
         """Return a shard loaded from this log, pruned below an offset (by default, the redundant offset)."""

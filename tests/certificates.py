@@ -15,7 +15,7 @@ Subject = x509.Name
 _A_DAY = timedelta(days=1)
 
 
-def subject_of(common_name: str, **rest: str) -> Subject:
+def make_subject(common_name: str, **rest: str) -> Subject:
     """Return a subject with the common name last. `rest` are attributes by NameOID's names, in order."""
     attributes = [x509.NameAttribute(getattr(NameOID, name), value) for name, value in rest.items()]
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -48,11 +48,11 @@ class Authority:
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
-        self._name = subject_of(name)
+        self._name = make_subject(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.now(UTC)
         certificate = (
-            _begun(self._name, self._name, self._key.public_key(), now - _A_DAY, now + _A_DAY)
+            _begin_certificate(self._name, self._name, self._key.public_key(), now - _A_DAY, now + _A_DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             # Python 3.13 and later refuse an authority without it.
             .add_extension(_SIGNS_CERTIFICATES, critical=True)
@@ -80,13 +80,14 @@ class Authority:
         now = datetime.now(UTC)
         begin, end = (now - 3 * _A_DAY, now - _A_DAY) if ended else (now - _A_DAY, now + _A_DAY)
         certificate = (
-            _begun(subject or subject_of(name), self._name, key.public_key(), begin, end)
+            _begin_certificate(subject or make_subject(name), self._name, key.public_key(), begin, end)
             # The key identifier distinguishes authorities of the same name.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
             )
             .add_extension(
-                x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+                x509.SubjectAlternativeName([_subject_alternative_name(host) for host in hosts]),
+                critical=False,
             )
             .sign(self._key, hashes.SHA256())
         )
@@ -109,7 +110,7 @@ class Authority:
         return issued
 
 
-def _begun(
+def _begin_certificate(
     subject: Subject, issuer: Subject, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -123,7 +124,7 @@ def _begun(
     )
 
 
-def _alternative(host: str) -> x509.GeneralName:
+def _subject_alternative_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -64,13 +64,13 @@ class AdminClient:
         """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
         given = {name: value for name, value in query.items() if value is not None}
         address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
-        return self._ask(Request(address, headers=self._headers), _TIMEOUT_S)
+        return self._send_with_timeout(Request(address, headers=self._headers), _TIMEOUT_S)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
         """Send a write request and return the response. Raises like `get`."""
         body = json.dumps({name: value for name, value in order.items() if value is not None}).encode()
         headers = {**self._headers, "Content-Type": "application/json"}
-        return self._ask(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
+        return self._send_with_timeout(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page; changes meanwhile neither repeat nor omit other items."""
@@ -84,12 +84,12 @@ class AdminClient:
             if after is None and (not offset or offset >= page["total"]):
                 return
 
-    def _ask(self, request: Request, timeout_s: float) -> Answer:
+    def _send_with_timeout(self, request: Request, timeout_s: float) -> Answer:
         asked: Future[Answer] = Future()
 
         def send() -> None:
             try:
-                asked.set_result(self._answer(request, timeout_s))
+                asked.set_result(self._open_request(request, timeout_s))
             except BaseException as error:
                 asked.set_exception(error)
 
@@ -102,16 +102,16 @@ class AdminClient:
             reason = error.reason if isinstance(error, URLError) else error
             said = str(reason) or f"no complete response within {timeout_s} s"
             raise CoordinatorError(
-                f"no coordinator answers at {self.url}: {said}{self._advice(reason)}"
+                f"no coordinator answers at {self.url}: {said}{self._failure_hint(reason)}"
             ) from None
 
-    def _answer(self, request: Request, timeout_s: float) -> Answer:
+    def _open_request(self, request: Request, timeout_s: float) -> Answer:
         answer: object
         try:
             with self._opener.open(request, timeout=timeout_s) as response:
                 answer = json.load(response, object_hook=_JsonObject)
         except HTTPError as error:
-            answer = _read(error)
+            answer = _read_error_body(error)
             # While a coordinator is not ready, /healthz has a complete body with status 503.
             if error.code != 503 or "reasons" not in answer:
                 raise RequestRefused(error.code, _format_error(answer, error)) from None
@@ -119,7 +119,7 @@ class AdminClient:
             raise CoordinatorError(f"no coordinator answers at {self.url}: the response is not a JSON object")
         return answer
 
-    def _advice(self, reason: object) -> str:
+    def _failure_hint(self, reason: object) -> str:
         """Return a hint for the user, as the end of a sentence."""
         if isinstance(reason, ssl.SSLCertVerificationError):
             return "; give the authority of its certificate with --ca FILE"
@@ -209,7 +209,7 @@ def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLConte
     return context
 
 
-def _read(error: HTTPError) -> Answer:
+def _read_error_body(error: HTTPError) -> Answer:
     try:
         answer = json.load(error, object_hook=_JsonObject)
     except ValueError:

@@ -24,7 +24,7 @@ def show(
     """Print every setting with its value and origin. Accepts the flags of serve."""
     from coordinator.config import SETTINGS
 
-    loaded = flags.load(ctx.args, config, settings)
+    loaded = flags.load_settings(ctx.args, config, settings)
     values = {setting.name: setting.display_value(loaded.config) for setting in SETTINGS}
     if output is Output.JSON:
         print_json(
@@ -63,7 +63,7 @@ def check(
     from coordinator.process.clock import SystemClock
     from coordinator.serve.server import make_listener_security
 
-    loaded = flags.load(ctx.args, config, settings)
+    loaded = flags.load_settings(ctx.args, config, settings)
     # Read the files of certificates, users, tokens and keys as serve does.
     make_listener_security(loaded.config, SystemClock())
     AccessControl(loaded.config)

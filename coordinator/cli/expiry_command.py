@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
@@ -24,7 +24,7 @@ def expiry(
         ),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -43,22 +43,22 @@ def expiry(
         _print_forecast(api, retention_minutes, output)
 
 
-def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: Form) -> None:
+def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: OutputForm) -> None:
     answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
     items = list(api.items(_PATH, retention_minutes=retention_minutes))
-    if output is not Form.TABLE:
-        (print_json if output is Form.JSON else print_yaml)({**_without_items(answer), "items": items})
+    if output is not OutputForm.TABLE:
+        (print_json if output is OutputForm.JSON else print_yaml)({**_drop_items(answer), "items": items})
         return
-    print_table(_HEAD, map(_row, items))
+    print_table(_HEAD, map(_table_row, items))
     for sentence in _status_lines(answer):
         print_line(f"share-coordinator: {sentence}", err=True)
 
 
-def _without_items(answer: "Answer") -> "Answer":
+def _drop_items(answer: "Answer") -> "Answer":
     return {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
 
 
-def _row(item: "Answer") -> tuple[object, ...]:
+def _table_row(item: "Answer") -> tuple[object, ...]:
     return (
         item["group"],
         item["topic"] or item["topic_id"],
@@ -99,9 +99,9 @@ def _status_lines(answer: "Answer") -> list[str]:
     return sentences
 
 
-def _print_round(answer: "Answer", output: Form) -> None:
-    if output is not Form.TABLE:
-        (print_json if output is Form.JSON else print_yaml)(answer)
+def _print_round(answer: "Answer", output: OutputForm) -> None:
+    if output is not OutputForm.TABLE:
+        (print_json if output is OutputForm.JSON else print_yaml)(answer)
         return
     print_table(
         _REMOVED,

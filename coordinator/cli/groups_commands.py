@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ def list_groups(
     contains: Annotated[
         str, typer.Option(metavar="TEXT", help="Only groups whose id contains this text.")
     ] = "",
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """List the share groups that have state."""
     groups = list(api.items("/api/v1/groups", contains=contains or None))
-    if output is Form.TABLE:
+    if output is OutputForm.TABLE:
         print_table(
             ("GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"),
             [
@@ -42,7 +42,7 @@ def list_groups(
         )
         _warn_of_missing(api)
     else:
-        (print_json if output is Form.JSON else print_yaml)(groups)
+        (print_json if output is OutputForm.JSON else print_yaml)(groups)
 
 
 @groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
@@ -51,7 +51,7 @@ def describe(
     ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="Show more columns.")] = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -65,11 +65,11 @@ def describe(
         api.get("/api/v1/groups/" + _quote_segment(group))
     add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
-    if output is Form.TABLE:
-        print_table(_VERBOSE if verbose else _HEAD, [_row(item, verbose=verbose) for item in items])
+    if output is OutputForm.TABLE:
+        print_table(_VERBOSE if verbose else _HEAD, [_table_row(item, verbose=verbose) for item in items])
         _warn_of_missing(api)
     else:
-        (print_json if output is Form.JSON else print_yaml)(items)
+        (print_json if output is OutputForm.JSON else print_yaml)(items)
 
 
 _KEY = ("GROUP", "TOPIC", "PARTITION")
@@ -94,7 +94,7 @@ def format_known(value: int | None) -> object:
     return "-" if value is None or value < 0 else value
 
 
-def _row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
+def _table_row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
     key = (item["group"], item["topic"] or item["topic_id"], item["partition"])
     start = (format_known(item["start_offset"]), format_known(item["lag"]))
     flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")

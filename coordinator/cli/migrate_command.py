@@ -17,7 +17,7 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from coordinator.operate.migration import Location, Report
+    from coordinator.operate.migration import Location, MigrationReport
     from coordinator.operate.migration.readers import Progress
     from protocol.state_records import SharePartitionKey
 
@@ -76,7 +76,9 @@ def migrate(
     target_place = parse_target(target_text, source_place)
     # The settings of a topic are checked only if source or target is a topic; the log setting is not used.
     needs_cluster = source_place.needs_cluster or target_place.needs_cluster
-    loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
+    loaded = flags.load_settings(
+        ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])]
+    )
     set_up_logging("WARNING", loaded.config.log_format)
     options = Options(execute, replace, take_over, leave_out_unknown_topics)
     with _progress_bar() as progress:
@@ -116,7 +118,7 @@ def _progress_bar() -> Iterator["Progress"]:
         yield progress
 
 
-def _print_report(source: "Location", target: "Location", report: "Report") -> None:
+def _print_report(source: "Location", target: "Location", report: "MigrationReport") -> None:
     from coordinator.operate.migration import Action
 
     rows = [
@@ -126,9 +128,9 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
             len(keys),
             sum(report.folded.states[key].batch_count for key in keys),
             _format_span([report.folded.states[key].start_offset for key in keys]),
-            ", ".join(f"{count} {step}" for step, count in _counts(report, keys).items()),
+            ", ".join(f"{count} {step}" for step, count in _count_actions(report, keys).items()),
         )
-        for (group, topic), keys in _by_topic(report).items()
+        for (group, topic), keys in _count_by_topic(report).items()
     ]
     print_table(("GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"), rows)
     counts = report.plan.counts()
@@ -154,7 +156,7 @@ def _print_report(source: "Location", target: "Location", report: "Report") -> N
         )
 
 
-def _by_topic(report: "Report") -> "dict[tuple[str, str], list[SharePartitionKey]]":
+def _count_by_topic(report: "MigrationReport") -> "dict[tuple[str, str], list[SharePartitionKey]]":
     from protocol.state_records import topic_id_text
 
     by_topic: defaultdict[tuple[str, str], list[SharePartitionKey]] = defaultdict(list)
@@ -163,7 +165,7 @@ def _by_topic(report: "Report") -> "dict[tuple[str, str], list[SharePartitionKey
     return by_topic
 
 
-def _counts(report: "Report", keys: "list[SharePartitionKey]") -> dict[str, int]:
+def _count_actions(report: "MigrationReport", keys: "list[SharePartitionKey]") -> dict[str, int]:
     counts: defaultdict[str, int] = defaultdict(int)
     for key in keys:
         counts[report.plan.steps[key].value] += 1
@@ -175,7 +177,7 @@ def _format_span(offsets: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _as_json(source: "Location", target: "Location", report: "Report") -> dict[str, Any]:
+def _as_json(source: "Location", target: "Location", report: "MigrationReport") -> dict[str, Any]:
     from coordinator.operate.migration import Action
 
     groups = [
@@ -196,7 +198,7 @@ def _as_json(source: "Location", target: "Location", report: "Report") -> dict[s
                 for key in keys
             ],
         }
-        for (group, topic), keys in _by_topic(report).items()
+        for (group, topic), keys in _count_by_topic(report).items()
     ]
     return {
         "from": str(source),

@@ -27,7 +27,7 @@ def observe(
 ) -> None:
     """Show the share groups of a cluster that uses Kafka's own share coordinator. Read-only."""
     defaults = {"log": "kafka", "share.coordinator.state.topic.name": KAFKA_STATE_TOPIC}
-    loaded = flags.load(ctx.args, config, settings, defaults)
+    loaded = flags.load_settings(ctx.args, config, settings, defaults)
     from coordinator.observer import observe as observe_until_stopped
     from coordinator.process.logging_setup import set_up_logging
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 from coordinator.cli.write_commands import print_dry_run_note
 
@@ -61,7 +61,7 @@ def reset(
     ] = None,
     to_offset: Annotated[int | None, typer.Option(metavar="OFFSET", help="To this offset.", min=0)] = None,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -70,13 +70,15 @@ def reset(
     REDELIVERED counts completed records that would be delivered again, SKIPPED incomplete records that would
     never be delivered.
     """
-    from coordinator.cli.offsets_plan import Planner, Scope, Target
+    from coordinator.cli.offsets_plan import Planner, ResetTarget, TopicScope
 
-    scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=True)
-    target = Target.parse(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
+    scope = TopicScope.parse(topic or (), all_topics=all_topics, partitions_allowed=True)
+    target = ResetTarget.parse(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
     states = _read_states(api, group)
 
-    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[PlannedChange], list[str]]":
+    async def compute_changes(
+        groups: "ShareGroups", topics: "UserTopics"
+    ) -> "tuple[list[PlannedChange], list[str]]":
         planned, remarks = await Planner(groups, topics, states).reset(group, scope, target)
         if not execute:
             return planned, remarks
@@ -85,7 +87,7 @@ def reset(
             assert each.new_offset is not None
             offsets.setdefault(each.topic, {})[each.partition] = each.new_offset
         answers = await groups.alter_offsets(group, offsets)
-        failed = _failures(
+        failed = _list_failures(
             {
                 f"{name}-{partition}": outcome
                 for name, outcomes in answers.items()
@@ -94,7 +96,7 @@ def reset(
         )
         return planned, [*remarks, *failed]
 
-    planned, remarks = _with_cluster(ctx.args, change)
+    planned, remarks = _run_with_planner(ctx.args, compute_changes)
     _print_plan(group, planned, output, executed=execute, reset=True)
     _print_remarks(remarks, executed=execute)
 
@@ -109,7 +111,7 @@ def delete(
     ] = None,
     all_topics: AllTopicsOption = False,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -117,24 +119,26 @@ def delete(
 
     If a consumer subscribes again, the group starts by share.auto.offset.reset.
     """
-    from coordinator.cli.offsets_plan import Planner, Scope
+    from coordinator.cli.offsets_plan import Planner, TopicScope
 
-    scope = Scope.parse(topic or (), all_topics=all_topics, partitions_allowed=False)
+    scope = TopicScope.parse(topic or (), all_topics=all_topics, partitions_allowed=False)
     states = _read_states(api, group)
 
-    async def change(groups: "ShareGroups", topics: "UserTopics") -> "tuple[list[PlannedChange], list[str]]":
+    async def compute_changes(
+        groups: "ShareGroups", topics: "UserTopics"
+    ) -> "tuple[list[PlannedChange], list[str]]":
         planned = await Planner(groups, topics, states).delete(group, scope)
         if not execute:
             return planned, []
         names = sorted({each.topic for each in planned})
-        return planned, _failures(await groups.delete_offsets(group, names))
+        return planned, _list_failures(await groups.delete_offsets(group, names))
 
-    planned, remarks = _with_cluster(ctx.args, change)
+    planned, remarks = _run_with_planner(ctx.args, compute_changes)
     _print_plan(group, planned, output, executed=execute, reset=False)
     _print_remarks(remarks, executed=execute)
 
 
-def _with_cluster(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
+def _run_with_planner(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
     """Run a function with the configured cluster. Raises ConfigError without a cluster."""
     from coordinator.cli.admin_client import cluster_config
     from coordinator.cluster.kafka.share_groups import ShareGroups
@@ -174,7 +178,7 @@ def _read_states(api: "AdminClient", group: str) -> "dict[TopicPartition, dict[s
         return None
 
 
-def _failures(outcomes: "dict[str, ChangeResult]") -> list[str]:
+def _list_failures(outcomes: "dict[str, ChangeResult]") -> list[str]:
     from coordinator.cli.offsets_plan import error_name
 
     return [
@@ -188,9 +192,9 @@ _KEY = ("GROUP", "TOPIC", "PARTITION", "START-OFFSET")
 
 
 def _print_plan(
-    group: str, planned: "Sequence[PlannedChange]", output: Form, *, executed: bool, reset: bool
+    group: str, planned: "Sequence[PlannedChange]", output: OutputForm, *, executed: bool, reset: bool
 ) -> None:
-    if output is not Form.TABLE:
+    if output is not OutputForm.TABLE:
         rows = [
             {
                 "group": group,
@@ -204,7 +208,7 @@ def _print_plan(
             }
             for each in planned
         ]
-        (print_json if output is Form.JSON else print_yaml)(rows)
+        (print_json if output is OutputForm.JSON else print_yaml)(rows)
         return
     print_table(
         (*_KEY, "NEW-OFFSET", "IN-FLIGHT", "REDELIVERED", "SKIPPED") if reset else (*_KEY, "IN-FLIGHT"),

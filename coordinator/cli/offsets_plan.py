@@ -24,14 +24,14 @@ _DONE = ("ACKNOWLEDGED", "ARCHIVED")
 _RUNS = 10_000
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """The new start offsets: log start, log end, a time, or an offset."""
 
     kind: str
     number: int = 0
 
     @classmethod
-    def parse(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "Target":
+    def parse(cls, *, earliest: bool, latest: bool, moment: str | None, offset: int | None) -> "ResetTarget":
         """Parse the options of a reset. Raises ConfigError."""
         given = [
             *([cls("earliest")] if earliest else []),
@@ -56,7 +56,7 @@ def _time_ms(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-class Effect(NamedTuple):
+class ResetEffect(NamedTuple):
     """Numbers of records of a share-partition that a new start offset affects; None if not known.
 
     `redelivered` counts completed records that would be delivered again. `skipped` counts incomplete records
@@ -68,18 +68,18 @@ class Effect(NamedTuple):
     skipped: int | None
 
 
-NOT_KNOWN = Effect(None, None, None)
+NOT_KNOWN = ResetEffect(None, None, None)
 
 
-def effect(state: Mapping[str, Any], new_offset: int) -> Effect:
+def compute_effect(state: Mapping[str, Any], new_offset: int) -> ResetEffect:
     """Return the effect of a new start offset; `state` must have all offset ranges of the share-partition."""
     start, runs = state["start_offset"], state["in_flight"]["items"]
     if start < 0:
-        return Effect(0, 0, 0)
+        return ResetEffect(0, 0, 0)
     done = [run for run in runs if run["delivery_state"] in _DONE]
     done_below = sum(max(0, min(run["last_offset"] + 1, new_offset) - run["first_offset"]) for run in done)
     done_from = sum(run["records"] for run in done) - done_below
-    return Effect(
+    return ResetEffect(
         in_flight=state["in_flight_records"],
         redelivered=max(0, start - new_offset) + done_from,
         skipped=max(0, new_offset - start) - done_below,
@@ -103,13 +103,13 @@ def read_group_states(api: "AdminClient", group: str) -> dict[TopicPartition, di
     return states
 
 
-class Scope(NamedTuple):
+class TopicScope(NamedTuple):
     """Partitions by topic name; None means all partitions, and an empty mapping means all topics."""
 
     topics: Mapping[str, Sequence[int] | None]
 
     @classmethod
-    def parse(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "Scope":
+    def parse(cls, topics: Sequence[str], *, all_topics: bool, partitions_allowed: bool) -> "TopicScope":
         """Parse `topic` and `topic:0,1`. Raises ConfigError."""
         if bool(topics) == all_topics:
             raise ConfigError("offsets", "", "given --topic, once or more often, or --all-topics")
@@ -133,7 +133,7 @@ class PlannedChange(NamedTuple):
     partition: int
     start_offset: int | None
     new_offset: int | None
-    effect: Effect
+    effect: ResetEffect
 
 
 def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
@@ -175,7 +175,9 @@ class Planner:
         self._topics = topics
         self._states = states
 
-    async def reset(self, group: str, scope: Scope, target: Target) -> tuple[list[PlannedChange], list[str]]:
+    async def reset(
+        self, group: str, scope: TopicScope, target: ResetTarget
+    ) -> tuple[list[PlannedChange], list[str]]:
         """Plan new start offsets; also return notes for the user. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
         shown = await self._stored_start_offsets(group)
@@ -191,7 +193,7 @@ class Planner:
         planned = [self._make_planned(names[key[0]], key, shown, news[key]) for key in wanted]
         return sorted(planned), remarks
 
-    async def delete(self, group: str, scope: Scope) -> list[PlannedChange]:
+    async def delete(self, group: str, scope: TopicScope) -> list[PlannedChange]:
         """Plan to delete the state of a group for some topics. Raises CoordinatorError."""
         check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
         shown = await self._stored_start_offsets(group)
@@ -208,7 +210,7 @@ class Planner:
         }
 
     async def _find_wanted(
-        self, scope: Scope, shown: Mapping[TopicPartition, int]
+        self, scope: TopicScope, shown: Mapping[TopicPartition, int]
     ) -> tuple[dict[bytes, str], list[TopicPartition]]:
         if not scope.topics:
             names = dict(await self._topics.names({topic_id for topic_id, _ in shown}))
@@ -229,7 +231,7 @@ class Planner:
         return names, wanted
 
     async def _new_offsets(
-        self, names: Mapping[bytes, str], wanted: Sequence[TopicPartition], target: Target
+        self, names: Mapping[bytes, str], wanted: Sequence[TopicPartition], target: ResetTarget
     ) -> tuple[dict[TopicPartition, int], list[str]]:
         if target.kind == "earliest":
             return dict(await self._topics.start_offsets(wanted)), []
@@ -259,12 +261,12 @@ class Planner:
         start = shown.get(key, -1)
         known = start if start >= 0 else None
         if state is None:
-            nothing = Effect(0, 0, 0) if self._states is not None and key not in shown else NOT_KNOWN
+            nothing = ResetEffect(0, 0, 0) if self._states is not None and key not in shown else NOT_KNOWN
             return PlannedChange(name, key[1], known, new_offset, nothing)
         found = (
-            Effect(state["in_flight_records"], None, None)
+            ResetEffect(state["in_flight_records"], None, None)
             if new_offset is None
-            else effect(state, new_offset)
+            else compute_effect(state, new_offset)
         )
         return PlannedChange(
             name, key[1], state["start_offset"] if state["start_offset"] >= 0 else known, new_offset, found

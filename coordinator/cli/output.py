@@ -18,7 +18,7 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class Form(StrEnum):
+class OutputForm(StrEnum):
     """The output format of a command that requests a running coordinator."""
 
     TABLE = "table"
@@ -26,7 +26,7 @@ class Form(StrEnum):
     YAML = "yaml"
 
 
-FormOption = Annotated[Form, typer.Option("-o", "--output", help="Output format.")]
+FormOption = Annotated[OutputForm, typer.Option("-o", "--output", help="Output format.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
 
 

@@ -73,7 +73,7 @@ def _print_version(asked: bool) -> None:
 
 
 @app.callback()
-def _before_any_command(
+def _register_root_options(
     show_version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True),

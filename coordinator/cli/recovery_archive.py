@@ -62,7 +62,7 @@ def archive(
     else:
         with progress_display() as phases:
             done = [copy_new(opened, to, phases=phases)]
-        _print(done[0], output)
+        _print_result(done[0], output)
         _write_checkpoint(to, state_checkpoint)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
@@ -82,20 +82,20 @@ def _archive_with_spark(
     """Run a streaming query; print each micro-batch, and store the states periodically."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.recovery.archive_stream import archive_stream
-    from coordinator.recovery.engines.spark_session import session
+    from coordinator.recovery.engines.spark_session import get_or_start_session
     from coordinator.recovery.sources.topic_access import stream_options
 
     def print_result(each: "ArchiveResult") -> None:
-        _print(each, output)
+        _print_result(each, output)
         _write_checkpoint(to, state_checkpoint)
 
-    spark = session(master)
+    spark = get_or_start_session(master)
     try:
         return archive_stream(
             spark,
             opened,
             to,
-            options=stream_options(flags.load(ctx.args, config, settings).config),
+            options=stream_options(flags.load_settings(ctx.args, config, settings).config),
             checkpoint=checkpoint,
             every_s=parse_duration_s(every) if every else None,
             told=print_result,
@@ -117,7 +117,7 @@ def _write_checkpoint(folder: Path, interval: str) -> None:
         worker.close()
 
 
-def _print(run: "ArchiveResult", output: Output) -> None:
+def _print_result(run: "ArchiveResult", output: Output) -> None:
     if output is Output.JSON:
         print_json(
             {

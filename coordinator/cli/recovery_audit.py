@@ -190,7 +190,7 @@ class _AuditJob:
         self, extra: list[str], source: str, config: Path | None, settings: list[str] | None
     ) -> None:
         recovery.require_packages("pyarrow", "numpy")
-        self._loaded = flags.load(extra, config, settings).config
+        self._loaded = flags.load_settings(extra, config, settings).config
         self.source = recovery.open_source(source, extra, config, settings)
         self._reports: list[Path] = []
         self._repeats = False
@@ -236,11 +236,15 @@ class _AuditJob:
         self.options = replace(
             self.options,
             external=_external_checks(
-                self._loaded, self.source, self.options, self._live(live, live_config), sample
+                self._loaded,
+                self.source,
+                self.options,
+                self._make_live_coordinator(live, live_config),
+                sample,
             ),
         )
 
-    def _live(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
+    def _make_live_coordinator(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
         if not live:
             return None
         return recovery.parse_live_coordinator(live, flags.client_security(live_config, self._loaded))

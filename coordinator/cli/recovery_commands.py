@@ -11,7 +11,7 @@ from coordinator.cli.output import Output, OutputOption, print_json, print_line,
 if TYPE_CHECKING:
     from coordinator.recovery.engines import Engine
     from coordinator.recovery.live_coordinator import LiveCoordinator
-    from coordinator.recovery.sources import Cut, Source
+    from coordinator.recovery.sources import LogCut, Source
 
 # The exit code if records are damaged or were pruned; the other records were used.
 EXIT_DAMAGED = 1
@@ -193,7 +193,7 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
     from coordinator.recovery.sources import open_source
     from coordinator.recovery.sources.topic_access import make_topic_access
 
-    loaded = flags.load(extra, config, settings)
+    loaded = flags.load_settings(extra, config, settings)
     return open_source(text, **make_topic_access(loaded.config))
 
 
@@ -217,17 +217,17 @@ def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":
     return LiveCoordinator(text, security)
 
 
-def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "Cut":
+def parse_cut(as_of_offset: str | None, as_of_time: str | None) -> "LogCut":
     """Return the cut that the flags select. Raises ConfigError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.manifest import parse_time
-    from coordinator.recovery.sources import Cut
+    from coordinator.recovery.sources import LogCut
     from coordinator.recovery.sources.base import parse_offsets
 
     if as_of_offset is not None and as_of_time is not None:
         raise ConfigError("--as-of-time", as_of_time, "given without --as-of-offset")
     offsets = None if as_of_offset is None else parse_offsets(as_of_offset)
-    return Cut(offsets, None if as_of_time is None else parse_time(as_of_time))
+    return LogCut(offsets, None if as_of_time is None else parse_time(as_of_time))
 
 
 def require_packages(*packages: str) -> None:

@@ -61,7 +61,7 @@ def diff(
     from coordinator.errors import ConfigError, CoordinatorError
 
     opened = recovery.open_source(source, ctx.args, config, settings)
-    loaded = flags.load(ctx.args, config, settings).config
+    loaded = flags.load_settings(ctx.args, config, settings).config
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
@@ -261,7 +261,7 @@ def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
     try:
         return parse_topic_id(text)
     except ValueError:
-        loaded = flags.load(extra, config, settings).config
+        loaded = flags.load_settings(extra, config, settings).config
     if not loaded.bootstrap_servers:
         raise ConfigError("TOPIC", text, "a topic id, or a name with --bootstrap-servers")
     from coordinator.recovery.external_checks import topic_id_of

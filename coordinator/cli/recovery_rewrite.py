@@ -71,7 +71,9 @@ def rewrite(
     opened = recovery.open_source(source, ctx.args, config, settings)
     cut = recovery.parse_cut(as_of_offset, as_of_time)
     needs_cluster = target.startswith("kafka:")
-    loaded = flags.load(ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])])
+    loaded = flags.load_settings(
+        ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])]
+    )
     from coordinator.operate.migration import Options
     from coordinator.process.logging_setup import set_up_logging
     from coordinator.recovery.progress import progress_display
@@ -103,7 +105,7 @@ def rewrite(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _counts(done: Any) -> dict[str, int]:
+def _count_actions(done: Any) -> dict[str, int]:
     return {step.value: count for step, count in done.report.plan.counts().items() if count}
 
 
@@ -116,7 +118,7 @@ def _print_done(done: Any, source: str) -> None:
         for group, keys in by_group.items()
     ]
     print_table(("GROUP", "SHARE-PARTITIONS", "BATCHES"), rows)
-    steps = ", ".join(f"{count} {step}" for step, count in _counts(done).items()) or "nothing to do"
+    steps = ", ".join(f"{count} {step}" for step, count in _count_actions(done).items()) or "nothing to do"
     print_line(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
     for note in done.report.notes:
         print_line(f"note: {note}")
@@ -139,7 +141,7 @@ def _as_json(done: Any, source: str) -> dict[str, Any]:
         "state_partitions": done.state_partitions,
         "executed": done.report.executed,
         "share_partitions": len(done.report.folded.states),
-        "counts": _counts(done),
+        "counts": _count_actions(done),
         "notes": done.report.notes,
         "verified": done.report.executed and done.is_good,
         "differences": [

@@ -26,7 +26,7 @@ def relay(
 
     The relay takes the place of the broker's inter-broker listener. All other requests go to the broker.
     """
-    loaded = flags.load(ctx.args, config, settings)
+    loaded = flags.load_settings(ctx.args, config, settings)
     from coordinator.process.logging_setup import set_up_logging
     from coordinator.serve.relay import relay as relay_until_stopped
 

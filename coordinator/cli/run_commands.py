@@ -14,7 +14,7 @@ def serve(
     settings: flags.Set = None,
 ) -> None:
     """Run a coordinator until SIGTERM or Ctrl-C; a second signal stops it at once."""
-    loaded = flags.load(ctx.args, config, settings)
+    loaded = flags.load_settings(ctx.args, config, settings)
     from coordinator import fastpath
     from coordinator.app import serve as serve_until_stopped
     from coordinator.compiled_sources import PURE_PYTHON_ENV, is_pure_python

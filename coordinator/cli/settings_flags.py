@@ -45,7 +45,7 @@ Every other setting has a flag, too, such as --max-connections 500. share-coordi
 """
 
 
-def load(
+def load_settings(
     extra: Sequence[str],
     file: Path | None,
     settings: Sequence[str] | None,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from coordinator.cli.admin_options import with_admin_client
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
@@ -24,19 +24,19 @@ _HEAD = (
 
 
 @with_admin_client
-def shards(output: FormOption = Form.TABLE, *, api: "AdminClient") -> None:
+def shards(output: FormOption = OutputForm.TABLE, *, api: "AdminClient") -> None:
     """List the shards of a running coordinator with their owners and sizes."""
     items = list(api.items("/api/v1/shards"))
-    if output is Form.TABLE:
-        print_table(_HEAD, map(_row, items))
+    if output is OutputForm.TABLE:
+        print_table(_HEAD, map(_table_row, items))
     else:
-        (print_json if output is Form.JSON else print_yaml)(items)
+        (print_json if output is OutputForm.JSON else print_yaml)(items)
     for item in items:
-        if item["failure"] and output is Form.TABLE:
+        if item["failure"] and output is OutputForm.TABLE:
             print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
-def _row(item: "Answer") -> tuple[object, ...]:
+def _table_row(item: "Answer") -> tuple[object, ...]:
     owner = item["owner"]["wire"] if item["owner"] else "-"
     key = (item["state_partition"], item["status"], owner)
     if item["status"] == "CLOSED":

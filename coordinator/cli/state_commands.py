@@ -8,7 +8,7 @@ import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
 from coordinator.cli.groups_commands import format_known
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def show(
     group: Group,
     topic: Topic,
     partition: Partition,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -48,12 +48,12 @@ def show(
     from coordinator.cli.admin_client import add_cluster_data, cluster_config
 
     config = cluster_config(ctx.args)
-    detail = _read_detail(api, group, topic_id_of(api, group, topic, config), partition)
+    detail = _read_detail(api, group, find_topic_id(api, group, topic, config), partition)
     add_cluster_data([detail], config)
-    if output is Form.TABLE:
-        _print(detail)
+    if output is OutputForm.TABLE:
+        _print_state(detail)
     else:
-        (print_json if output is Form.JSON else print_yaml)(detail)
+        (print_json if output is OutputForm.JSON else print_yaml)(detail)
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
@@ -73,21 +73,21 @@ def history(
     before: Annotated[
         int | None, typer.Option(metavar="LOG-OFFSET", help="Only events before this log offset.", min=0)
     ] = None,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Show the delivery history of a share-partition or of one record, the latest event first."""
     from coordinator.cli.admin_client import cluster_config
 
-    topic_id = topic_id_of(api, group, topic, cluster_config(ctx.args))
+    topic_id = find_topic_id(api, group, topic, cluster_config(ctx.args))
     found = api.get(
         "/api/v1/delivery-history",
         **{"group": group, "topic": topic_id, "partition": partition},
         **{"record_offset": offset, "before": before, "limit": limit},
     )
-    if output is not Form.TABLE:
-        (print_json if output is Form.JSON else print_yaml)(found)
+    if output is not OutputForm.TABLE:
+        (print_json if output is OutputForm.JSON else print_yaml)(found)
         return
     columns = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
     heads = [name.upper().replace("_", "-") for name in columns]
@@ -101,7 +101,7 @@ def history(
     print_line(f"now: {found['summary']}")
 
 
-def topic_id_of(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
+def find_topic_id(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
     """Return the id of a topic of the group, from the coordinator or the cluster."""
     from coordinator.cli.admin_client import add_cluster_data
 
@@ -142,7 +142,7 @@ def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) 
     return detail
 
 
-def _print(detail: "Answer") -> None:
+def _print_state(detail: "Answer") -> None:
     oldest = detail["oldest_unfinished"]
     print_table(
         ("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"),

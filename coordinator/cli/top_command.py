@@ -61,14 +61,14 @@ def top(
     console = Console(highlight=False, markup=False, emoji=False)
     view = _Poller(api, sort, group)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
-        _print(view.poll(_ROWS_WITHOUT_SCREEN), sort)
+        _print_table(view.poll(_ROWS_WITHOUT_SCREEN), sort)
         return
 
-    def rows() -> int:
+    def terminal_rows() -> int:
         return max(1, console.height - _OTHER_LINES)
 
     # If the first request fails, the error is printed on the normal screen.
-    seen, looked = view.poll(rows()), 1
+    seen, looked = view.poll(terminal_rows()), 1
     with (
         suppress(KeyboardInterrupt),
         terminal_keys() as pressed,
@@ -78,7 +78,7 @@ def top(
         while (key := pressed.wait(interval)) != "q" and (looks is None or looked < looks):
             if key == "s":
                 view.sort = _next_order(view.sort)
-            seen = view.poll_or_keep_last(rows())
+            seen = view.poll_or_keep_last(terminal_rows())
             live.update(_render(seen, view.sort, console.width), refresh=True)
             looked += 1
 
@@ -183,7 +183,7 @@ def _format_cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
     ]
 
 
-def _print(seen: _Sample, sort: TopOrder) -> None:
+def _print_table(seen: _Sample, sort: TopOrder) -> None:
     """Print without limiting the width, for files and programs."""
     for line in _header_text(seen).plain.split("\n"):
         print_line(line)
@@ -195,7 +195,7 @@ def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     """Return the screen with the columns that fit its width."""
     from rich.console import Group
 
-    return Group(_header_text(seen), "", _table(seen, sort, width))
+    return Group(_header_text(seen), "", _make_table(seen, sort, width))
 
 
 def _header_text(seen: _Sample) -> "Text":
@@ -234,7 +234,7 @@ def _fit_columns(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) ->
     return columns
 
 
-def _table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
+def _make_table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
-from coordinator.cli.output import Form, FormOption, print_json, print_line, print_table, print_yaml
-from coordinator.cli.state_commands import topic_id_of
+from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
+from coordinator.cli.state_commands import find_topic_id
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
@@ -28,7 +28,7 @@ def snapshot(
         typer.Option(metavar="N", min=0, help="All share-partitions of this shard, instead of a group."),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -39,10 +39,10 @@ def snapshot(
         raise ConfigError("snapshot", "", "given GROUP, or GROUP TOPIC PARTITION, or --shard SHARD")
     topic_id = None
     if group is not None and topic is not None:
-        topic_id = topic_id_of(api, group, topic)
+        topic_id = find_topic_id(api, group, topic)
     order = {"shard": shard, "group": group, "topic": topic_id, "partition": partition, "execute": execute}
     done = api.post("/api/v1/snapshots", order)
-    if output is Form.TABLE:
+    if output is OutputForm.TABLE:
         head = ("SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES")
         print_table(head, [(done["share_partitions"], done["updates"], done["bytes"])])
         if done["missing_shards"]:
@@ -61,13 +61,13 @@ def prune(
         typer.Argument(metavar="SHARD", min=0, help="The shard. Default: all shards of the coordinator."),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Prune the records that are no longer needed."""
     done = api.post("/api/v1/prunes", {"shard": shard, "execute": execute})
-    if output is Form.TABLE:
+    if output is OutputForm.TABLE:
         print_table(
             ("SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"),
             [
@@ -93,7 +93,7 @@ def hand_over(
         ),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = Form.TABLE,
+    output: FormOption = OutputForm.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -103,18 +103,18 @@ def hand_over(
     leaders of their state partitions. If the balance requires it, another shard moves back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
-    if output is Form.TABLE:
+    if output is OutputForm.TABLE:
         giver, taker = (done[role]["wire"] if done[role] else "-" for role in ("giver", "taker"))
         print_table(("SHARD", "OWNER", "NEW-OWNER"), [(shard, giver, taker if execute else to or "-")])
         print_line(done["outcome"])
     _print_result(done, output)
 
 
-def _print_result(done: "Answer", output: Form) -> None:
-    if output is Form.TABLE:
+def _print_result(done: "Answer", output: OutputForm) -> None:
+    if output is OutputForm.TABLE:
         print_dry_run_note(executed=done["executed"])
     else:
-        (print_json if output is Form.JSON else print_yaml)(done)
+        (print_json if output is OutputForm.JSON else print_yaml)(done)
 
 
 def print_dry_run_note(*, executed: bool) -> None:

@@ -124,7 +124,7 @@ class ShareCoordinatorClient:
         Existing state is replaced, unless its state epoch is higher (FencedStateEpoch).
         """
         _check_arguments(key, state_epoch=state_epoch)
-        await self._send_one(
+        await self._send_part(
             INITIALIZE, key, initialize_api.PartitionData(key.partition, state_epoch, start_offset)
         )
 
@@ -135,7 +135,7 @@ class ShareCoordinatorClient:
         Raises Uninitialised if there is no state, and FencedLeaderEpoch if there is a newer leader.
         """
         _check_arguments(key, leader_epoch=leader_epoch)
-        result = await self._send_one(READ, key, read_api.PartitionData(key.partition, leader_epoch))
+        result = await self._send_part(READ, key, read_api.PartitionData(key.partition, leader_epoch))
         return ReadState(result.state_epoch, result.start_offset, unpack(result.state_batches))
 
     async def write(
@@ -164,17 +164,17 @@ class ShareCoordinatorClient:
             delivery_complete_count=delivery_complete_count,
             state_batches=_pack_batches(list(batches)),
         )
-        await self._send_one(WRITE, key, part)
+        await self._send_part(WRITE, key, part)
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Delete the state; if there is no state, the call succeeds."""
         _check_arguments(key)
-        await self._send_one(DELETE, key, delete_api.PartitionData(key.partition))
+        await self._send_part(DELETE, key, delete_api.PartitionData(key.partition))
 
     async def summary(self, key: SharePartitionKey) -> StateSummary:
         """Return epochs, start offset and complete count; this call fences no leader."""
         _check_arguments(key)
-        result = await self._send_one(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
+        result = await self._send_part(SUMMARY, key, summary_api.PartitionData(key.partition, 0))
         return StateSummary(
             result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count
         )
@@ -217,7 +217,7 @@ class ShareCoordinatorClient:
 
     # Attempts.
 
-    async def _send_one(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
+    async def _send_part(self, rpc: Rpc, key: SharePartitionKey, part: Any) -> Any:
         outcome = (await self._send_with_retries(rpc, key.group_id, {key: [part]}))[key]
         if outcome.error is not None:
             raise outcome.error
@@ -230,14 +230,14 @@ class ShareCoordinatorClient:
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         failed_attempts = 0
         while True:
-            outcomes.update(await self._attempt(rpc, group_id, parts))
+            outcomes.update(await self._send_once(rpc, group_id, parts))
             parts = {key: part for key, part in parts.items() if _is_retriable(outcomes[key])}
             failed_attempts += 1
             if not parts or failed_attempts >= self._retry.attempts_max:
                 return outcomes
             await self._pause(self._retry.wait_s(failed_attempts, self._random()))
 
-    async def _attempt(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
+    async def _send_once(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
         """Find the coordinators, and send each coordinator its parts."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
@@ -246,14 +246,14 @@ class ShareCoordinatorClient:
                 outcomes[key] = _Outcome(None, found)
             else:
                 parts_at.setdefault(found, {})[key] = parts[key]
-        asked = [self._ask(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
+        asked = [self._send_to_node(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
         # There is usually one coordinator, which needs no task.
         answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
         for answered in answers:
             outcomes.update(answered)
         return {key: outcomes[key] for key in parts}
 
-    async def _ask(
+    async def _send_to_node(
         self, node: Node, rpc: Rpc, group_id: str, parts: Parts
     ) -> dict[SharePartitionKey, _Outcome]:
         """Send one request to one coordinator. Raises only ClientClosed and EncodeError."""

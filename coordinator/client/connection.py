@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             _, offset = response_header.decode(frame, 0, header_version)
             return module.decode_response(frame, offset, version)
 
-        return await self._exchange(api_key, version, body, decode)
+        return await self._send_and_decode(api_key, version, body, decode)
 
     async def close(self) -> None:
         """Close now; pending requests fail with ClientClosed. A second call is harmless."""
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
             await self._lost.wait()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """False after the connection is lost."""
         return self._why_lost is None
 
@@ -206,7 +206,9 @@ class Connection(asyncio.Protocol):
             refused = frame[offset : offset + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
             return api_versions.decode_response(frame, offset, 0 if refused else version)
 
-        response: ApiVersionsResponse = await self._exchange(api_versions.API_KEY, version, body, decode)
+        response: ApiVersionsResponse = await self._send_and_decode(
+            api_versions.API_KEY, version, body, decode
+        )
         return response
 
     def newest_version(self, request: type) -> int:
@@ -252,11 +254,11 @@ class Connection(asyncio.Protocol):
             _, offset = response_header.decode(frame, 0, header_version)
             return module.decode_response(frame, offset, version)
 
-        return await self._exchange(module.API_KEY, version, body, decode, login=True)
+        return await self._send_and_decode(module.API_KEY, version, body, decode, login=True)
 
     # Send requests.
 
-    async def _exchange(
+    async def _send_and_decode(
         self,
         api_key: int,
         version: int,

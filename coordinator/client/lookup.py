@@ -53,7 +53,7 @@ class Lookup:
             else:
                 found[key] = node
         if unknown:
-            found.update(await self._ask(unknown))
+            found.update(await self._request_coordinators(unknown))
         return found
 
     def forget(self, key: SharePartitionKey) -> None:
@@ -65,7 +65,7 @@ class Lookup:
         self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
         self._deprioritise(node)
 
-    async def _ask(
+    async def _request_coordinators(
         self, keys: list[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
         """Send FindCoordinator to one bootstrap address after another until one responds."""
@@ -102,10 +102,10 @@ class Lookup:
         response = await connection.request(request, version=version)
         answers = {answer.key: answer for answer in response.coordinators}
         found = {key: _make_node(key, answers.get(text)) for key, text in text_of.items()}
-        self._remember(found)
+        self._cache_coordinators(found)
         return found
 
-    def _remember(self, found: dict[SharePartitionKey, Node | ShareCoordinatorError]) -> None:
+    def _cache_coordinators(self, found: dict[SharePartitionKey, Node | ShareCoordinatorError]) -> None:
         if len(self._coordinators) + len(found) > COORDINATORS_REMEMBERED_MAX:
             self._coordinators.clear()
         for key, node in found.items():

@@ -34,7 +34,7 @@ class _NodeConnection(NamedTuple):
             return False
         if self.opening.cancelled() or self.opening.exception() is not None:
             return True
-        return not self.opening.result().usable
+        return not self.opening.result().is_usable
 
 
 class Nodes:
@@ -61,7 +61,7 @@ class Nodes:
             if place is not None:
                 place.opening.add_done_callback(_close_when_open)
             place = self._connections[node.node_id] = _NodeConnection(
-                node, asyncio.create_task(self._open(node))
+                node, asyncio.create_task(self._open_connection(node))
             )
         # If this caller is cancelled, `wait` does not cancel the task, which other callers may share.
         await asyncio.wait({place.opening})
@@ -80,7 +80,7 @@ class Nodes:
             if isinstance(opened, Connection):
                 await opened.close()
 
-    async def _open(self, node: Node) -> Connection:
+    async def _open_connection(self, node: Node) -> Connection:
         return await Connection.open(
             node.host,
             node.port,

@@ -69,7 +69,7 @@ class ClientSecurity(NamedTuple):
         if self.mechanism == "PLAIN":
             await send(f"\0{self.username}\0{self.password}".encode())
         elif self.mechanism == "OAUTHBEARER":
-            if await send(f"n,,\x01auth=Bearer {self._token()}\x01\x01".encode()):
+            if await send(f"n,,\x01auth=Bearer {self._read_token()}\x01\x01".encode()):
                 # The server returned the reason; after this message it returns the error.
                 await send(_UNDERSTOOD)
         else:
@@ -87,7 +87,7 @@ class ClientSecurity(NamedTuple):
         except ScramException as error:
             raise ValueError(str(error)) from None
 
-    def _token(self) -> str:
+    def _read_token(self) -> str:
         try:
             return Path(self.token_file).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

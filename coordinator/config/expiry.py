@@ -41,7 +41,7 @@ class ExpirySettings(BaseModel):
     ] = 600_000
 
     @property
-    def state_expires(self) -> bool:
+    def can_state_expire(self) -> bool:
         """Return whether state can expire."""
         return self.state_retention_minutes != _OFF
 

@@ -193,10 +193,10 @@ class FencingFilter:
             return True
         if owner_epoch is None or (self.owner_epoch is not None and owner_epoch <= self.owner_epoch):
             return False
-        self._accept(record, owner_epoch, first=first)
+        self._accept_claim(record, owner_epoch, first=first)
         return True
 
-    def _accept(self, record: LogRecord, owner_epoch: int, *, first: bool) -> None:
+    def _accept_claim(self, record: LogRecord, owner_epoch: int, *, first: bool) -> None:
         previous_ms, older_ms = self._lease_ms, self._older_lease_ms
         if first:
             # A deleted record before this claim may have belonged to an owner.

@@ -108,7 +108,7 @@ class LogFollower:
         while True:
             try:
                 if await self._find_topic():
-                    await self._follow()
+                    await self._fetch_from_leaders()
                 retry_s = _RETRY_S
                 await asyncio.sleep(_NO_TOPIC_S)
             except CoordinatorError as error:
@@ -152,7 +152,7 @@ class LogFollower:
             self._partitions = [_FollowedPartition(number, policy) for number in range(topic.partitions)]
         return True
 
-    async def _follow(self) -> None:
+    async def _fetch_from_leaders(self) -> None:
         """Keep one fetching task for each broker that leads a partition."""
         tasks: dict[int, asyncio.Task[None]] = {}
         try:
@@ -243,7 +243,7 @@ class LogFollower:
             else:
                 usable = True
                 each.log_start = max(each.log_start, answer.start_offset)
-                await self._take(each, answer.data)
+                await self._replay_data(each, answer.data)
         return usable
 
     def _record_partition_error(self, each: _FollowedPartition, error_code: int) -> None:
@@ -253,7 +253,7 @@ class LogFollower:
             )
         self._cluster.refresh_soon()
 
-    async def _take(self, each: _FollowedPartition, data: bytes) -> None:
+    async def _replay_data(self, each: _FollowedPartition, data: bytes) -> None:
         """Replay the complete batches of a response, and advance the position past them."""
         at = batches = 0
         try:
@@ -281,9 +281,9 @@ class LogFollower:
             if each.replay is not None:
                 each.loaded_records += each.replay.take(kept)
             else:
-                self._apply(each.shard, kept)
+                self._apply_batch(each.shard, kept)
 
-    def _apply(self, shard: Shard, batch_bytes: bytes) -> None:
+    def _apply_batch(self, shard: Shard, batch_bytes: bytes) -> None:
         for batch in decode_batches(batch_bytes):
             for logged in batch.records:
                 record = decode_record(logged.key, logged.value)

@@ -25,38 +25,38 @@ class FairQueue:
     def add(self, address: str, work: Work) -> None:
         """Queue a unit of work for an address, after the earlier work of this address."""
         if not self._work:
-            asyncio.get_running_loop().call_soon(self._run_one)
+            asyncio.get_running_loop().call_soon(self._run_next_unit)
         self._work.setdefault(address, deque()).append(work)
 
     async def turn(self, address: str) -> None:
         """Wait until it is this address's turn; the caller's next step is then the unit of work."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def grant() -> None:
+        def grant_turn() -> None:
             if not granted.done():
                 granted.set_result(None)
 
-        self.add(address, grant)
+        self.add(address, grant_turn)
         await granted
 
-    def _run_one(self) -> None:
+    def _run_next_unit(self) -> None:
         address = next(iter(self._work))
         queued = self._work.pop(address)
         work = queued.popleft()
         if queued:
             self._work[address] = queued
         if self._work:
-            asyncio.get_running_loop().call_soon(self._run_one)
+            asyncio.get_running_loop().call_soon(self._run_next_unit)
         work()
 
 
 def client_network(transport: asyncio.BaseTransport | None) -> str:
     """Return the address of a transport's client without the port; for IPv6, that of its network."""
     peer = transport.get_extra_info("peername") if transport is not None else None
-    return network_of(peer)
+    return address_network(peer)
 
 
-def network_of(peer: object) -> str:
+def address_network(peer: object) -> str:
     """Return the host of a socket address; for IPv6, the address of its network."""
     if not isinstance(peer, tuple):
         return ""

@@ -36,7 +36,7 @@ from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.schema import HISTORY, RECORDS
-from coordinator.recovery.sources import Cut, open_source
+from coordinator.recovery.sources import LogCut, open_source
 from coordinator.recovery.sources.base import RANGE_RECORDS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def rebuild(
             return _rebuild.rebuild(
                 worker,
                 open_source(source, **access),
-                cut=_cut(as_of_offsets, as_of_time),
+                cut=_make_cut(as_of_offsets, as_of_time),
                 to=None if to is None else Path(to),
                 phases=phases,
                 range_records=range_records,
@@ -96,7 +96,7 @@ def states(
     engine = SparkEngine(spark, work=work)
     try:
         opened = _rebuild.use_checkpoints(open_source(source, **access))
-        log = read_log(engine, opened, fold_range, cut=_cut(as_of_offsets, as_of_time))
+        log = read_log(engine, opened, fold_range, cut=_make_cut(as_of_offsets, as_of_time))
         joined = _rebuild.join_log(log, Phases())
         _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), to)
     finally:
@@ -134,7 +134,7 @@ def records(
         )
     opened = open_source(source, bootstrap_servers=bootstrap_servers, security=security)
     batches = [
-        chunk.to_arrow() for each in opened.plan(Cut(as_of_offsets)).ranges for chunk in opened.read(each)
+        chunk.to_arrow() for each in opened.plan(LogCut(as_of_offsets)).ranges for chunk in opened.read(each)
     ]
     return pa.Table.from_batches(batches, RECORDS)
 
@@ -143,18 +143,18 @@ def history(source: str, *, spark: "SparkSession | None" = None, **access: Any) 
     """Return the decoded records with the columns of `HISTORY`; `access` are the arguments of `records`."""
     found: Any = records(source, spark=spark, **access)
     if spark is None:
-        return pa.Table.from_batches(list(_history(found.to_batches())), HISTORY)
+        return pa.Table.from_batches(list(_iterate_history(found.to_batches())), HISTORY)
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    frame: DataFrame = found.mapInArrow(_history, from_arrow_schema(HISTORY))
+    frame: DataFrame = found.mapInArrow(_iterate_history, from_arrow_schema(HISTORY))
     return frame
 
 
-def _history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _iterate_history(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for each in records_from_arrow(batch):
             yield history_rows(each)
 
 
-def _cut(as_of_offsets: dict[int, int] | None, as_of_time: str | None) -> Cut:
-    return Cut(as_of_offsets, None if as_of_time is None else parse_time(as_of_time))
+def _make_cut(as_of_offsets: dict[int, int] | None, as_of_time: str | None) -> LogCut:
+    return LogCut(as_of_offsets, None if as_of_time is None else parse_time(as_of_time))

@@ -32,7 +32,7 @@ from coordinator.recovery.sources.archive import (
     read_commits,
     write_commit,
 )
-from coordinator.recovery.sources.base import ALL, END, Cut, LogRange, Plan, PrunedError, Source
+from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, Plan, PrunedError, Source
 
 _ATTEMPTS_MAX = 5
 _LOCK = ".lock"
@@ -92,10 +92,10 @@ def archive(
         number = next_number(commits)
         for _ in range(_ATTEMPTS_MAX):
             # Start with the last copied record, to check that it is unchanged.
-            plan = source.plan(Cut(since={p: max(end - 1, 0) for p, end in known.items()}))
+            plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
             _check_no_records_lost(source, plan, known)
             try:
-                copied = _copy(source, plan, folder, number, commits, phases)
+                copied = _copy_records(source, plan, folder, number, commits, phases)
                 break
             except PrunedError:
                 # Records were pruned before they could be copied; plan again and copy the remaining ones.
@@ -224,7 +224,7 @@ def archive_lock(folder: Path) -> Iterator[None]:
         yield
 
 
-def _copy(
+def _copy_records(
     source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
 ) -> CopyResult:
     """Write the records of a plan to files; stop if the last archived record has changed in the log."""
@@ -263,7 +263,7 @@ class Copier:
         number, end = records.state_partition, self._known.get(records.state_partition, 0)
         self._damages += [each for each in records.damages if each.last >= end]
         if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
-            if _digest(records, 0) != self._digests_before[number]:
+            if _record_digest(records, 0) != self._digests_before[number]:
                 self.replaced = (number, end - 1)
                 return 0
             self._is_verified = True
@@ -271,7 +271,7 @@ class Copier:
         if len(fresh):
             self._starts.setdefault(number, int(fresh.log_offset[0]))
             self._ends[number] = int(fresh.log_offset[-1]) + 1
-            self._digests[number] = _digest(fresh, -1)
+            self._digests[number] = _record_digest(fresh, -1)
             self._writer.take(fresh)
         return len(fresh)
 
@@ -286,7 +286,7 @@ class Copier:
         return CopyResult(*copied, self._is_verified, self.replaced)
 
 
-def _digest(records: Records, row: int) -> int:
+def _record_digest(records: Records, row: int) -> int:
     """Return the CRC-32C of a record's log offset, timestamp, key and value."""
     row %= len(records)
     head = f"{records.log_offset[row]},{records.timestamp_ms[row]}".encode()

@@ -25,7 +25,7 @@ from coordinator.recovery.archive import (
     missing_offsets,
 )
 from coordinator.recovery.compaction import compact
-from coordinator.recovery.engines.spark_work import error_of_spark
+from coordinator.recovery.engines.spark_work import convert_spark_error
 from coordinator.recovery.records import Damage, Records, records_from_arrow
 from coordinator.recovery.sources.archive import FILES, Commit, RowGroup, next_number, read_commits
 from coordinator.recovery.sources.base import Source
@@ -70,7 +70,7 @@ def archive_stream(
     try:
         writing.trigger(**trigger).start().awaitTermination()
     except Exception as error:
-        raise writer.failure or error_of_spark(error) from None
+        raise writer.failure or convert_spark_error(error) from None
     return writer.done
 
 
@@ -112,7 +112,7 @@ class _BatchWriter:
                 )
                 compact(self._folder, self._clock.now_ms())
         except Exception as error:
-            self.failure = error_of_spark(error) if "pyspark" in type(error).__module__ else error
+            self.failure = convert_spark_error(error) if "pyspark" in type(error).__module__ else error
             raise
         self.done.append(done)
         self._told(done)

@@ -33,7 +33,7 @@ from coordinator.recovery.checks.partition_stats import (
     check_partition_stats,
     partition_stats,
 )
-from coordinator.recovery.checks.range_audit import audit_range, damaged, join_audit
+from coordinator.recovery.checks.range_audit import audit_range, join_audit, make_damage_finding
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
 from coordinator.recovery.deduplication import count_state_partitions
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
@@ -42,11 +42,11 @@ from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owne
 from coordinator.recovery.job import LogReadResult, read_log
 from coordinator.recovery.manifest import StoredStates, check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import damaged_states, stored_in, total, write_states
+from coordinator.recovery.rebuild import damaged_states, stored_in, sum_totals, write_states
 from coordinator.recovery.schema import RANGES
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan, Source
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan, Source
 from coordinator.recovery.state_checks import StateTask, add_misplaced, compare_states
-from coordinator.recovery.tasks import JoinTask, Output
+from coordinator.recovery.tasks import JoinTask, NamedOutput
 from coordinator.recovery.verdict import (
     AFFECTED_OUTPUT,
     AuditContext,
@@ -94,7 +94,7 @@ class ExternalCheck(Protocol):
         """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
         ...
 
-    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Return the findings besides those that the task yielded; `outputs` are those of all tasks.
 
         Raises LogError.
@@ -119,7 +119,7 @@ _NEEDS = {
 class Options:
     """Options of an audit. If `state_partitions` is None, the source determines it."""
 
-    cut: Cut = field(default_factory=Cut)
+    cut: LogCut = field(default_factory=LogCut)
     limits: Limits = field(default_factory=Limits)
     state_partitions: int | None = None
     baseline: Baseline | None = None
@@ -218,7 +218,7 @@ def audit(
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
         log = LogReadResult(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
-        _, found = damaged(damage)
+        _, found = make_damage_finding(damage)
         return _make_result(engine, source, options, log, found, phases, clock, unread=True)
     return _make_result(engine, source, options, log, [], phases, clock)
 
@@ -258,14 +258,14 @@ def _make_result(
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
         now_ms=clock.now_ms(),
-        states=total(totals, "states"),
+        states=sum_totals(totals, "states"),
         **_describe_findings(table, answer),
         not_checked=not_checked,
         limits=options.limits._asdict(),
-        state_batches=total(totals, "state_batches"),
+        state_batches=sum_totals(totals, "state_batches"),
         baseline=run_before,
     )
-    manifest["next_baseline"] = run_before if unread or _lost_since_baseline(found) else manifest["run_id"]
+    manifest["next_baseline"] = run_before if unread or _has_lost_state(found) else manifest["run_id"]
     if options.to is not None:
         write_states(joined, totals, options.to)
         stored = StoredStates.written(options.to)
@@ -307,19 +307,19 @@ def _verdict(
     """
     affected: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
-    for name, _, rows in joined.mapped(STATES_OUTPUT, states_for_verdict(findings)):
+    for name, _, rows in joined.map_outputs(STATES_OUTPUT, states_for_verdict(findings)):
         if name == AFFECTED_OUTPUT:
             affected += rows.to_pylist()
         else:
             others.update({row["group_id"]: row["states"] for row in rows.to_pylist()})
-    read, wanted = len(affected) + others.total(), total(totals, "states")
+    read, wanted = len(affected) + others.total(), sum_totals(totals, "states")
     if read != wanted:
         raise ResultsIncomplete(f"{wanted} states were joined and {read} were read for the verdict")
     affected.sort(key=lambda row: row["state_partition"])
     return format_verdict(findings, affected, context._replace(others=others))
 
 
-def _lost_since_baseline(found: list[Finding]) -> bool:
+def _has_lost_state(found: list[Finding]) -> bool:
     """Return whether state was lost. Such an audit is no baseline, so the alert stays until a restore."""
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 

@@ -17,7 +17,7 @@ class BaselineStore:
         self._folder = folder
         self._keep = keep
 
-    def _runs(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def _list_audits(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the finished audits, oldest first."""
         if not self._folder.is_dir():
             return
@@ -31,7 +31,7 @@ class BaselineStore:
 
         Raises ConfigError if the audits are of another source, LogError if the baseline is missing.
         """
-        runs = list(self._runs())
+        runs = list(self._list_audits())
         if not runs:
             return given
         _, last = runs[-1]
@@ -51,7 +51,7 @@ class BaselineStore:
 
     def remove_old(self) -> None:
         """Remove the oldest audits, but not the baseline of the next one."""
-        runs = list(self._runs())
+        runs = list(self._list_audits())
         if not runs:
             return
         wanted = runs[-1][1].get("next_baseline")

@@ -75,7 +75,7 @@ class RangeOwners(NamedTuple):
     claimed_owner_epoch: int
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> "RangeOwners":
+    def from_row(cls, row: Mapping[str, Any]) -> "RangeOwners":
         """Read a row of `RANGES`."""
         return cls(*(row[name] for name in cls._fields))
 

@@ -12,7 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE
-from coordinator.recovery.records import Bools, Bytes, Ints, Records, Spans, concatenate_ints, unaligned_view
+from coordinator.recovery.records import (
+    Bools,
+    Bytes,
+    ByteSpans,
+    Ints,
+    Records,
+    concatenate_ints,
+    unaligned_view,
+)
 from coordinator.recovery.schema import NONE
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -39,7 +47,7 @@ _COMPLETE_AND_LEADER = 0x040002  # two tags, the first of which is number 0
 _LEADER_BEHIND = 0x0407E8
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The kind of a record."""
 
     SNAPSHOT = 0
@@ -159,7 +167,7 @@ def decode(records: Records) -> DecodedRecords:
     return decoded
 
 
-def _classify_keys(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
+def _classify_keys(keys: ByteSpans) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the indexes of four kinds of records by key: share-partitions, claims, unknown, undecodable.
 
     Releases and renewals of ownership are omitted.
@@ -183,14 +191,14 @@ def _classify_keys(keys: Spans) -> tuple[Ints, Ints, Ints, Ints]:
     )
 
 
-def _number_share_partitions(keys: Spans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
+def _number_share_partitions(keys: ByteSpans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
     """Number the share-partitions of records; also return which records have an invalid group id.
 
     The record type is not compared: the keys of snapshots and updates of a share-partition differ only in it.
     """
     if not len(rows):
         return rows, [], rows
-    bare = Spans(keys.data, keys.at[rows] + 2, keys.length[rows] - 2)
+    bare = ByteSpans(keys.data, keys.at[rows] + 2, keys.length[rows] - 2)
     encoded = bare.views().dictionary_encode()
     key = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     share_partitions: list[bytes] = encoded.dictionary.cast(pa.binary()).to_pylist()
@@ -208,10 +216,10 @@ def _is_text(group_id: bytes) -> bool:
     return True
 
 
-def _decode_values(decoded: DecodedRecords, keys: Spans, values: Spans, record_type: Ints) -> None:
+def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, record_type: Ints) -> None:
     data, at, end = values.data, values.at, values.at + values.length
     deletes = (record_type == SNAPSHOT_TYPE) & (values.length < 0)
-    decoded.kind[deletes] = Kind.TOMBSTONE
+    decoded.kind[deletes] = RecordKind.TOMBSTONE
     snapshot = (record_type == SNAPSHOT_TYPE) & ~deletes
     least = np.where(snapshot, _VALUE_BYTES_MIN[SNAPSHOT_TYPE], _VALUE_BYTES_MIN[UPDATE_TYPE])
     # Records that are too short use position 0 instead, which is always valid memory.
@@ -310,7 +318,7 @@ def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, 
     return batches, tagged
 
 
-def _decode_one_by_one(decoded: DecodedRecords, keys: Spans, values: Spans, rows: Ints) -> None:
+def _decode_one_by_one(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, rows: Ints) -> None:
     """Decode the records with the given indexes one by one with `decode_record`."""
     packed: dict[int, bytes] = {}
     for row in rows.tolist():
@@ -321,7 +329,7 @@ def _decode_one_by_one(decoded: DecodedRecords, keys: Spans, values: Spans, rows
         assert record is not None
         value = record.value
         if isinstance(value, UnreadableValue):
-            decoded.kind[row] = Kind.UNREADABLE
+            decoded.kind[row] = RecordKind.UNREADABLE
             decoded.unreadable[row] = value.reason
             continue
         assert isinstance(value, ShareSnapshotValue | ShareUpdateValue)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.decode import Kind, decode
+from coordinator.recovery.decode import RecordKind, decode
 from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import batches_column
 from coordinator.recovery.records import Records
@@ -25,7 +25,9 @@ def history_rows(records: Records) -> pa.RecordBatch:
         "group_id": pa.array([name[0] for name in names], pa.string()).take(key),
         "topic_id": pa.array([name[1] for name in names], pa.string()).take(key),
         "partition": pa.array([name[2] for name in names], pa.int32()).take(key),
-        "kind": pa.array([kind.name.lower() for kind in Kind], pa.string()).take(pa.array(decoded.kind)),
+        "kind": pa.array([kind.name.lower() for kind in RecordKind], pa.string()).take(
+            pa.array(decoded.kind)
+        ),
         "state_batches": batches_column(decoded.batches, len(decoded)),
         **{name: pa.array(getattr(decoded, name)) for name in _NUMBERS},
     }

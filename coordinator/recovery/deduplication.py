@@ -13,7 +13,7 @@ from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_t
 Row = Mapping[str, Any]
 
 
-def key_of(row: Row) -> SharePartitionKey:
+def row_key(row: Row) -> SharePartitionKey:
     """Return the share-partition of a row of `STATES`."""
     return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
 
@@ -43,17 +43,17 @@ def deduplicate(
     chosen: dict[SharePartitionKey, Row] = {}
     left: list[Row] = []
 
-    def rank(row: Row) -> tuple[bool, int]:
+    def row_rank(row: Row) -> tuple[bool, int]:
         is_placed = state_partitions is not None and is_in_place(row, state_partitions)
         return is_placed, row["last_write_ms"]
 
     for row in rows:
-        key = key_of(row)
+        key = row_key(row)
         other = chosen.get(key)
         if other is None:
             chosen[key] = row
             continue
-        chosen[key], less = (row, other) if rank(row) > rank(other) else (other, row)
+        chosen[key], less = (row, other) if row_rank(row) > row_rank(other) else (other, row)
         left.append(less)
     return chosen, left
 
@@ -61,7 +61,7 @@ def deduplicate(
 def is_in_place(row: Row, state_partitions: int) -> bool:
     """Return whether a row of `STATES` is in the state partition that its hash selects."""
     state_partition: int = row["state_partition"]
-    return routed_to(key_of(row), state_partitions) == state_partition
+    return routed_to(row_key(row), state_partitions) == state_partition
 
 
 def parse_identity(identity: bytes) -> tuple[str, str, int]:
@@ -73,23 +73,23 @@ def parse_identity(identity: bytes) -> tuple[str, str, int]:
     )
 
 
-def identity_of(group_id: str, topic_id: bytes, partition: int) -> bytes:
+def share_partition_identity(group_id: str, topic_id: bytes, partition: int) -> bytes:
     """Return the record key of a share-partition without its type."""
     group = group_id.encode()
     return len(group).to_bytes(2) + group + topic_id + partition.to_bytes(4, signed=True)
 
 
-def identity_of_key(key: SharePartitionKey) -> bytes:
+def record_key_identity(key: SharePartitionKey) -> bytes:
     """Return the record key of a share-partition without its type."""
-    return identity_of(key.group_id, key.topic_id, key.partition)
+    return share_partition_identity(key.group_id, key.topic_id, key.partition)
 
 
-def identity_of_row(row: Row) -> bytes:
+def row_identity(row: Row) -> bytes:
     """Return the record key, without its type, of the share-partition of a row of `STATES`."""
-    return identity_of_key(key_of(row))
+    return record_key_identity(row_key(row))
 
 
-def key_of_identity(identity: bytes) -> SharePartitionKey:
+def identity_to_key(identity: bytes) -> SharePartitionKey:
     """Return the share-partition of a record key without its type."""
     group_id, topic_id, partition = parse_identity(identity)
     return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from coordinator.process.clock import Clock, SystemClock
-from coordinator.recovery.deduplication import Row, count_state_partitions, key_of, key_of_identity
+from coordinator.recovery.deduplication import Row, count_state_partitions, identity_to_key, row_key
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.engines.counts import output_rows
 from coordinator.recovery.final_states import TOTALS_OUTPUT
@@ -38,11 +38,11 @@ from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState
 from coordinator.recovery.manifest import make_manifest
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
-from coordinator.recovery.rebuild import join_log, total, use_checkpoints
+from coordinator.recovery.rebuild import join_log, sum_totals, use_checkpoints
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, Cut, Source
+from coordinator.recovery.sources.base import END, LogCut, Source
 from coordinator.recovery.state_checks import add_misplaced, compare_states
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey
@@ -91,7 +91,7 @@ def diff(
     The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
     API or from the groups.  Raises LogError and ConfigError.
     """
-    phases, clock, cut = phases or Phases(), clock or SystemClock(), Cut()
+    phases, clock, cut = phases or Phases(), clock or SystemClock(), LogCut()
     source = use_checkpoints(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases)
     number = count_state_partitions(log.plan.starts)
@@ -101,7 +101,7 @@ def diff(
     present = {row["state_partition"] for row in totals}
     outputs = compare_states(joined, [task], phases, present=present, wanted=task.listed)
     manifest = make_manifest(
-        *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=total(totals, "states")
+        *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=sum_totals(totals, "states")
     )
     return resolve_differences(source, log.ranges, task, outputs, manifest)
 
@@ -110,7 +110,7 @@ def resolve_differences(
     source: Source,
     ranges: Iterable[Row],
     task: StateComparison,
-    outputs: Sequence[Output],
+    outputs: Sequence[NamedOutput],
     manifest: Mapping[str, Any],
 ) -> DiffResult:
     """Read the log from A to B, and return which responses differ from all states between them.
@@ -125,12 +125,12 @@ def resolve_differences(
         elif name == ANSWERS_OUTPUT:
             for row in table.slice(0, task.limit - len(answers)).to_pylist():
                 fields = {each: row[each] for each in ANSWERS.names if each != "share_partition"}
-                answers[key_of_identity(row["share_partition"])] = LiveState(**fields)
+                answers[identity_to_key(row["share_partition"])] = LiveState(**fields)
     doubtful = [row for name, _, table in outputs if name == DOUBTFUL_OUTPUT for row in table.to_pylist()]
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
-    with_state = {key: row for row in doubtful if (key := key_of(row)) in answers}
+    with_state = {key: row for row in doubtful if (key := row_key(row)) in answers}
     rows = {
-        key: with_state.get(key) or _row_of_listed(key, task.state_partitions)
+        key: with_state.get(key) or _make_listed_row(key, task.state_partitions)
         for key in answers
         if key not in unknown
     }
@@ -159,7 +159,7 @@ def resolve_differences(
     )
 
 
-def _row_of_listed(key: SharePartitionKey, state_partitions: int | None) -> Row:
+def _make_listed_row(key: SharePartitionKey, state_partitions: int | None) -> Row:
     """Return a row for a share-partition that had no state up to A; it may have one up to B."""
     number = NONE if state_partitions is None else routed_to(key, state_partitions)
     return {"state_partition": number, "needed_from": END, "leader_epoch_max": NONE}
@@ -176,7 +176,7 @@ def _states_since(
     for row in ranges:
         number = row["state_partition"]
         cut_at[number] = max(cut_at[number], row["range_end"])
-    plan = source.plan(Cut())
+    plan = source.plan(LogCut())
     headless = {
         key for key, row in rows.items() if plan.starts.get(row["state_partition"], 0) > row["needed_from"]
     }

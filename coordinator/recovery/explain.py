@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.errors import ConfigError
 from coordinator.recovery.history import read_history
 from coordinator.recovery.manifest import iso_time
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.shard import ShareState
 from coordinator.shard.history import (
     HistoryEvent,
@@ -52,7 +52,7 @@ def explain(
     key: SharePartitionKey,
     offset: int | None = None,
     *,
-    cut: Cut | None = None,
+    cut: LogCut | None = None,
     state_partitions: int | None = None,
 ) -> Explanation:
     """Return the history of a share-partition, or of one record of its topic.
@@ -60,7 +60,7 @@ def explain(
     Reads the state partition that the hash selects; if it has no records of the share-partition, reads all.
     Raises ConfigError if the share-partition is not in the log, and LogError or OSError if reading fails.
     """
-    plan = source.plan(cut or Cut())
+    plan = source.plan(cut or LogCut())
     partitions = set(plan.starts)
     if state_partitions is None and partitions == set(range(len(partitions))):
         state_partitions = len(partitions) or None

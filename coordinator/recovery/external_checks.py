@@ -24,16 +24,16 @@ from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import (
     count_state_partitions,
-    identity_of_key,
-    key_of,
+    record_key_identity,
+    row_key,
 )
 from coordinator.recovery.diff import resolve_differences
 from coordinator.recovery.live_comparison import StateComparison
 from coordinator.recovery.live_coordinator import LiveCoordinator
 from coordinator.recovery.schema import required
-from coordinator.recovery.sources.base import Cut, Source, run_on_thread
+from coordinator.recovery.sources.base import LogCut, Source, run_on_thread
 from coordinator.recovery.state_checks import PartitionStates, StateTask
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import SharePartitionKey, topic_id_text
 
 # Maximum number of topics in one request.
@@ -63,7 +63,7 @@ class ClusterCheck:
         topic: str | None,
         state_partitions: int | None,
         limits: Limits,
-        cut: Cut | None = None,
+        cut: LogCut | None = None,
         request_timeout_s: float = 10.0,
     ) -> None:
         self._access: dict[str, Any] = {
@@ -80,7 +80,7 @@ class ClusterCheck:
     def begin(self) -> None:
         """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
-            self._shown = sorted({identity_of_key(key) for key in list_initialised_keys(**self._access)})
+            self._shown = sorted({record_key_identity(key) for key in list_initialised_keys(**self._access)})
 
     def task(self, contents: LogContents) -> StateTask | None:
         """Return the comparison of states with groups and user topics. Raises LogError."""
@@ -89,14 +89,14 @@ class ClusterCheck:
         groups = frozenset(run_on_thread(_list_groups(self._access)))
         return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), groups, self._limits)
 
-    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Check the configs of the topic, and return what the comparison has found. Raises LogError."""
         found: list[Finding] = []
         checked: list[str] = []
         not_checked: dict[str, str] = {}
         topics: dict[str, str] = {}
         if self._topic is not None:
-            configs, partitions = run_on_thread(self._describe(self._topic))
+            configs, partitions = run_on_thread(self._describe_topic(self._topic))
             if configs is None:
                 not_checked["P5"] = "the configs of the topic may not be seen"
             else:
@@ -116,7 +116,7 @@ class ClusterCheck:
             checked += ["X2", "X5"]
         return ExternalFindings(found, checked, not_checked, topics=topics)
 
-    async def _describe(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
+    async def _describe_topic(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
         from coordinator.cluster.kafka.brokers import Brokers
 
         brokers = Brokers(topic=topic, **self._access)
@@ -150,18 +150,18 @@ class ClusterComparison:
     groups: frozenset[str]
     limits: Limits
 
-    def __call__(self, inside: PartitionStates) -> Iterator[Output]:
+    def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield findings, topic names, and which of the shown share-partitions have state or were deleted."""
         number = inside.state_partition
-        keys = {key_of(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
-        there = pa.array([*map(identity_of_key, keys), *inside.deleted], pa.binary())
+        keys = {row_key(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
+        there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
         bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
-        yield Output(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
+        yield NamedOutput(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
         if not keys:
             return
         names, starts, ends = run_on_thread(self._read({(key.topic_id, key.partition) for key in keys}))
         rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
-        yield Output(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
+        yield NamedOutput(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
         for chunk in inside.chunks():
             found = [
                 *check_groups(chunk, self.groups, names),
@@ -204,7 +204,7 @@ class LiveCheck:
         self._task = StateComparison.of_listed(self._live, number)
         return self._task
 
-    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Read the log again for the differences."""
         compare = resolve_differences(self._source, self._ranges, self._task, outputs, {})
         found = [
@@ -212,7 +212,7 @@ class LiveCheck:
                 "X1",
                 Severity.CRITICAL,
                 each.state_partition,
-                identity_of_key(each.key),
+                record_key_identity(each.key),
                 evidence=each.what,
             )
             for each in compare.different
@@ -258,7 +258,7 @@ class OptionalCheck:
             return None
         return None if inner is None else partial(_run_or_fail, inner, self._checks)
 
-    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Return the findings of the check; if it failed, return the reason instead."""
         for name, _, rows in outputs:
             if name == _FAILURE_OUTPUT and rows["checks"][0].as_py() == list(self._checks):
@@ -272,13 +272,13 @@ class OptionalCheck:
         return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
 
 
-def _run_or_fail(inner: StateTask, checks: Sequence[str], inside: PartitionStates) -> Iterable[Output]:
+def _run_or_fail(inner: StateTask, checks: Sequence[str], inside: PartitionStates) -> Iterable[NamedOutput]:
     """Run a task; if it fails, return the reason as its only output."""
     try:
         return list(inner(inside))
     except _FAILURES as error:
         rows = pa.RecordBatch.from_pydict({"checks": [list(checks)], "reason": [str(error)]})
-        return [Output(_FAILURE_OUTPUT, inside.state_partition, rows)]
+        return [NamedOutput(_FAILURE_OUTPUT, inside.state_partition, rows)]
 
 
 def list_initialised_keys(

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts, valid_records
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.fold import drop_before_start, fold
-from coordinator.recovery.partials import Partials, batch_floors, partials_from_arrow
+from coordinator.recovery.partials import PartialStates, batch_floors, partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
-from coordinator.recovery.records import Bools, Ints, numbers
+from coordinator.recovery.records import Bools, Ints, column_to_ints
 from coordinator.recovery.schema import NONE, PARTIALS, STATE_BATCH, STATE_TOTALS, STATES
-from coordinator.recovery.tasks import Output, Tables
+from coordinator.recovery.tasks import NamedOutput, Tables
 from protocol.state_records import topic_id_text
 
 STATES_OUTPUT = "states"
@@ -40,7 +40,7 @@ def owner_epochs(ranges: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], i
     )
     for state_partition, rows in groupby(ordered, key=lambda row: row["state_partition"]):
         of_partition = list(rows)
-        owners = owner_epochs_at_starts(map(RangeOwners.of_row, of_partition))
+        owners = owner_epochs_at_starts(map(RangeOwners.from_row, of_partition))
         for row, owner_epoch in zip(of_partition, owners, strict=True):
             found[state_partition, row["range_start"]] = owner_epoch
     return found
@@ -58,7 +58,7 @@ def valid_rows(
     return valid_records(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
 
 
-def drop_fenced(rows: Partials, known: OwnerEpochs) -> Partials:
+def drop_fenced(rows: PartialStates, known: OwnerEpochs) -> PartialStates:
     """Drop the partial states of fenced owner epochs; clear the owner epoch of the others."""
     if not len(rows):
         return rows
@@ -72,30 +72,30 @@ def drop_fenced(rows: Partials, known: OwnerEpochs) -> Partials:
     return replace(found, numbers=cleared)
 
 
-def fold_to_states(rows: Partials) -> Partials:
+def fold_to_states(rows: PartialStates) -> PartialStates:
     """Fold the partial states of a whole log into one for each share-partition; drop deleted ones."""
     return drop_before_start(fold(rows))
 
 
 def states_from_partials(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
     """Return the states (rows of `STATES`) of share-partitions, given all their partial states."""
-    return states(fold_to_states(drop_fenced(partials_from_arrow(partials), known)))
+    return make_states(fold_to_states(drop_fenced(partials_from_arrow(partials), known)))
 
 
-def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[NamedOutput]:
     """Yield the states of a state partition; with `known` bound, this is a `JoinTask`."""
     partials = tables.get(PARTIALS_OUTPUT, ())
     states = states_from_partials(pa.Table.from_batches(partials, PARTIALS), known)
-    yield Output(STATES_OUTPUT, state_partition, states)
-    yield Output(TOTALS_OUTPUT, state_partition, totals_of(state_partition, states))
+    yield NamedOutput(STATES_OUTPUT, state_partition, states)
+    yield NamedOutput(TOTALS_OUTPUT, state_partition, compute_totals(state_partition, states))
 
 
-def totals_of(state_partition: int, states: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+def compute_totals(state_partition: int, states: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
     """Return the row of `STATE_TOTALS` of the states of one state partition."""
     row: dict[str, Any] = dict.fromkeys(STATE_TOTALS.names, 0)
     row |= {"state_partition": state_partition, "states": len(states), "pinned_by": ""}
     if len(states):
-        pin = int(np.argmin(numbers(states.column("needed_from"))))
+        pin = int(np.argmin(column_to_ints(states.column("needed_from"))))
         oldest = states.slice(pin, 1).to_pylist()[0]
         row |= {
             "unreadable": len(states) - states.column("unreadable").null_count,
@@ -107,7 +107,7 @@ def totals_of(state_partition: int, states: pa.RecordBatch | pa.Table) -> pa.Rec
     return pa.RecordBatch.from_pylist([row], STATE_TOTALS)
 
 
-def states(rows: Partials) -> pa.RecordBatch:
+def make_states(rows: PartialStates) -> pa.RecordBatch:
     """Return joined partial states as rows of the schema `STATES`."""
     groups, topics, partitions = [], [], []
     # Many share-partitions have the same topic, so the texts of topic ids are cached.

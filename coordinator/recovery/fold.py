@@ -20,25 +20,25 @@ import numpy as np
 
 from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, overlay_batches, remove_below
 from coordinator.recovery.decode import StateBatches
-from coordinator.recovery.partials import Partials, batch_floors
+from coordinator.recovery.partials import PartialStates, batch_floors
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, REPLACES
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH
 
 
-def fold(rows: Partials) -> Partials:
+def fold(rows: PartialStates) -> PartialStates:
     """Join all partial states of each share-partition and owner epoch, in the order of their rows.
 
     Takes O(n log n) time for n remaining batches, and O(n) for n rows.
     """
     if not len(rows):
         return rows
-    group, groups = _groups(rows)
+    group, groups = _number_groups(rows)
     return _Fold(rows, group, groups).result()
 
 
-def drop_before_start(rows: Partials) -> Partials:
+def drop_before_start(rows: PartialStates) -> PartialStates:
     """Convert partial states that begin at the start of the log to states; drop deleted share-partitions.
 
     Each share-partition must have one row.
@@ -48,14 +48,14 @@ def drop_before_start(rows: Partials) -> Partials:
     numbers["effect"] = np.where(continues, FORGETS, rows["effect"])
     unsaid = continues & (rows["leader_epoch"] == NO_LEADER_EPOCH)
     numbers["leader_epoch"] = np.where(unsaid, 0, rows["leader_epoch"])
-    found = Partials(rows.names, rows.key, numbers, rows.batches, rows.loose_batches, rows.unreadable).take(
-        rows["exists"] != 0
-    )
+    found = PartialStates(
+        rows.names, rows.key, numbers, rows.batches, rows.loose_batches, rows.unreadable
+    ).take(rows["exists"] != 0)
     # No start offset precedes the loose batches, so they are merged with the others.
     return fold(found) if len(found.loose_batches.row) else found
 
 
-def _groups(rows: Partials) -> tuple[Ints, int]:
+def _number_groups(rows: PartialStates) -> tuple[Ints, int]:
     """Number the pairs of share-partition and owner epoch from 0; return each row's number and the count."""
     owner, claimed = rows["owner_epoch"], rows["claimed"]
     classes, of_class = 1, np.int64(0)
@@ -72,59 +72,59 @@ def _groups(rows: Partials) -> tuple[Ints, int]:
 class _Fold:
     """One fold; `group` has the number of each row's share-partition and owner epoch."""
 
-    def __init__(self, rows: Partials, group: Ints, groups: int) -> None:
+    def __init__(self, rows: PartialStates, group: Ints, groups: int) -> None:
         self.rows = rows
         self.group = group
         self.groups = groups
         effect = rows["effect"]
-        self.replaced_at = self._last(np.flatnonzero(effect != CONTINUES))
-        self.forgotten_at = self._last(np.flatnonzero(effect == FORGETS))
+        self.replaced_at = self._last_rows(np.flatnonzero(effect != CONTINUES))
+        self.forgotten_at = self._last_rows(np.flatnonzero(effect == FORGETS))
         row = np.arange(len(rows))
         # The rows from the last snapshot or tombstone of their group on, without tombstones.
         self.made_of: Bools = (row >= self.replaced_at[group]) & (rows["exists"] != 0)
         self.survivors = np.flatnonzero(self.made_of)
 
-    def _last(self, rows: Ints) -> Ints:
+    def _last_rows(self, rows: Ints) -> Ints:
         """Return for each group the last of the given rows; -1 if it has none."""
         last = np.full(self.groups, -1, np.int64)
         last[self.group[rows]] = rows
         return last
 
-    def _first(self, rows: Ints) -> Ints:
+    def _first_rows(self, rows: Ints) -> Ints:
         """Return for each group the first of the given rows; -1 if it has none."""
-        return self._last(rows[::-1])
+        return self._last_rows(rows[::-1])
 
     def _pick_values(self, name: str, picked: Ints, otherwise: int) -> Ints:
         column = self.rows[name]
         return np.where(picked >= 0, column[picked], otherwise)
 
-    def _sum(self, name: str, rows: Ints) -> Ints:
+    def _sum_values(self, name: str, rows: Ints) -> Ints:
         total = np.zeros(self.groups, np.int64)
         np.add.at(total, self.group[rows], self.rows[name][rows])
         return total
 
-    def _greatest(self, name: str, rows: Ints, least: int) -> Ints:
+    def _greatest_values(self, name: str, rows: Ints, least: int) -> Ints:
         greatest = np.full(self.groups, least, np.int64)
         np.maximum.at(greatest, self.group[rows], self.rows[name][rows])
         return greatest
 
-    def result(self) -> Partials:
+    def result(self) -> PartialStates:
         """Return one partial state for each group."""
         rows, survivors = self.rows, self.survivors
         everything = np.arange(len(rows))
-        last, first = self._last(everything), self._first(everything)
-        base = self._first(survivors)
+        last, first = self._last_rows(everything), self._first_rows(everything)
+        base = self._first_rows(survivors)
         resets = rows["effect"][survivors] != CONTINUES
-        self.start_named_at = self._last(
+        self.start_named_at = self._last_rows(
             survivors[resets | (rows["start_offset"][survivors] != NO_START_OFFSET)]
         )
-        led_at = self._last(survivors[resets | (rows["leader_epoch"][survivors] != NO_LEADER_EPOCH)])
-        counted_at = self._last(survivors[resets | (rows["updates"][survivors] > 0)])
+        led_at = self._last_rows(survivors[resets | (rows["leader_epoch"][survivors] != NO_LEADER_EPOCH)])
+        counted_at = self._last_rows(survivors[resets | (rows["updates"][survivors] > 0)])
         remembered = np.flatnonzero(everything >= self.forgotten_at[self.group])
         effect = np.where(self.replaced_at >= 0, REPLACES, CONTINUES)
         effect[self.forgotten_at >= 0] = FORGETS
         start_offset = self._pick_values("start_offset", self.start_named_at, NO_START_OFFSET)
-        start_offset_max = self._greatest("start_offset_max", survivors, LOWEST_OFFSET)
+        start_offset_max = self._greatest_values("start_offset_max", survivors, LOWEST_OFFSET)
         numbers = {
             "state_partition": rows["state_partition"][last],
             "range_start": rows["range_start"][first],
@@ -142,16 +142,16 @@ class _Fold:
                 0,
                 self._pick_values("leader_epoch", led_at, NO_LEADER_EPOCH),
             ),
-            "leader_epoch_max": self._greatest("leader_epoch_max", remembered, 0),
+            "leader_epoch_max": self._greatest_values("leader_epoch_max", remembered, 0),
             "start_offset": start_offset,
             "start_offset_max": start_offset_max,
             "delivery_complete_count": self._pick_values("delivery_complete_count", counted_at, NONE),
             "create_timestamp": self._pick_values("create_timestamp", base, 0),
             "write_timestamp": self._pick_values("write_timestamp", base, 0),
-            "last_write_ms": self._pick_values("last_write_ms", self._last(survivors), 0),
-            "records": self._sum("records", everything),
-            "updates": self._sum("updates", survivors),
-            "update_bytes": self._sum("update_bytes", survivors),
+            "last_write_ms": self._pick_values("last_write_ms", self._last_rows(survivors), 0),
+            "records": self._sum_values("records", everything),
+            "updates": self._sum_values("updates", survivors),
+            "update_bytes": self._sum_values("update_bytes", survivors),
         }
         self.effect, self.floor = effect, batch_floors(start_offset)
         self.went_back = np.flatnonzero(start_offset_max > self.floor)
@@ -159,7 +159,7 @@ class _Fold:
         unreadable = {
             int(self.group[row]): rows.unreadable[row] for row in sorted(rows.unreadable) if self.made_of[row]
         }
-        return Partials(rows.names, rows.key[last], numbers, batches, loose_batches, unreadable)
+        return PartialStates(rows.names, rows.key[last], numbers, batches, loose_batches, unreadable)
 
     def _batches(self) -> tuple[StateBatches, StateBatches]:
         """Remove offsets below the start offsets, and merge batches; return anchored and loose batches.
@@ -167,7 +167,7 @@ class _Fold:
         Anchored batches are all batches that are not loose.
         """
         rows = self.rows
-        first_named_at = self._first(
+        first_named_at = self._first_rows(
             self.survivors[
                 (rows["effect"][self.survivors] != CONTINUES)
                 | (rows["start_offset"][self.survivors] != NO_START_OFFSET)
@@ -180,8 +180,8 @@ class _Fold:
             floor, loose_floor = floor.copy(), floor.copy()
             for group in self.went_back.tolist():
                 self._set_decreasing_floors(group, floor, loose_floor)
-        anchored = self._cut(rows.batches, floor)
-        loose = self._cut(rows.loose_batches, loose_floor)
+        anchored = self._clip_batches(rows.batches, floor)
+        loose = self._clip_batches(rows.loose_batches, loose_floor)
         if len(loose.row):
             named = first_named_at[self.group[loose.row]]
             stays = self.effect[self.group[loose.row]] == CONTINUES
@@ -190,7 +190,7 @@ class _Fold:
             loose = loose.take(stays)
         return self._merge_batches(anchored), self._merge_batches(loose)
 
-    def _cut(self, batches: StateBatches, floor: Ints) -> StateBatches:
+    def _clip_batches(self, batches: StateBatches, floor: Ints) -> StateBatches:
         batches = batches.take(self.made_of[batches.row]) if not self.made_of.all() else batches
         return remove_below(batches, floor[batches.row])
 

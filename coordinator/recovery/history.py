@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from coordinator.recovery.claim_filter import valid_records
-from coordinator.recovery.deduplication import identity_of_key
+from coordinator.recovery.deduplication import record_key_identity
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
@@ -68,7 +68,7 @@ def read_history(
 
     By default all state partitions are read.  Raises LogError or OSError if reading fails.
     """
-    wanted = {identity_of_key(key): key for key in keys}
+    wanted = {record_key_identity(key): key for key in keys}
     found: dict[int, _PartitionFold] = {}
     for log_range in plan.ranges:
         if state_partitions is not None and log_range.state_partition not in (ALL, *state_partitions):

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.recovery.deduplication import depends_on, identity_of_key, identity_of_row, key_of
+from coordinator.recovery.deduplication import depends_on, record_key_identity, row_identity, row_key
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import check_read, output_rows, pruned_starts
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, Cut, LogRange, Plan, Source
-from coordinator.recovery.tasks import Output, ReadTask, TableTask
+from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, LogCut, LogRange, Plan, Source
+from coordinator.recovery.tasks import NamedOutput, ReadTask, TableTask
 from protocol.state_records import SharePartitionKey
 
 NEAR_DAMAGE_OUTPUT = "near_damage"
@@ -40,7 +40,7 @@ class LogReadResult:
 
         The keys in damaged records may be wrong, so they are used only if all of them have a state.
         """
-        known = {identity_of_row(row) for row in states.to_pylist()} if self.damages else set()
+        known = {row_identity(row) for row in states.to_pylist()} if self.damages else set()
         return [
             (each, each["share_partitions"] if known.issuperset(each["share_partitions"]) else [])
             for each in self.damages
@@ -54,8 +54,8 @@ class LogReadResult:
         damages = self.named_damages(states)
         found = []
         for row in states.to_pylist() if damages else ():
-            key = key_of(row)
-            identity = identity_of_key(key)
+            key = row_key(row)
+            identity = record_key_identity(key)
             if any(
                 each["state_partition"] == row["state_partition"]
                 and depends_on(row, each["last"])
@@ -75,11 +75,9 @@ def states_near_damage(log: LogReadResult) -> TableTask:
 
 def _select_near_damage(
     state_partitions: Collection[int], named: Collection[bytes], state_partition: int, states: pa.RecordBatch
-) -> Iterator[Output]:
-    wanted = [
-        state_partition in state_partitions or identity_of_row(row) in named for row in states.to_pylist()
-    ]
-    yield Output(NEAR_DAMAGE_OUTPUT, state_partition, states.filter(pa.array(wanted, pa.bool_())))
+) -> Iterator[NamedOutput]:
+    wanted = [state_partition in state_partitions or row_identity(row) in named for row in states.to_pylist()]
+    yield NamedOutput(NEAR_DAMAGE_OUTPUT, state_partition, states.filter(pa.array(wanted, pa.bool_())))
 
 
 def read_log(
@@ -87,7 +85,7 @@ def read_log(
     source: Source,
     read: ReadTask,
     *,
-    cut: Cut | None = None,
+    cut: LogCut | None = None,
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
 ) -> LogReadResult:
@@ -97,7 +95,7 @@ def read_log(
     planned and read again, because newer snapshots may have replaced the pruned records. Raises ConfigError
     for a cut below the log start, and LogUnavailable if the log is pruned faster than it can be read.
     """
-    cut, phases = cut or Cut(), phases or Phases()
+    cut, phases = cut or LogCut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
     plan = check_cut(planned, cut)
     ranges = _number_ranges(plan.ranges, 0)
@@ -107,7 +105,7 @@ def read_log(
     for _ in range(_READS_MAX):
         with phases.phase("read", sum(each.records for each in ranges), "records") as advance:
             more = engine.gather(source, ranges, read, advance)
-        gathered = more if gathered is None else gathered.plus(more)
+        gathered = more if gathered is None else gathered.combine_with(more)
         pruned = pruned_starts(gathered)
         if not pruned:
             check_read(gathered, expected)
@@ -117,7 +115,7 @@ def read_log(
         pruned_during_read |= pruned
         gathered = gathered.without(pruned)
         again = source.plan(cut, range_records=range_records)
-        planned = again if ALL in pruned else _replan(planned, again, pruned)
+        planned = again if ALL in pruned else _replace_pruned(planned, again, pruned)
         plan = check_cut(planned, cut)
         ranges = _number_ranges(
             [each for each in again.ranges if ALL in pruned or each.state_partition in pruned],
@@ -135,7 +133,7 @@ def _number_ranges(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ..
     return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
 
 
-def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
+def _replace_pruned(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
     """Return `planned` with the given state partitions taken from the later plan `again`."""
 
     def replace_partitions(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
@@ -155,7 +153,7 @@ def _replan(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Pl
     )
 
 
-def check_cut(plan: Plan, cut: Cut) -> Plan:
+def check_cut(plan: Plan, cut: LogCut) -> Plan:
     """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()

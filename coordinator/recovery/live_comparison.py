@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from coordinator.recovery.deduplication import Row, deduplicate, identity_of_key, is_in_place, key_of
+from coordinator.recovery.deduplication import Row, deduplicate, is_in_place, record_key_identity, row_key
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
 from coordinator.recovery.schema import NONE, STATES, required
 from coordinator.recovery.sources.base import run_on_thread
 from coordinator.recovery.state_checks import PartitionStates, home_of
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.history import format_batch
 from protocol.state_batches import StateBatch, pack, unpack
@@ -86,7 +86,7 @@ class StateComparison:
             found[home_of(key, state_partitions)].append(key)
         return cls(live, state_partitions, dict(found), **more)
 
-    def __call__(self, inside: PartitionStates) -> Iterator[Output]:
+    def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield the numbers, and the responses that differ from the state up to A."""
         counts = dict.fromkeys(COMPARED.names, 0)
         answers: list[dict[str, Any]] = []
@@ -94,9 +94,9 @@ class StateComparison:
         for rows, keys in self._chunks(inside):
             self._compare(rows, keys, counts, answers, doubtful)
         number = inside.state_partition
-        yield Output(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
-        yield Output(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
-        yield Output(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
+        yield NamedOutput(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
+        yield NamedOutput(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
+        yield NamedOutput(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
 
     def _chunks(
         self, inside: PartitionStates
@@ -111,7 +111,7 @@ class StateComparison:
         for rows in inside.chunks() if self.state_partitions is not None else ():
             chosen: dict[SharePartitionKey, Row] = {}
             for row in rows:
-                key = key_of(row)
+                key = row_key(row)
                 if is_in_place(row, self.state_partitions or 0):
                     others.pop(key, None)
                     listed.pop(key, None)
@@ -151,7 +151,7 @@ class StateComparison:
             counts["unknown"] += bool(answer.trouble)
             counts["doubtful"] += is_doubtful
             if (answer.trouble or is_doubtful) and len(answers) < self.limit:
-                answers.append({"share_partition": identity_of_key(key), **asdict(answer)})
+                answers.append({"share_partition": record_key_identity(key), **asdict(answer)})
                 if row is not None and is_doubtful:
                     doubtful.append(row)
 

@@ -83,7 +83,7 @@ async def read_states(
                 found.update(await _read_chunk(client, keys, leader_epochs, tells_complete_count))
             advance(len(keys))
 
-        await asyncio.gather(*map(read_chunk, _chunks(leader_epochs)))
+        await asyncio.gather(*map(read_chunk, _split_into_chunks(leader_epochs)))
     return {key: found[key] for key in leader_epochs}
 
 
@@ -115,7 +115,7 @@ async def _read_chunk(
     found: dict[SharePartitionKey, LiveState] = {}
     to_read: dict[SharePartitionKey, int] = {}
     empty: set[SharePartitionKey] = set()
-    for key, result in (await _send(client, SUMMARY, parts)).items():
+    for key, result in (await _send_group_request(client, SUMMARY, parts)).items():
         if result.error_code:
             found[key] = LiveState(trouble=_format_response(result))
             continue
@@ -147,7 +147,7 @@ async def _read_batches(
         key: read_api.PartitionData(key.partition, leader_epoch)
         for key, leader_epoch in leader_epochs.items()
     }
-    for key, result in (await _send(client, READ, parts)).items():
+    for key, result in (await _send_group_request(client, READ, parts)).items():
         if result.error_code == ErrorCode.NONE:
             found[key] = LiveState(
                 **{
@@ -166,7 +166,7 @@ async def _read_batches(
     return fenced
 
 
-async def _send(
+async def _send_group_request(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
 ) -> dict[SharePartitionKey, Any]:
     """Send one request for share-partitions of one group, and return the results."""
@@ -185,7 +185,7 @@ def _format_response(result: Any) -> str:
     return f"{name}, {result.error_message or 'without a message'}"
 
 
-def _chunks(keys: Collection[SharePartitionKey]) -> Iterator[list[SharePartitionKey]]:
+def _split_into_chunks(keys: Collection[SharePartitionKey]) -> Iterator[list[SharePartitionKey]]:
     by_group: defaultdict[str, list[SharePartitionKey]] = defaultdict(list)
     for key in keys:
         by_group[key.group_id].append(key)

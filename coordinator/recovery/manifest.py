@@ -18,7 +18,7 @@ from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.final_states import STATES_OUTPUT
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import RANGE_TOTALS, STATES
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.base import LogCut, Source
 
 MANIFEST = "_manifest.json"
 STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
@@ -57,7 +57,7 @@ def _read_states(path: Path, state_partition: int | None) -> pa.Table:
 
 
 def make_manifest(
-    job: str, engine: Engine, source: Source, cut: Cut, log: LogReadResult, *, now_ms: int, **more: Any
+    job: str, engine: Engine, source: Source, cut: LogCut, log: LogReadResult, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
     """Return the manifest of a job: source, cut, engine and totals; `more` are the job's own entries."""
     plan = log.plan
@@ -84,14 +84,14 @@ def make_manifest(
     return {
         "format": FORMAT,
         "job": job,
-        "run_id": f"{_time(now_ms):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{os.getpid()}",
+        "run_id": f"{_utc_datetime(now_ms):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{os.getpid()}",
         "at": iso_time(now_ms),
         "source": source.text,
         "source_facts": dict(plan.facts),
         "as_of_offsets": None if cut.offsets is None else {str(p): o for p, o in cut.offsets.items()},
         "as_of_time": None if cut.time_ms is None else iso_time(cut.time_ms),
         "engine": engine.name,
-        "versions": {"share-coordinator": _release(), **engine.versions},
+        "versions": {"share-coordinator": _installed_release(), **engine.versions},
         "notes": list(plan.notes),
         "doubtful_partitions": list(plan.doubtful),
         "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
@@ -141,13 +141,13 @@ def check_results(folder: Path, name: str) -> None:
         raise ConfigError("results", folder, f"of a job that makes {name}")
 
 
-def _time(time_ms: int) -> datetime:
+def _utc_datetime(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def iso_time(time_ms: int) -> str:
     """Format a time as ISO 8601 in UTC, with milliseconds."""
-    return _time(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _utc_datetime(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> int:
@@ -161,7 +161,7 @@ def parse_time(text: str) -> int:
     return round(found.timestamp() * 1000)
 
 
-def _release() -> str:
+def _installed_release() -> str:
     try:
         return version("share-coordinator")
     except PackageNotFoundError:

@@ -15,9 +15,9 @@ from coordinator.log.claims import OWNER_EPOCH_HEADER, read_owner_epoch
 from coordinator.recovery.records import (
     Batches,
     Bytes,
+    ByteSpans,
     Ints,
     Records,
-    Spans,
     concatenate_ints,
     pad_bytes,
     unaligned_view,
@@ -191,8 +191,8 @@ def _read_records(
         state_partition,
         head.base_offset[batch] + offset_delta,
         timestamp_ms,
-        Spans(data, key_at, key_length),
-        Spans(data, value_at, value_length),
+        ByteSpans(data, key_at, key_length),
+        ByteSpans(data, value_at, value_length),
         owner_epoch,
         batch,
         head,
@@ -281,6 +281,6 @@ def _read_headers(
 def no_records(state_partition: int) -> Records:
     """Return an empty `Records` of a state partition."""
     none = concatenate_ints([])
-    spans = Spans(pad_bytes(), none, none)
+    spans = ByteSpans(pad_bytes(), none, none)
     batches = Batches(none, none, none, none, none, none, none, none)
     return Records(state_partition, none, none, spans, spans, none, none, batches)

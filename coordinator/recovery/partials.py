@@ -8,8 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, remove_below, renumber_rows
-from coordinator.recovery.decode import DecodedRecords, Kind, StateBatches, packed_batches, unpack_columns
-from coordinator.recovery.records import Bools, Ints, numbers
+from coordinator.recovery.decode import (
+    DecodedRecords,
+    RecordKind,
+    StateBatches,
+    packed_batches,
+    unpack_columns,
+)
+from coordinator.recovery.records import Bools, Ints, column_to_ints
 from coordinator.recovery.schema import CONTINUES, FORGETS, NONE, PARTIALS, REPLACES
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.state import NO_LEADER_EPOCH, RECORD_OVERHEAD_BYTES
@@ -28,7 +34,7 @@ Name = tuple[int, bytes]
 
 
 @dataclass(slots=True)
-class Partials:
+class PartialStates:
     """Partial states; the rows of one share-partition are in log order. `fold` describes their meaning.
 
     `key` is an index of `names`; `numbers` has the columns `NUMBERS`.  The batches of a row are merged by
@@ -48,7 +54,7 @@ class Partials:
     def __getitem__(self, name: str) -> Ints:
         return self.numbers[name]
 
-    def take(self, wanted: Bools | Ints) -> "Partials":
+    def take(self, wanted: Bools | Ints) -> "PartialStates":
         """Return the selected rows, in the given order; `names` stays unchanged."""
         if wanted.dtype == np.bool_:
             if wanted.all():
@@ -56,7 +62,7 @@ class Partials:
             wanted = np.flatnonzero(wanted)
         new_row = np.full(len(self), NONE, np.int64)
         new_row[wanted] = np.arange(len(wanted))
-        return Partials(
+        return PartialStates(
             self.names,
             self.key[wanted],
             {name: column[wanted] for name, column in self.numbers.items()},
@@ -94,7 +100,7 @@ def _pack_column(batches: StateBatches, rows: int) -> pa.Array:
     )
 
 
-def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> Partials:
+def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> PartialStates:
     """Read rows of `PARTIALS`, and sort them by log offset."""
     if isinstance(rows, pa.Table):
         rows = rows.combine_chunks()
@@ -104,14 +110,14 @@ def partials_from_arrow(rows: pa.RecordBatch | pa.Table) -> Partials:
     encoded = identities.dictionary_encode()
     texts: list[bytes] = encoded.dictionary.to_pylist()
     identity = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    columns = {name: numbers(rows.column(name)) for name in NUMBERS}
+    columns = {name: column_to_ints(rows.column(name)) for name in NUMBERS}
     pairs, key = np.unique(columns["state_partition"] * max(len(texts), 1) + identity, return_inverse=True)
     names = [(int(pair) // len(texts), texts[int(pair) % len(texts)]) for pair in pairs]
     reasons = rows.column("unreadable")
     unreadable = {}
     if reasons.null_count < len(rows):
         unreadable = {row: why for row, why in enumerate(reasons.to_pylist()) if why is not None}
-    found = Partials(
+    found = PartialStates(
         names,
         key.astype(np.int64),
         columns,
@@ -134,12 +140,12 @@ def _unpack_column(column: Any) -> StateBatches:
     return unpack_columns(np.repeat(np.arange(rows), counts), memoryview(data)[offsets[0] : offsets[-1]])
 
 
-def concatenate_partials(parts: Sequence[Partials]) -> Partials:
+def concatenate_partials(parts: Sequence[PartialStates]) -> PartialStates:
     """Concatenate partial states with the same `names`."""
     if len(parts) == 1:
         return parts[0]
     begins = np.cumsum([0, *(len(part) for part in parts)]).tolist()
-    return Partials(
+    return PartialStates(
         parts[0].names,
         np.concatenate([part.key for part in parts]),
         {name: np.concatenate([part.numbers[name] for part in parts]) for name in NUMBERS},
@@ -170,11 +176,13 @@ def partials_from_records(
     state_partition: int,
     range_start: int,
     claimed: Bools,
-) -> Partials:
+) -> PartialStates:
     """Return one partial state for each record; `key` has the index in `names` of each record."""
     rows = len(decoded)
     kind = decoded.kind
-    snapshot, update, tombstone = (kind == each for each in (Kind.SNAPSHOT, Kind.UPDATE, Kind.TOMBSTONE))
+    snapshot, update, tombstone = (
+        kind == each for each in (RecordKind.SNAPSHOT, RecordKind.UPDATE, RecordKind.TOMBSTONE)
+    )
     zero, none = np.zeros(rows, np.int64), np.full(rows, NONE, np.int64)
     leader_epoch_max = np.maximum(np.where(snapshot | update, decoded.leader_epoch, 0), 0)
     floor = batch_floors(decoded.start_offset)
@@ -204,4 +212,6 @@ def partials_from_records(
     }
     batches = remove_below(decoded.batches, floor[decoded.batches.row])
     loose = (update & (decoded.start_offset == NO_START_OFFSET))[batches.row]
-    return Partials(names, key, columns, batches.take(~loose), batches.take(loose), dict(decoded.unreadable))
+    return PartialStates(
+        names, key, columns, batches.take(~loose), batches.take(loose), dict(decoded.unreadable)
+    )

@@ -9,8 +9,8 @@ import numpy as np
 from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.checks.partition_stats import PartitionStats, partition_stats
 from coordinator.recovery.rebuild import RebuildResult
-from coordinator.recovery.records import Records, numbers
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.records import Records, column_to_ints
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.serve.runtime.replay import FINISH_BATCH, make_replays
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError
@@ -25,7 +25,7 @@ _SAMPLE_BATCH_RECORDS = 50
 _MEASURED_S = 0.3
 
 
-class Pin(NamedTuple):
+class PinningState(NamedTuple):
     """A share-partition that needs old records, which prevents their pruning.
 
     If this share-partition and all older pins had a new snapshot, `frees` more log offsets could be pruned.
@@ -42,13 +42,15 @@ class PrunePlan:
     """The statistics of a state partition, and the share-partitions that prevent pruning, oldest first."""
 
     facts: PartitionStats
-    pins: Sequence[Pin]
+    pins: Sequence[PinningState]
 
 
 def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
     """Compute for each state partition up to which offset it can be pruned, and what prevents more."""
     states = run.states
-    partition, needed_from = (numbers(states.column(name)) for name in ("state_partition", "needed_from"))
+    partition, needed_from = (
+        column_to_ints(states.column(name)) for name in ("state_partition", "needed_from")
+    )
     order = np.lexsort((needed_from, partition))
     found = []
     for facts in _collect_stats(run):
@@ -58,7 +60,7 @@ def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
         for place, row in enumerate(oldest[:pins_max]):
             following = oldest[place + 1]["needed_from"] if place + 1 < len(oldest) else facts.end
             pins.append(
-                Pin(
+                PinningState(
                     f"{row['group_id']}:{row['topic_id']}:{row['partition']}",
                     row["needed_from"],
                     row["write_timestamp"] or row["last_write_ms"],
@@ -108,7 +110,7 @@ def measure_records_per_s(source: Source) -> float:
     """Load records of a log with the coordinator's loader; return the number of records per second."""
     batches: list[bytes] = []
     count = 0
-    for log_range in source.plan(Cut()).ranges:
+    for log_range in source.plan(LogCut()).ranges:
         for records in source.read(log_range):
             written = _sample_batches(records, count)
             batches += written
@@ -120,14 +122,14 @@ def measure_records_per_s(source: Source) -> float:
     replayed = 0
     begun_s = cpu_seconds()
     while (took_s := cpu_seconds() - begun_s) < _MEASURED_S or not replayed:
-        more = _replay(batches)
+        more = _replay_batches(batches)
         if not more:
             break
         replayed += more
     return max(replayed, 1) / max(took_s, _MEASURED_S)
 
 
-def _replay(batches: Sequence[bytes]) -> int:
+def _replay_batches(batches: Sequence[bytes]) -> int:
     """Load batches into a shard as a coordinator does; return the number of records."""
     (replay,) = make_replays({0: Shard(0, SnapshotPolicy())}).values()
     replayed = 0

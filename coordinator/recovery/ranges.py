@@ -12,10 +12,10 @@ import pyarrow as pa
 from coordinator.recovery.claim_filter import ClaimFilter
 from coordinator.recovery.decode import DecodedRecords, decode
 from coordinator.recovery.fold import fold
-from coordinator.recovery.partials import Name, Partials, concatenate_partials, partials_from_records
+from coordinator.recovery.partials import Name, PartialStates, concatenate_partials, partials_from_records
 from coordinator.recovery.records import Bools, Damage, Ints, Records
 from coordinator.recovery.schema import DAMAGES, RANGES
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 
 # The names of the outputs of phase 1.
 RANGES_OUTPUT, PARTIALS_OUTPUT, DAMAGES_OUTPUT = "ranges", "partials", "damages"
@@ -78,13 +78,13 @@ class RangeScan:
         totals["folded"] += len(counting)
         return ScannedRecords(records, counting, claimed[may_count])
 
-    def outputs(self) -> Iterator[Output]:
+    def outputs(self) -> Iterator[NamedOutput]:
         """Yield the summary of the range, and its damage, if any."""
         rows = pa.RecordBatch.from_pylist([self.summary()], RANGES)
-        yield Output(RANGES_OUTPUT, self.state_partition, rows)
+        yield NamedOutput(RANGES_OUTPUT, self.state_partition, rows)
         if self.damages:
             damages = pa.RecordBatch.from_pylist([each._asdict() for each in self.damages], DAMAGES)
-            yield Output(DAMAGES_OUTPUT, self.state_partition, damages)
+            yield NamedOutput(DAMAGES_OUTPUT, self.state_partition, damages)
 
     def summary(self) -> dict[str, int | bool]:
         """Return the summary of the range as a row of `RANGES`."""
@@ -118,7 +118,7 @@ class RangeFold:
         self._state_partition = state_partition
         self.names: list[Name] = []
         self._numbers: dict[bytes, int] = {}
-        self._waiting: list[Partials] = []
+        self._waiting: list[PartialStates] = []
         self._waiting_rows = 0
         self._range_start: int | None = None
 
@@ -129,7 +129,7 @@ class RangeFold:
             return decoded.key
         if self._range_start is None:
             self._range_start = scan.range_start
-        key = self._indexes_of(decoded.share_partitions)[decoded.key]
+        key = self._index_share_partitions(decoded.share_partitions)[decoded.key]
         self._waiting.append(
             partials_from_records(
                 decoded,
@@ -142,10 +142,10 @@ class RangeFold:
         )
         self._waiting_rows += len(decoded)
         if self._waiting_rows >= _WAITING_MAX + 2 * len(self.names):
-            self._fold()
+            self._fold_waiting()
         return key
 
-    def _indexes_of(self, share_partitions: list[bytes]) -> Ints:
+    def _index_share_partitions(self, share_partitions: list[bytes]) -> Ints:
         """Return the indexes of share-partitions in `names`; add new ones."""
         numbers = self._numbers
         found = np.empty(len(share_partitions), np.int64)
@@ -157,19 +157,19 @@ class RangeFold:
             found[place] = number
         return found
 
-    def _fold(self) -> None:
+    def _fold_waiting(self) -> None:
         folded = fold(concatenate_partials(self._waiting))
         self._waiting, self._waiting_rows = [folded], len(folded)
 
-    def result(self) -> Partials | None:
+    def result(self) -> PartialStates | None:
         """Return one partial state for each share-partition and owner epoch; None if the range has none."""
         if not self._waiting:
             return None
-        self._fold()
+        self._fold_waiting()
         return self._waiting[0]
 
 
-def fold_range(chunks: Iterable[Records]) -> Iterator[Output]:
+def fold_range(chunks: Iterable[Records]) -> Iterator[NamedOutput]:
     """Fold the records of a range into the outputs `ranges` (rows of `RANGES`) and `partials` (`PARTIALS`).
 
     Chunks may have records of several state partitions; the records of each are in log order.
@@ -187,4 +187,4 @@ def fold_range(chunks: Iterable[Records]) -> Iterator[Output]:
         yield from scan.outputs()
         folded = folds[state_partition].result()
         if folded is not None:
-            yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
+            yield NamedOutput(PARTIALS_OUTPUT, state_partition, folded.to_arrow())

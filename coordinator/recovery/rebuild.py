@@ -19,8 +19,8 @@ from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Source
-from coordinator.recovery.tasks import JoinTask, Output, TableTask
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Source
+from coordinator.recovery.tasks import JoinTask, NamedOutput, TableTask
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def rebuild(
     engine: Engine,
     source: Source,
     *,
-    cut: Cut | None = None,
+    cut: LogCut | None = None,
     to: Path | None = None,
     select: TableTask | None = None,
     phases: Phases | None = None,
@@ -58,7 +58,7 @@ def rebuild(
 
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
-    cut, phases, clock = cut or Cut(), phases or Phases(), clock or SystemClock()
+    cut, phases, clock = cut or LogCut(), phases or Phases(), clock or SystemClock()
     if to is not None:
         check_new(to)
     source = use_checkpoints(source)
@@ -68,16 +68,16 @@ def rebuild(
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
-        states=total(totals, "states"),
-        unreadable_states=total(totals, "unreadable"),
+        states=sum_totals(totals, "states"),
+        unreadable_states=sum_totals(totals, "unreadable"),
         affected=[str(key) for key in log.affected(damaged_states(log, joined))],
-        state_batches=total(totals, "state_batches"),
+        state_batches=sum_totals(totals, "state_batches"),
     )
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
         [("state_partition", "ascending"), ("range_start", "ascending")]
     )
     if to is None:
-        selected = [] if select is None else [each.rows for each in joined.mapped(STATES_OUTPUT, select)]
+        selected = [] if select is None else [each.rows for each in joined.map_outputs(STATES_OUTPUT, select)]
         stored = stored_in(joined) if select is None else states_in(pa.Table.from_batches(selected, STATES))
         # The outputs are deleted when the engine is closed.
         _ = stored.table
@@ -100,9 +100,9 @@ def oldest_states(count: int) -> TableTask:
 
 def _select_first(
     count: int, order: Sequence[str], state_partition: int, states: pa.RecordBatch
-) -> Iterator[Output]:
+) -> Iterator[NamedOutput]:
     rows = pc.select_k_unstable(states, count, [(name, "ascending") for name in order])
-    yield Output(STATES_OUTPUT, state_partition, states.take(rows))
+    yield NamedOutput(STATES_OUTPUT, state_partition, states.take(rows))
 
 
 def states_in(table: pa.Table) -> StoredStates:
@@ -132,14 +132,14 @@ def join_log(
         return log.gathered.joined(join if extend is None else extend(join), advance)
 
 
-def total(totals: Sequence[Mapping[str, Any]], name: str) -> int:
+def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:
     """Return the sum of a column of `STATE_TOTALS`."""
     return sum(row[name] for row in totals)
 
 
 def damaged_states(log: LogReadResult, joined: GatheredOutputs) -> pa.Table:
     """Return the states that damage of the log may concern."""
-    found = joined.mapped(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
+    found = joined.map_outputs(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
     return pa.Table.from_batches([output.rows for output in found], STATES)
 
 
@@ -149,7 +149,7 @@ def write_states(joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], t
     Raises ResultsIncomplete.
     """
     path = to / f"{STATES_OUTPUT}.parquet" if isinstance(to, Path) else to
-    written, wanted = joined.write(STATES_OUTPUT, STATES, STATES_ORDER, path), total(totals, "states")
+    written, wanted = joined.write(STATES_OUTPUT, STATES, STATES_ORDER, path), sum_totals(totals, "states")
     if written != wanted:
         raise ResultsIncomplete(
             f"{wanted} states were joined and {written} are in {path} (all executors and the driver must "

@@ -37,16 +37,16 @@ def unaligned_view(data: Bytes, dtype: str) -> NDArray[Any]:
     return np.ndarray((max(len(data) - size + 1, 0),), dtype, data.data, 0, (1,))
 
 
-class Spans(NamedTuple):
+class ByteSpans(NamedTuple):
     """Byte strings in a buffer: the position and the length of each; a null string has length -1."""
 
     data: Bytes
     at: Ints
     length: Ints
 
-    def take(self, rows: Ints | Bools) -> "Spans":
+    def take(self, rows: Ints | Bools) -> "ByteSpans":
         """Return the selected byte strings."""
-        return Spans(self.data, self.at[rows], self.length[rows])
+        return ByteSpans(self.data, self.at[rows], self.length[rows])
 
     def get(self, row: int) -> bytes | None:
         """Return one byte string; None if it is null."""
@@ -122,8 +122,8 @@ class Records:
     state_partition: int
     log_offset: Ints
     timestamp_ms: Ints
-    keys: Spans
-    values: Spans
+    keys: ByteSpans
+    values: ByteSpans
     owner_epoch: Ints
     batch: Ints
     batches: Batches
@@ -165,7 +165,7 @@ class Records:
         """Return the records as rows of `RECORDS`."""
         batches = self.batches
 
-        def of_batch(column: Ints | None, type_: pa.DataType) -> pa.Array:
+        def per_record(column: Ints | None, type_: pa.DataType) -> pa.Array:
             if column is None:
                 return pa.nulls(len(self), type_)
             return pa.array(column[self.batch]).cast(type_)
@@ -177,19 +177,19 @@ class Records:
             self.keys.to_arrow(),
             self.values.to_arrow(),
             pa.array(self.owner_epoch.astype(np.int32)),
-            of_batch(batches.partition_leader_epoch, pa.int32()),
-            of_batch(batches.producer_id, pa.int64()),
-            of_batch(batches.producer_epoch, pa.int16()),
-            of_batch(batches.base_sequence, pa.int32()),
-            of_batch(batches.base_offset, pa.int64()),
-            of_batch(batches.attributes, pa.int16()),
+            per_record(batches.partition_leader_epoch, pa.int32()),
+            per_record(batches.producer_id, pa.int64()),
+            per_record(batches.producer_epoch, pa.int16()),
+            per_record(batches.base_sequence, pa.int32()),
+            per_record(batches.base_offset, pa.int64()),
+            per_record(batches.attributes, pa.int16()),
         ]
         return pa.record_batch(columns, schema=RECORDS)
 
 
 def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
     """Read rows of `RECORDS`: one `Records` for each sequence of rows of the same state partition."""
-    partitions = numbers(rows.column("state_partition"))
+    partitions = column_to_ints(rows.column("state_partition"))
     cuts = np.flatnonzero(np.diff(partitions)) + 1
     edges = [0, *cuts.tolist(), len(partitions)]
     return [
@@ -200,44 +200,44 @@ def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
 
 
 def _records_of_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
-    log_offset = numbers(rows.column("log_offset"))
-    keys, values = spans_of(rows.column("key")), spans_of(rows.column("value"))
+    log_offset = column_to_ints(rows.column("log_offset"))
+    keys, values = make_spans(rows.column("key")), make_spans(rows.column("value"))
     base = rows.column("base_offset")
-    base_offset = numbers(base) if base.null_count == 0 else log_offset
+    base_offset = column_to_ints(base) if base.null_count == 0 else log_offset
     first = np.flatnonzero(np.diff(base_offset, prepend=base_offset[0] - 1))
     batch = np.zeros(len(log_offset), np.int64)
     batch[first[1:]] = 1
     batch = np.cumsum(batch)
 
-    def of_batch(name: str) -> Ints | None:
+    def per_record(name: str) -> Ints | None:
         column = rows.column(name)
-        return None if column.null_count else numbers(column)[first]
+        return None if column.null_count else column_to_ints(column)[first]
 
     size = np.maximum(keys.length, 0) + np.maximum(values.length, 0)
     last = np.append(first[1:], len(log_offset)) - 1
-    attributes = of_batch("attributes")
+    attributes = per_record("attributes")
     return Records(
         state_partition,
         log_offset,
-        numbers(rows.column("timestamp_ms")),
+        column_to_ints(rows.column("timestamp_ms")),
         keys,
         values,
-        numbers(rows.column("owner_epoch")),
+        column_to_ints(rows.column("owner_epoch")),
         batch,
         Batches(
             base_offset=base_offset[first],
             next_offset=log_offset[last] + 1,
             size_bytes=np.add.reduceat(size, first),
             attributes=np.zeros(len(first), np.int64) if attributes is None else attributes,
-            partition_leader_epoch=of_batch("partition_leader_epoch"),
-            producer_id=of_batch("producer_id"),
-            producer_epoch=of_batch("producer_epoch"),
-            base_sequence=of_batch("base_sequence"),
+            partition_leader_epoch=per_record("partition_leader_epoch"),
+            producer_id=per_record("producer_id"),
+            producer_epoch=per_record("producer_epoch"),
+            base_sequence=per_record("base_sequence"),
         ),
     )
 
 
-def numbers(column: pa.Array) -> Ints:
+def column_to_ints(column: pa.Array) -> Ints:
     """Return an Arrow column of integers or booleans without nulls as an int64 array."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -245,7 +245,7 @@ def numbers(column: pa.Array) -> Ints:
     return found if found.dtype == np.int64 else found.astype(np.int64)
 
 
-def spans_of(column: pa.Array) -> Spans:
+def make_spans(column: pa.Array) -> ByteSpans:
     """Return an Arrow binary column as spans."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
@@ -254,14 +254,14 @@ def spans_of(column: pa.Array) -> Spans:
     _, offsets_buffer, data_buffer = column.buffers()
     rows = len(column)
     if rows == 0:
-        return Spans(pad_bytes(), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return ByteSpans(pad_bytes(), np.zeros(0, np.int64), np.zeros(0, np.int64))
     offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, column.offset * 4).astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
     data = b"" if data_buffer is None else memoryview(data_buffer)[begin:end]
     length = np.diff(offsets)
     if column.null_count:
         length[~column.is_valid().to_numpy(zero_copy_only=False)] = -1
-    return Spans(pad_bytes(data), offsets[:-1] - begin, length)
+    return ByteSpans(pad_bytes(data), offsets[:-1] - begin, length)
 
 
 def concatenate_ints(parts: Sequence[Ints]) -> Ints:

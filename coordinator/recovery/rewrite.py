@@ -18,8 +18,8 @@ from coordinator.errors import ConfigError
 from coordinator.operate.migration import (
     Location,
     MigrationRefused,
+    MigrationReport,
     Options,
-    Report,
     make_target,
     migrate,
     parse_target,
@@ -27,12 +27,12 @@ from coordinator.operate.migration import (
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import LocationKind
 from coordinator.operate.migration.readers import Progress
-from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, is_in_place, key_of
+from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, is_in_place, row_key
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import open_source
-from coordinator.recovery.sources.base import END, Cut, Source
+from coordinator.recovery.sources.base import END, LogCut, Source
 from coordinator.recovery.sources.topic_access import make_topic_access
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
@@ -59,7 +59,7 @@ class _Reader:
     """Adapts a source of the recovery jobs to the reader interface of a migration."""
 
     def __init__(
-        self, engine: Engine, source: Source, cut: Cut, phases: Phases, *, may_be_incomplete: bool
+        self, engine: Engine, source: Source, cut: LogCut, phases: Phases, *, may_be_incomplete: bool
     ) -> None:
         self._engine = engine
         self._source = source
@@ -94,16 +94,16 @@ class _Reader:
         chosen, left = _deduplicate_run(run)
         if self.run is None:
             self.run = run
-            self.notes = [*run.manifest["notes"], *_note_of_damage(run), *_format_duplicates(left)]
-        states = {key: state_of(row) for key, row in chosen.items()}
-        self._ends = _ends_of(run)
+            self.notes = [*run.manifest["notes"], *_describe_damage(run), *_format_duplicates(left)]
+        states = {key: make_share_state(row) for key, row in chosen.items()}
+        self._ends = _read_end_offsets(run)
         return FoldedLog(states, self._ends)
 
     async def ends(self) -> tuple[int, ...]:
         """Return the current end offsets of the log; with a cut or with files, those of the last read."""
         if not self._cut.is_the_end:
             return self._ends
-        plan = await asyncio.to_thread(self._source.plan, Cut())
+        plan = await asyncio.to_thread(self._source.plan, LogCut())
         if set(plan.ends) != set(plan.starts) or END in plan.ends.values():
             return self._ends
         partitions = max(plan.ends, default=-1) + 1
@@ -125,7 +125,7 @@ class _UnlockedSource:
         yield
 
 
-def _ends_of(run: RebuildResult) -> tuple[int, ...]:
+def _read_end_offsets(run: RebuildResult) -> tuple[int, ...]:
     ends: dict[int, int] = {}
     for partition, of in run.manifest["partitions"].items():
         ends[int(partition)] = max(of["read_to"] or 0, of["end"] if of["end"] not in (None, END) else 0)
@@ -138,7 +138,7 @@ def _deduplicate_run(run: RebuildResult) -> tuple[dict[SharePartitionKey, Row], 
     )
 
 
-def _note_of_damage(run: RebuildResult) -> list[str]:
+def _describe_damage(run: RebuildResult) -> list[str]:
     """Return a note that names the share-partitions that may lack updates because of damage."""
     affected = run.manifest["affected"]
     if not affected:
@@ -152,13 +152,13 @@ def _format_duplicates(rows: Sequence[Row]) -> list[str]:
     if not rows:
         return []
     named = ", ".join(
-        f"{key_of(row)} in state partition {row['state_partition']}" for row in rows[:_NAMED_MAX]
+        f"{row_key(row)} in state partition {row['state_partition']}" for row in rows[:_NAMED_MAX]
     )
     more = ", ..." if len(rows) > _NAMED_MAX else ""
     return [f"not copied, because another state partition has the valid state: {named}{more}"]
 
 
-def state_of(row: Mapping[str, Any]) -> ShareState:
+def make_share_state(row: Mapping[str, Any]) -> ShareState:
     """Convert a row of `STATES` to a `ShareState`."""
     batches = pack(StateBatch(**batch) for batch in row["state_batches"])
     return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
@@ -168,7 +168,7 @@ def state_of(row: Mapping[str, Any]) -> ShareState:
 class RewriteResult:
     """The report of a rewrite or of its plan; `differing_keys` are unequal share-partitions of the target."""
 
-    report: Report
+    report: MigrationReport
     target: Location
     state_partitions: int
     differing_keys: tuple[str, ...]
@@ -186,7 +186,7 @@ def rewrite(
     config: Config,
     *,
     state_partitions: int,
-    cut: Cut | None = None,
+    cut: LogCut | None = None,
     options: Options | None = None,
     incomplete: bool = False,
     phases: Phases | None = None,
@@ -202,7 +202,7 @@ def rewrite(
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = with_partitions(config, state_partitions)
-    reader = _Reader(engine, source, cut or Cut(), phases, may_be_incomplete=incomplete)
+    reader = _Reader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
     progress = _as_migration_progress(phases)
     report = asyncio.run(migrate(_UnlockedSource(reader), make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
@@ -231,7 +231,7 @@ def parse_rewrite_target(target: str, source: Source) -> Location:
 def _existing_partitions(place: Location, config: Config) -> int | None:
     """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
-        return len(open_source(str(place), **make_topic_access(config)).plan(Cut()).starts)
+        return len(open_source(str(place), **make_topic_access(config)).plan(LogCut()).starts)
     except ConfigError:
         return None
 
@@ -252,11 +252,11 @@ def _verify_rewrite(
     """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
     there = rebuild(engine, open_source(str(place), **make_topic_access(config)), phases=phases)
     wanted, _ = _deduplicate_run(run)
-    found = {key_of(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
+    found = {row_key(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
     differing_keys = {
         str(key)
         for key in {*wanted, *found}
-        if _compared_values(wanted.get(key)) != _compared_values(found.get(key))
+        if _select_compared_values(wanted.get(key)) != _select_compared_values(found.get(key))
     }
     if len(there.manifest["partitions"]) != state_partitions:
         differing_keys.add(
@@ -265,7 +265,7 @@ def _verify_rewrite(
     return tuple(sorted(differing_keys))
 
 
-def _compared_values(row: Row | None) -> list[Any] | None:
+def _select_compared_values(row: Row | None) -> list[Any] | None:
     return None if row is None else [row[name] for name in _COMPARED]
 
 
@@ -289,4 +289,4 @@ def _as_migration_progress(phases: Phases) -> Progress:
 
 def default_partitions(source: Source, config: Config) -> int:
     """Return the number of state partitions of a source; if it lacks some, return the configured number."""
-    return count_state_partitions(source.plan(Cut()).starts) or config.state_partitions
+    return count_state_partitions(source.plan(LogCut()).starts) or config.state_partitions

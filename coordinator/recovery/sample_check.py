@@ -11,11 +11,11 @@ import pyarrow as pa
 from coordinator.recovery.audit import ExternalFindings, LogContents
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
-from coordinator.recovery.deduplication import identity_of_row, key_of
+from coordinator.recovery.deduplication import row_identity, row_key
 from coordinator.recovery.history import read_history
-from coordinator.recovery.sources.base import Cut, Plan, Source
+from coordinator.recovery.sources.base import LogCut, Plan, Source
 from coordinator.recovery.state_checks import PartitionStates, StateTask
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from protocol.state_batches import unpack
 
@@ -36,12 +36,12 @@ class SampleCheck:
         for row in contents.log.ranges:
             number = row["state_partition"]
             ends[number] = max(ends.get(number, 0), row["range_end"])
-        plan = self._source.plan(Cut(ends))
+        plan = self._source.plan(LogCut(ends))
         starts = contents.log.plan.starts
         pruned = frozenset(p for p, start in plan.starts.items() if start != starts.get(p, start))
         return SampleComparison(self._source, plan, pruned, divide_sample(contents.totals, self._count))
 
-    def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Return no further findings."""
         return ExternalFindings((), ("X6",))
 
@@ -58,13 +58,13 @@ class SampleComparison:
     pruned: frozenset[int]
     counts: Mapping[int, int]
 
-    def __call__(self, inside: PartitionStates) -> Iterator[Output]:
+    def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield the findings."""
         number = inside.state_partition
         count = self.counts.get(number, 0)
         if number in self.pruned or not count:
             return
-        wanted = {key_of(row): row for row in choose_sample(inside.states, count)}
+        wanted = {row_key(row): row for row in choose_sample(inside.states, count)}
         states = {
             step.record.key: step.after
             for step in read_history(self.source, self.plan, wanted.keys(), {number})
@@ -74,7 +74,7 @@ class SampleComparison:
             number,
             [
                 Finding(
-                    *("X6", Severity.CRITICAL, number, identity_of_row(row)),
+                    *("X6", Severity.CRITICAL, number, row_identity(row)),
                     *(row["last_log_offset"], row["last_log_offset"]),
                     evidence=what,
                 )

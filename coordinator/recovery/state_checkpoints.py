@@ -19,7 +19,7 @@ from coordinator.recovery.ranges import PARTIALS_OUTPUT, fold_range
 from coordinator.recovery.schema import PARTIALS, RANGE_TOTALS
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
 from coordinator.recovery.sources.checkpoints import read_checkpoints, write_checkpoint
-from coordinator.recovery.tasks import Output, Tables
+from coordinator.recovery.tasks import NamedOutput, Tables
 
 CHECKPOINT_OUTPUT = "checkpoint"
 # The owner epoch in a checkpoint: with `claimed`, it is valid after each earlier owner. Records of fenced
@@ -56,7 +56,7 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
     return number
 
 
-def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[Output]:
+def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[NamedOutput]:
     """Yield one partial state of each share-partition; with `known` bound, this is a `JoinTask`."""
     parts = tables.get(PARTIALS_OUTPUT, ())
     if not parts:
@@ -66,7 +66,7 @@ def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> 
         return
     whose = {"owner_epoch": np.full(len(rows), _ANY_OWNER), "claimed": np.ones(len(rows), np.int64)}
     begin = np.full(len(rows), int(rows["range_start"].min()))
-    yield Output(
+    yield NamedOutput(
         CHECKPOINT_OUTPUT,
         state_partition,
         replace(rows, numbers={**rows.numbers, **whose, "range_start": begin}).to_arrow(),
@@ -75,7 +75,7 @@ def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> 
 
 def _summarise_ranges(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
     """Return one row of `RANGES` that summarises consecutive ranges; `end` is the end of the last."""
-    owners = [RangeOwners.of_row(each) for each in ranges]
+    owners = [RangeOwners.from_row(each) for each in ranges]
     last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)
     return {
         **ranges[0],

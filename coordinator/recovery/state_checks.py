@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.range_audit import DELETED_OUTPUT
-from coordinator.recovery.deduplication import Row, key_of
+from coordinator.recovery.deduplication import Row, row_key
 from coordinator.recovery.engines.base import GatheredOutputs
 from coordinator.recovery.final_states import STATES_OUTPUT
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.schema import STATES
-from coordinator.recovery.tasks import JoinTask, Output, Tables
+from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey
 
@@ -64,7 +64,7 @@ class PartitionStates:
 
 
 # Compares the states of one state partition; its outputs must be small.
-StateTask = Callable[[PartitionStates], Iterable[Output]]
+StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
 def home_of(key: SharePartitionKey, state_partitions: int | None) -> int:
@@ -74,7 +74,7 @@ def home_of(key: SharePartitionKey, state_partitions: int | None) -> int:
 
 def add_misplaced(
     state_partitions: int | None, join: JoinTask, state_partition: int, tables: Tables
-) -> Iterator[Output]:
+) -> Iterator[NamedOutput]:
     """Join, and send misplaced states to the state partition of their hash; this is a `JoinTask`.
 
     If the number of state partitions is not known, all states are sent.
@@ -83,13 +83,13 @@ def add_misplaced(
         yield output
         if output.name == STATES_OUTPUT:
             rows = output.rows.select(list(_KEY)).to_pylist()
-            homes = np.array([home_of(key_of(row), state_partitions) for row in rows], np.int64)
+            homes = np.array([home_of(row_key(row), state_partitions) for row in rows], np.int64)
             for home in np.unique(homes).tolist():
                 if state_partitions is None or home != state_partition:
-                    yield Output(MISPLACED_OUTPUT, home, output.rows.filter(pa.array(homes == home)))
+                    yield NamedOutput(MISPLACED_OUTPUT, home, output.rows.filter(pa.array(homes == home)))
 
 
-def check_states(tasks: Sequence[StateTask], state_partition: int, tables: Tables) -> Iterator[Output]:
+def check_states(tasks: Sequence[StateTask], state_partition: int, tables: Tables) -> Iterator[NamedOutput]:
     """Yield the outputs of all tasks; with `tasks` bound, this is a `JoinTask`."""
     inside = PartitionStates.from_tables(state_partition, tables)
     for task in tasks:
@@ -103,7 +103,7 @@ def compare_states(
     *,
     present: Collection[int],
     wanted: Iterable[int],
-) -> list[Output]:
+) -> list[NamedOutput]:
     """Run tasks on the states of the `present` state partitions; return their outputs in this process.
 
     State partitions that are `wanted` and not present have no states; the tasks run here for them.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from coordinator.recovery.records import Records
 
 
-class Output(NamedTuple):
+class NamedOutput(NamedTuple):
     """A named table about one state partition: a result of a range or of a join."""
 
     name: str
@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 
 Tables = Mapping[str, Sequence[pa.RecordBatch]]
-ReadTask = Callable[[Iterable[Records]], Iterable[Output]]
-JoinTask = Callable[[int, Tables], Iterable[Output]]
+ReadTask = Callable[[Iterable[Records]], Iterable[NamedOutput]]
+JoinTask = Callable[[int, Tables], Iterable[NamedOutput]]
 # Applied to one stored table of a state partition; its outputs must be small.
-TableTask = Callable[[int, pa.RecordBatch], Iterable[Output]]
+TableTask = Callable[[int, pa.RecordBatch], Iterable[NamedOutput]]

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.checks.catalogue import Effect, Severity, effect_of
+from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
 from coordinator.recovery.deduplication import depends_on
 from coordinator.recovery.schema import ALL, NONE
-from coordinator.recovery.tasks import Output, TableTask
+from coordinator.recovery.tasks import NamedOutput, TableTask
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]
@@ -30,7 +30,7 @@ _YES = "every share-partition has its snapshot and all updates after it: yes"
 _NO = "every share-partition has its snapshot and all updates after it: NO"
 
 
-class Status(IntEnum):
+class RecoveryStatus(IntEnum):
     """The status of a share-partition or a group; a higher number is worse."""
 
     WHOLE = 0
@@ -65,7 +65,7 @@ class SharePartitionVerdict:
     group_id: str
     topic_id: str
     partition: int
-    status: Status
+    status: RecoveryStatus
     checks: tuple[str, ...]
     since_ms: int
     start_offset: int = NONE
@@ -80,7 +80,7 @@ class GroupVerdict:
     """A group with the status of its worst share-partition; `command` is what an operator should run next."""
 
     group_id: str
-    status: Status
+    status: RecoveryStatus
     share_partitions: int
     affected: Sequence[SharePartitionVerdict] = ()
     recover_from: str = ""
@@ -107,10 +107,10 @@ class Verdict:
     topics: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def counts(self) -> dict[Status, int]:
+    def counts(self) -> dict[RecoveryStatus, int]:
         """Return how many groups have each status."""
         counted = Counter(group.status for group in self.groups)
-        return {status: counted[status] for status in Status}
+        return {status: counted[status] for status in RecoveryStatus}
 
 
 class AuditContext(NamedTuple):
@@ -129,24 +129,24 @@ class AuditContext(NamedTuple):
 
 def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: AuditContext) -> Verdict:
     """Classify every group; rows are those of `FINDINGS`, and those of `STATES` that findings concern."""
-    known = {_place(row): row for row in states}
+    known = {_make_place(row): row for row in states}
     affected: dict[Place, SharePartitionVerdict] = {}
     critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]
     for row in findings:
-        effect = effect_of(row["check"], Severity(row["severity"]))
-        if effect is Effect.NONE:
+        effect = finding_effect(row["check"], Severity(row["severity"]))
+        if effect is FindingEffect.NONE:
             continue
-        places = _affected_places(known, row) if row["group_id"] is None else [_place(row)]
+        places = _affected_places(known, row) if row["group_id"] is None else [_make_place(row)]
         for place in places:
             # If the latest snapshot is after the damage, the state does not depend on the damaged records.
-            if row["check"] == "P4" and _is_after(known.get(place), row):
+            if row["check"] == "P4" and _was_repaired(known.get(place), row):
                 continue
             found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
             affected[place] = found if before is None else _merge_verdicts(before, found)
     groups = sorted(_group_verdicts(known, affected, context), key=lambda each: (-each.status, each.group_id))
     is_positive = not critical and not context.is_unread
-    return Verdict(groups, is_positive, _headline(groups, critical, context), context.topics)
+    return Verdict(groups, is_positive, _headline_text(groups, critical, context), context.topics)
 
 
 def states_for_verdict(findings: Iterable[Row]) -> TableTask:
@@ -155,10 +155,10 @@ def states_for_verdict(findings: Iterable[Row]) -> TableTask:
     # The last log offset of findings that concern a whole state partition, or the log.
     last_offsets: dict[int, int] = {}
     for row in findings:
-        if effect_of(row["check"], Severity(row["severity"])) is Effect.NONE:
+        if finding_effect(row["check"], Severity(row["severity"])) is FindingEffect.NONE:
             continue
         if row["group_id"] is not None:
-            places.add(_place(row))
+            places.add(_make_place(row))
         else:
             number, last = row["state_partition"], row["last_log_offset"]
             last_offsets[number] = max(last_offsets.get(number, NONE), _ANY_OFFSET if last < 0 else last)
@@ -167,20 +167,20 @@ def states_for_verdict(findings: Iterable[Row]) -> TableTask:
 
 def _select_for_verdict(
     places: Set[Place], last_offsets: Mapping[int, int], state_partition: int, states: pa.RecordBatch
-) -> Iterator[Output]:
+) -> Iterator[NamedOutput]:
     last = max(last_offsets.get(number, NONE) for number in (ALL, state_partition))
     wanted = np.zeros(len(states), np.bool_)
     if last != NONE or places:
         columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
         rows = states.select(columns).to_pylist()
-        wanted[:] = [_place(row) in places or (last != NONE and depends_on(row, last)) for row in rows]
+        wanted[:] = [_make_place(row) in places or (last != NONE and depends_on(row, last)) for row in rows]
     counts = states.column("group_id").filter(pa.array(~wanted)).value_counts()
     groups = pa.RecordBatch.from_arrays(counts.flatten(), ["group_id", "states"])
-    yield Output(AFFECTED_OUTPUT, state_partition, states.filter(pa.array(wanted)))
-    yield Output("groups", state_partition, groups)
+    yield NamedOutput(AFFECTED_OUTPUT, state_partition, states.filter(pa.array(wanted)))
+    yield NamedOutput("groups", state_partition, groups)
 
 
-def _place(row: Row) -> Place:
+def _make_place(row: Row) -> Place:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
@@ -193,36 +193,36 @@ def _affected_places(known: Mapping[Place, Row], finding: Row) -> list[Place]:
     return [
         place
         for place, row in known.items()
-        if state_partition in (ALL, row["state_partition"]) and not _is_after(row, finding)
+        if state_partition in (ALL, row["state_partition"]) and not _was_repaired(row, finding)
     ]
 
 
-def _is_after(state: Row | None, finding: Row) -> bool:
+def _was_repaired(state: Row | None, finding: Row) -> bool:
     """Return whether the latest snapshot of a share-partition is after a finding."""
     last: int = finding["last_log_offset"]
     return state is not None and last >= 0 and not depends_on(state, last)
 
 
 def _classify_finding(
-    place: Place, finding: Row, effect: Effect, state: Row | None, context: AuditContext
+    place: Place, finding: Row, effect: FindingEffect, state: Row | None, context: AuditContext
 ) -> SharePartitionVerdict:
     """Classify a share-partition by one finding."""
     state_partition = finding["state_partition"]
     if state is not None and state_partition < 0:
         state_partition = state["state_partition"]
     first, last = finding["log_offset"], finding["last_log_offset"]
-    status, recover_from, cut = Status.SUSPECT, "", None
-    if effect is Effect.MISSING:
+    status, recover_from, cut = RecoveryStatus.SUSPECT, "", None
+    if effect is FindingEffect.MISSING:
         if context.copy is not None and context.copy.holds(state_partition, first, last):
-            status, recover_from = Status.RECOVERABLE, context.copy.text
+            status, recover_from = RecoveryStatus.RECOVERABLE, context.copy.text
         elif finding["group_id"] is not None:
-            status = Status.LOST
-    elif effect is Effect.MISPLACED:
-        status, recover_from = Status.RECOVERABLE, context.source
-    elif effect is Effect.WRONG:
-        status = Status.LOST
+            status = RecoveryStatus.LOST
+    elif effect is FindingEffect.MISPLACED:
+        status, recover_from = RecoveryStatus.RECOVERABLE, context.source
+    elif effect is FindingEffect.WRONG:
+        status = RecoveryStatus.LOST
         if first > 0:
-            status, recover_from, cut = Status.RECOVERABLE, context.source, (state_partition, first)
+            status, recover_from, cut = RecoveryStatus.RECOVERABLE, context.source, (state_partition, first)
     batches = [] if state is None else state["state_batches"]
     return SharePartitionVerdict(
         *place,
@@ -259,7 +259,7 @@ def _group_verdicts(
     for group_id, count in counts.items():
         found = by_group.get(group_id, [])
         if not found:
-            yield GroupVerdict(group_id, Status.WHOLE, count)
+            yield GroupVerdict(group_id, RecoveryStatus.WHOLE, count)
             continue
         worst = max(found, key=lambda each: each.status)
         yield GroupVerdict(
@@ -273,9 +273,9 @@ def _next_command(
     """Return the command that an operator should run next for a group."""
     cluster = ("--bootstrap-servers", context.bootstrap_servers) if context.bootstrap_servers else ()
     named = (worst.group_id, worst.topic_id, str(worst.partition))
-    if worst.status is Status.SUSPECT:
+    if worst.status is RecoveryStatus.SUSPECT:
         command = ("share-coordinator", "recovery", "explain", *named, "--from", context.source, *cluster)
-    elif worst.status is Status.LOST:
+    elif worst.status is RecoveryStatus.LOST:
         topic = context.topics.get(worst.topic_id, worst.topic_id)
         command = (
             *("kafka-share-groups.sh", "--bootstrap-server", context.bootstrap_servers or "HOST:PORT"),
@@ -297,14 +297,14 @@ def _next_command(
     return shlex.join(command)
 
 
-def _headline(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
+def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], context: AuditContext) -> str:
     """Return the verdict as one sentence; with a critical finding, it is never positive."""
     if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)
     told = [
         f"{statuses[status]} group{'' if statuses[status] == 1 else 's'} {status.name.lower()}"
-        for status in (Status.LOST, Status.RECOVERABLE, Status.SUSPECT)
+        for status in (RecoveryStatus.LOST, RecoveryStatus.RECOVERABLE, RecoveryStatus.SUSPECT)
         if statuses[status]
     ]
     if not critical:

@@ -135,14 +135,14 @@ class UrlKeySource:
     async def _refresh(self) -> None:
         """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
-            self._refresh_task = asyncio.create_task(self._fetch(), name="fetching keys for tokens")
+            self._refresh_task = asyncio.create_task(self._fetch_keys(), name="fetching keys for tokens")
             self._refresh_task.add_done_callback(self._on_refreshed)
         await asyncio.wait({self._refresh_task})
 
     def _on_refreshed(self, asking: "asyncio.Task[None]") -> None:
         self._refresh_task = None
 
-    async def _fetch(self) -> None:
+    async def _fetch_keys(self) -> None:
         self._fetched_s = seconds_since_boot()
         try:
             self._set = KeySet.parse(await asyncio.to_thread(_http_get, self._url, self._tls()))

@@ -156,7 +156,7 @@ def distinguished_name(peer_certificate: Mapping[str, Any]) -> str:
 def _format_attribute(name: str, value: str) -> str:
     keyword = _KEYWORDS.get(name)
     if keyword is not None:
-        return f"{keyword}={_escape(value)}"
+        return f"{keyword}={_escape_attribute_value(value)}"
     text = value.encode()
     der = bytes([_STRING_TAGS.get(name, _UTF8)]) + _der_length(len(text)) + text
     return f"{_attribute_oid(name)}=#{der.hex()}"
@@ -178,7 +178,7 @@ def _der_length(length: int) -> bytes:
     return bytes([0x80 | len(digits)]) + digits
 
 
-def _escape(value: str) -> str:
+def _escape_attribute_value(value: str) -> str:
     escaped = ["\\" + char if char in _ESCAPED else "\\00" if char == "\0" else char for char in value]
     inner = value.strip(" \r")
     leading = len(value) - len(value.lstrip(" \r"))

@@ -31,11 +31,11 @@ class RateLimitedLog:
             self._suppressed.clear()
         self._logged_s[sentence] = now_s
         more = self._suppressed.pop(sentence, 0)
-        sentence, facts = _shorten(sentence), {name: _shorten(fact) for name, fact in facts.items()}
+        sentence, facts = _shorten_fact(sentence), {name: _shorten_fact(fact) for name, fact in facts.items()}
         _logger.warning(sentence, extra={**facts, **({"more_before": more} if more else {})})
 
 
-def _shorten(fact: Any) -> Any:
+def _shorten_fact(fact: Any) -> Any:
     """Return a value; long text is shortened."""
     if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
         return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"

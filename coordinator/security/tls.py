@@ -68,7 +68,7 @@ class ServerTls(ReloadingFiles):
     @property
     def context(self) -> ssl.SSLContext:
         """A new context for one handshake, so that no other handshake can resume its session."""
-        context = _bare_context(self._files.client_auth)
+        context = _make_empty_context(self._files.client_auth)
         _SNI_CALLBACK.__set__(context, self._on_server_name)
         return context
 
@@ -88,7 +88,7 @@ class ServerTls(ReloadingFiles):
 
     def _make_context(self) -> ssl.SSLContext:
         files, prefix = self._files, self._setting + ".ssl."
-        context = _bare_context(files.client_auth)
+        context = _make_empty_context(files.client_auth)
         try:
             # Without a callback, OpenSSL would prompt for the password on the terminal.
             context.load_cert_chain(files.certificate, files.key or None, lambda: files.key_password)
@@ -131,7 +131,7 @@ class CertificateTrust:
         return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
 
 
-def _bare_context(client_auth: ClientAuth) -> ssl.SSLContext:
+def _make_empty_context(client_auth: ClientAuth) -> ssl.SSLContext:
     """Return a context without certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

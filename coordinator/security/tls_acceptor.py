@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
-from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.client_hello import expect_client_hello, has_client_hello
 from coordinator.security.connection_eviction import EvictableConnection, evict_oldest
 from coordinator.security.receive_buffer import limit_receive_buffer
@@ -206,7 +206,7 @@ class _PendingConnection:
     """A connection until a protocol owns it: it waits for its first bytes, then for its turn."""
 
     def __init__(self, acceptor: FairAcceptor, accepted: socket.socket, address: Any) -> None:
-        self.network = network_of(address)
+        self.network = address_network(address)
         self._loop = asyncio.get_running_loop()
         self.active_s = self._loop.time()
         self._acceptor = acceptor

@@ -67,14 +67,14 @@ class TokenValidator:
         keys = await self.keys.find_keys(header.get("kid"))
         if not keys:
             raise InvalidToken(f"signed with key {header.get('kid')!r}, which is not in the set")
-        claims = self._claims(token, keys)
+        claims = self._decode_claims(token, keys)
         expires_s = self._validate_times(claims)
         subject = claims.get(self._rules.subject_claim)
         if not isinstance(subject, str) or not subject.strip():
             raise InvalidToken(f"without {self._rules.subject_claim}")
         return Identity(subject, int(expires_s * 1000))
 
-    def _claims(self, token: str, keys: list[jwt.PyJWK]) -> Mapping[str, Any]:
+    def _decode_claims(self, token: str, keys: list[jwt.PyJWK]) -> Mapping[str, Any]:
         rules = self._rules
         why: Exception | None = None
         for key in keys:

@@ -91,7 +91,7 @@ class Users(ReloadingFiles):
         now = self.find(name)
         if now is None or now.password is None or user.password is None:
             return now == user
-        return _equal(now.password, user.password)
+        return _equal_in_constant_time(now.password, user.password)
 
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
         """Return keys that match no password; they are always the same for an unknown name.
@@ -115,14 +115,14 @@ class Users(ReloadingFiles):
         """
         user = self.find(name)
         if not self._has_keys_only:
-            return user is not None and _equal(user.password or "", password)
+            return user is not None and _equal_in_constant_time(user.password or "", password)
         found = next(iter(user.keys.items()), None) if user is not None and user.password is None else None
         mechanism = found[0] if found is not None else self._work_mechanism
         keys = found[1] if found is not None else self.decoy_keys(name, mechanism)
         derived_fits = keys.matches(password, mechanism)
         if user is None or user.password is None:
             return derived_fits and user is not None
-        return _equal(user.password, password)
+        return _equal_in_constant_time(user.password, password)
 
     def _load(self) -> None:
         try:
@@ -165,7 +165,7 @@ class Users(ReloadingFiles):
         return User(text, keys)
 
 
-def _equal(one: str, other: str) -> bool:
+def _equal_in_constant_time(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 

@@ -196,7 +196,7 @@ class Service:
         self._loop = asyncio.get_running_loop()
 
     @property
-    def forwards(self) -> bool:
+    def is_forwarding(self) -> bool:
         """Return whether requests are forwarded to other coordinators now."""
         return self._forwarder is not None and self._forwarder.active
 
@@ -250,7 +250,7 @@ class Service:
             return
         results: list[tuple[bytes, list[Any]]] = []
         operations: list[_RequestOperation] = []
-        yield from self._split(rpc, request, origin, results, operations)
+        yield from self._create_operations(rpc, request, origin, results, operations)
         if not operations:
             done(rpc.response([]))
             return
@@ -288,7 +288,7 @@ class Service:
         )
         return True
 
-    def _split(
+    def _create_operations(
         self,
         rpc: Rpc,
         request: Any,

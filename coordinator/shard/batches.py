@@ -175,14 +175,14 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[Stat
         count, state, last_offset = covering[0]
         if begun < len(waiting):
             last_offset = min(last_offset, waiting[begun][0] - 1)
-        _append(run, StateBatch(offset, last_offset, -state, -count))
+        _append_to_run(run, StateBatch(offset, last_offset, -state, -count))
         offset = last_offset + 1
         while covering and covering[0][2] < offset:
             heappop(covering)
     return run
 
 
-def _append(run: list[StateBatch], batch: StateBatch) -> None:
+def _append_to_run(run: list[StateBatch], batch: StateBatch) -> None:
     """Append a batch to a run, or extend the last batch if both are adjacent and equal."""
     assert batch.first_offset <= batch.last_offset
     if run:

@@ -60,7 +60,7 @@ def check_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
     )
 
 
-def unreadable(state: ShareState) -> Refusal | None:
+def refuse_unreadable(state: ShareState) -> Refusal | None:
     """Refuse to serve a state whose last record this release could not decode.
 
     Kafka stops the whole state partition for one such record; we stop one share-partition.

@@ -194,7 +194,7 @@ def _check_write(
         return refusal
     if not context.topic_known:
         return checks.UNKNOWN_TOPIC
-    return checks.unreadable(state) or checks.check_batch_order(part.state_batches)
+    return checks.refuse_unreadable(state) or checks.check_batch_order(part.state_batches)
 
 
 def _merged_complete_count(state: ShareState, part: write_api.PartitionData) -> int:
@@ -244,7 +244,7 @@ def decide_summary(
         return None, summary_api.PartitionResult(part.partition, *checks.UNKNOWN_TOPIC)
     if state is None:
         return None, summary_api.PartitionResult(part.partition, start_offset=NO_START_OFFSET)
-    refusal = checks.unreadable(state)
+    refusal = checks.refuse_unreadable(state)
     if refusal is not None:
         return None, summary_api.PartitionResult(part.partition, *refusal)
     return None, summary_api.PartitionResult(
@@ -268,4 +268,4 @@ def _check_leader_epoch(
     refusal = checks.check_leader_epoch(state, leader_epoch)
     if refusal is not None:
         return refusal
-    return checks.unreadable(state) if context.topic_known else checks.UNKNOWN_TOPIC
+    return checks.refuse_unreadable(state) if context.topic_known else checks.UNKNOWN_TOPIC

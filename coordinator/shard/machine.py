@@ -152,11 +152,11 @@ class Shard:
             return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
         oldest = self._pruning_offsets.keys_needed_below(end_log_offset)
-        return self._snapshots(takewhile(is_cold, oldest), now_ms, limits)
+        return self._build_snapshots(takewhile(is_cold, oldest), now_ms, limits)
 
     def snapshot_before(self, log_offset: int, *, now_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
         """Snapshot share-partitions that need records below a log offset, up to the limits."""
-        return self._snapshots(self._pruning_offsets.keys_needed_below(log_offset), now_ms, limits)
+        return self._build_snapshots(self._pruning_offsets.keys_needed_below(log_offset), now_ms, limits)
 
     def snapshot_keys(
         self, keys: Iterator[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
@@ -165,9 +165,9 @@ class Shard:
 
         Keys beyond the limits stay in the iterator.
         """
-        return self._snapshots(keys, now_ms, limits)
+        return self._build_snapshots(keys, now_ms, limits)
 
-    def _snapshots(
+    def _build_snapshots(
         self, keys: Iterable[SharePartitionKey], now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
         records: list[StateRecord] = []

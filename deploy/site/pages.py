@@ -21,7 +21,7 @@ def on_files(files: Files, *, config: Any) -> Files:
     for readme in sorted(ROOT.glob("deploy/*/README.md")):
         source = readme.relative_to(ROOT).as_posix()
         page = File.generated(
-            config, _page_of(source) or source, content=_adapt(readme.read_text("utf-8"), source)
+            config, _find_site_page(source) or source, content=_adapt_links(readme.read_text("utf-8"), source)
         )
         files.append(page)
     return files
@@ -31,10 +31,10 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     """Adapt the links of a page of docs/."""
     if page.file.src_uri.startswith("deploy/"):
         return markdown
-    return _adapt(markdown, f"docs/{page.file.src_uri}")
+    return _adapt_links(markdown, f"docs/{page.file.src_uri}")
 
 
-def _adapt(markdown: str, source: str) -> str:
+def _adapt_links(markdown: str, source: str) -> str:
     """Replace the links of a file of the repository by links between pages of the site."""
 
     def replace(link: re.Match[str]) -> str:
@@ -42,16 +42,16 @@ def _adapt(markdown: str, source: str) -> str:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         if not (ROOT / path).exists():
             raise PluginError(f"{source} links to {target}, which does not exist")
-        page = _page_of(path)
+        page = _find_site_page(path)
         if page is None:
             return f"{text} (`{path}`)"
-        here = posixpath.dirname(_page_of(source) or "")
+        here = posixpath.dirname(_find_site_page(source) or "")
         return f"[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
 
     return _LINK.sub(replace, markdown)
 
 
-def _page_of(path: str) -> str | None:
+def _find_site_page(path: str) -> str | None:
     """Return the page of the site for a file of the repository, None if it is not a page."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")

@@ -34,7 +34,7 @@ class Encoder:
         """Write the statements that encode the variable ``argument``; return an expression of the bytes."""
         body = self._message.body
         self._write_version_check(body, argument)
-        self._fields(body, self._untagged_fields(body), argument)
+        self._encode_fields(body, self._untagged_fields(body), argument)
         return self._joined()
 
     def _joined(self) -> str:
@@ -67,12 +67,12 @@ class Encoder:
                 f"if {' or '.join(_differs_from_default(field, holder) for field in missing)}:"
             ):
                 names = ", ".join(field.attribute for field in missing)
-                self._raise(f"version {self._version} of {self._message.name} has no {names}")
+                self._add_raise(f"version {self._version} of {self._message.name} has no {names}")
 
-    def _raise(self, text: str) -> None:
+    def _add_raise(self, text: str) -> None:
         self._source.add(f'raise {self._source.use("protocol.errors", "EncodeError")}("{text}")')
 
-    def _fields(self, struct: Struct, fields: Sequence[Field], holder: str) -> None:
+    def _encode_fields(self, struct: Struct, fields: Sequence[Field], holder: str) -> None:
         """Write the encoding of ``fields``, the last fields of a struct, and of its tagged-field section."""
         for index, field in enumerate(fields):
             value = f"{holder}.{field.attribute}"
@@ -98,12 +98,12 @@ class Encoder:
         run, pieces = self._run[:], self._pieces[:]
         with self._source.block(f"if {holder}.{field.attribute} is None:"):
             self._run.append(("x", "") if self._version in field.flexible else ("h", "-1"))
-            self._fields(struct, rest, holder)
+            self._encode_fields(struct, rest, holder)
             self._flush()
         self._run, self._pieces = run, pieces
         with self._source.block("else:"):
             self._text(field, f"{holder}.{field.attribute}", field.attribute)
-            self._fields(struct, rest, holder)
+            self._encode_fields(struct, rest, holder)
             self._flush()
 
     def _write_nullable_text(self, field: Field, value: str) -> None:
@@ -135,11 +135,11 @@ class Encoder:
             self._write_array(field, value)
         elif field.struct is not None:
             self._write_version_check(field.struct, value)
-            self._fields(field.struct, self._untagged_fields(field.struct), value)
+            self._encode_fields(field.struct, self._untagged_fields(field.struct), value)
         elif field.type in FIXED_FORMATS:
             if field.type == "uuid":
                 with self._source.block(f"if len({value}) != 16:"):
-                    self._raise(f"{field.attribute} is not 16 bytes long")
+                    self._add_raise(f"{field.attribute} is not 16 bytes long")
             self._run.append((FIXED_FORMATS[field.type], value))
         else:
             self._text(field, value, field.attribute)
@@ -206,7 +206,7 @@ class Encoder:
         name = field.attribute
         self._source.add(f"{name} = {value}")
         with self._source.block(f"if len({name}) % 20:"):
-            self._raise(f"{name} are not a whole number of 20-byte pieces")
+            self._add_raise(f"{name} are not a whole number of 20-byte pieces")
         self._write_length(name, f"len({name}) // 20", "")
         if self._message.keeps_unknown_tags:
             slow = self._source.use("protocol.state_batches", "write_tagged")
@@ -237,7 +237,7 @@ class Encoder:
             return
         with self._source.block(f"for {element} in {value}:"):
             self._write_version_check(field.struct, element)
-            self._fields(field.struct, self._untagged_fields(field.struct), element)
+            self._encode_fields(field.struct, self._untagged_fields(field.struct), element)
             self._flush()
 
     def _fixed_formats(self, struct: Struct) -> str:

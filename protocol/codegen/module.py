@@ -37,7 +37,7 @@ def write_module(messages: Sequence[Message]) -> str:
     names = [struct.name for message in messages for struct in _nested_structs(message.body)]
     if len(set(names)) != len(names):
         raise SchemaError(f"{module_name(messages[0])}: a class name occurs twice")
-    constants = _constants(messages)
+    constants = _constant_lines(messages)
     exported = [*(line.split(" =")[0] for line in constants), *names, *map(_public_decoder, messages)]
     exported += map(_public_encoder, messages)
     head = [f'"""{_module_title(messages)}\n\n{_WARNING}\n"""', "", *source.preamble(), "", "__all__ = ["]
@@ -66,7 +66,7 @@ def _range_text(versions: Versions) -> str:
     return f"versions {versions.first} to {versions.last}"
 
 
-def _constants(messages: Sequence[Message]) -> list[str]:
+def _constant_lines(messages: Sequence[Message]) -> list[str]:
     first = messages[0]
     if first.type == "header":
         return []

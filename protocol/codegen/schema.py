@@ -130,15 +130,21 @@ class Message:
         """Return the ranges of consecutive versions with equal encoding, in ascending order."""
         runs: list[Versions] = []
         for version in range(self.versions.first, self.versions.last + 1):
-            if runs and self._shape(self.body, version) == self._shape(self.body, runs[-1].last):
+            if runs and self._struct_layout(self.body, version) == self._struct_layout(
+                self.body, runs[-1].last
+            ):
                 runs[-1] = Versions(runs[-1].first, version)
             else:
                 runs.append(Versions(version, version))
         return runs
 
-    def _shape(self, struct: Struct, version: int) -> tuple[object, ...]:
+    def _struct_layout(self, struct: Struct, version: int) -> tuple[object, ...]:
         fields = [
-            (field.name, version in field.nullable, field.struct and self._shape(field.struct, version))
+            (
+                field.name,
+                version in field.nullable,
+                field.struct and self._struct_layout(field.struct, version),
+            )
             for field in struct.fields
             if version in field.versions
         ]

@@ -103,12 +103,12 @@ class Source:
     def packer(self, formats: str) -> str:
         """Return the name of the generated function that packs a sequence of fixed-size fields."""
         self.packers.add(formats)
-        return f"_pack_{_identifier(formats)}"
+        return f"_pack_{_format_identifier(formats)}"
 
     def unpacker(self, formats: str) -> str:
         """Return the name of the generated function that unpacks a sequence of fixed-size fields."""
         self.unpackers.add(formats)
-        return f"_unpack_{_identifier(formats)}"
+        return f"_unpack_{_format_identifier(formats)}"
 
     def preamble(self) -> list[str]:
         """Return the imports and the precompiled structs that the lines so far need."""
@@ -116,15 +116,18 @@ class Source:
         return [
             "from struct import Struct as Fields",
             "",
-            *self._import("msgspec"),
+            *self._import_lines("msgspec"),
             "",
-            *(line for module in ours for line in self._import(module)),
+            *(line for module in ours for line in self._import_lines(module)),
             "",
-            *(f'_unpack_{_identifier(run)} = Fields(">{run}").unpack_from' for run in sorted(self.unpackers)),
-            *(f'_pack_{_identifier(run)} = Fields(">{run}").pack' for run in sorted(self.packers)),
+            *(
+                f'_unpack_{_format_identifier(run)} = Fields(">{run}").unpack_from'
+                for run in sorted(self.unpackers)
+            ),
+            *(f'_pack_{_format_identifier(run)} = Fields(">{run}").pack' for run in sorted(self.packers)),
         ]
 
-    def _import(self, module: str) -> list[str]:
+    def _import_lines(self, module: str) -> list[str]:
         names = import_order(self.imports[module])
         line = f"from {module} import {', '.join(names)}"
         if len(line) <= LINE_MAX:
@@ -142,5 +145,5 @@ def packed_size(formats: str) -> int:
     return calcsize(f">{formats}")
 
 
-def _identifier(formats: str) -> str:
+def _format_identifier(formats: str) -> str:
     return formats.replace("?", "bool")

@@ -27,7 +27,7 @@ from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import Replay
-from tests.benchmarks.report import LEGEND, as_json, failure_lines, sheets, wide_console
+from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_sheets, wide_console
 from tests.benchmarks.shape_costs import SIZES, cost_sheet, measure_shapes
 from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_echo_server, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
@@ -118,26 +118,26 @@ def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
 
 def main() -> int:
     """Measure all systems and print the tables; return 1 if a request was refused."""
-    options = _options()
+    options = _parse_options()
     console = wide_console()
     missing = missing_programs()
     if missing and options.log == "kafka":
         console.print(f"nothing to measure: {install_hint(missing)}")
         return 1
-    plan = Plan(_workloads(options), options.rounds, options.seconds, options.warm_up)
+    plan = Plan(_select_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
     if options.check_shapes:
         return _check_shapes(console, machine)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name, ExitStack() as stack:
         sides, pairs = start_sides(stack, Path(name), options)
         measure_all(sides, plan)
-        loadings = [pair.load_again() for pair in pairs]
+        loadings = [pair.restart_and_load() for pair in pairs]
     if options.output == "json":
         rows = {"workloads": list(map(str, plan.workloads))}
         facts = {"machine": machine.facts(), "plan": plan._asdict() | rows}
         print(json.dumps(facts | as_json(sides) | {"loadings": [each._asdict() for each in loadings]}))
     else:
-        _print(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
+        _print_tables(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
         if missing:
             console.print(f"without Kafka's own coordinator: {install_hint(missing)}")
     return 1 if failure_lines(sides) else 0
@@ -152,7 +152,7 @@ def _check_shapes(console: Console, machine: Machine) -> int:
     return 0 if all(cost.met for cost in found) else 1
 
 
-def _workloads(options: argparse.Namespace) -> list[Workload]:
+def _select_workloads(options: argparse.Namespace) -> list[Workload]:
     every = (
         KAFKA_LOG_LOADS if options.log == "kafka" else [row for name in options.rows for row in ROWS[name]]
     )
@@ -160,7 +160,7 @@ def _workloads(options: argparse.Namespace) -> list[Workload]:
     return [workload for workload in dict.fromkeys(every) if not only or str(workload) in only]
 
 
-def _print(
+def _print_tables(
     console: Console,
     machine: Machine,
     plan: Plan,
@@ -181,7 +181,7 @@ def _print(
         if side.settings:
             console.print(f"{side.name}: {side.settings}", highlight=False)
     console.print(f"rows: {LEGEND}\n")
-    for sheet in sheets(sides, plan.workloads):
+    for sheet in make_sheets(sides, plan.workloads):
         if markdown:
             print(sheet.markdown(), end="\n\n")
         else:
@@ -197,7 +197,7 @@ def _print(
         console.print(f"ERROR: {line}")
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument(
         "--log",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.compaction import DAY_MS
 from coordinator.recovery.sources.archive import ArchiveSource, Commit, RowGroup, write_commit
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 
 COMMITS_IN_A_DAY = 288
 _DAYS = 348
@@ -31,12 +31,12 @@ def write_commits_of_a_year(folder: Path, *, state_partitions: int = 50) -> int:
     for day in range(_DAYS):
         merged = COMMITS_IN_A_DAY if day < _DAYS - 1 else 1
         for _ in range(COMMITS_IN_A_DAY // merged):
-            _write(folder, number + 1, number + merged, day * DAY_MS, range(state_partitions))
+            _write_commit(folder, number + 1, number + merged, day * DAY_MS, range(state_partitions))
             number += merged
     return number
 
 
-def _write(folder: Path, first: int, last: int, at_ms: int, state_partitions: range) -> None:
+def _write_commit(folder: Path, first: int, last: int, at_ms: int, state_partitions: range) -> None:
     begin, end = (first - 1) * _RECORDS_IN_A_COMMIT, last * _RECORDS_IN_A_COMMIT
     file = f"{first:08d}-{last:08d}-0.parquet"
     starts, ends = dict.fromkeys(state_partitions, begin), dict.fromkeys(state_partitions, end)
@@ -57,7 +57,7 @@ def _write(folder: Path, first: int, last: int, at_ms: int, state_partitions: ra
 def plan_a_year(folder: Path) -> PlanningCost:
     """Plan the read of the whole archive."""
     begun_s = cpu_seconds()
-    plan = ArchiveSource(str(folder)).plan(Cut())
+    plan = ArchiveSource(str(folder)).plan(LogCut())
     cpu_s = cpu_seconds() - begun_s
     return PlanningCost(
         plan.facts["commits"], cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

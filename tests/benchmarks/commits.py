@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.kafka.jars import REPOSITORY
-from tests.kafka.served_process import Build
+from tests.kafka.served_process import ProgramBuild
 
 _PROGRAM = "share-coordinator"
 _PACKAGE = "coordinator"
@@ -20,18 +20,18 @@ class CommitBuild(NamedTuple):
     """A built commit: its short name, how to start it, and the directory of its Python package."""
 
     name: str
-    build: Build
+    build: ProgramBuild
     package: Path
 
 
 @contextmanager
 def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
     """Build a commit below `folder`, with compiled modules and the dependencies of this environment."""
-    name = _run("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
+    name = _run_git("git", "rev-parse", "--short", f"{commit}^{{commit}}").strip()
     tree, built = folder / "tree", folder / "built"
-    _run("git", "worktree", "add", "--detach", str(tree), name)
+    _run_git("git", "worktree", "add", "--detach", str(tree), name)
     try:
-        _run(
+        _run_git(
             sys.executable,
             *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
             *("--no-deps", "--target", str(built), str(tree)),
@@ -42,12 +42,12 @@ def built_commit(commit: str, folder: Path) -> Iterator[CommitBuild]:
         starter = f"import sys; from {module} import {function}; sys.exit({function}())"
         command = (sys.executable, "-P", "-c", starter)
         path = os.pathsep.join(filter(None, (str(built), os.environ.get("PYTHONPATH"))))
-        yield CommitBuild(name, Build(command, {"PYTHONPATH": path}), built / _PACKAGE)
+        yield CommitBuild(name, ProgramBuild(command, {"PYTHONPATH": path}), built / _PACKAGE)
     finally:
-        _run("git", "worktree", "remove", "--force", str(tree))
+        _run_git("git", "worktree", "remove", "--force", str(tree))
 
 
-def _run(*command: str) -> str:
+def _run_git(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

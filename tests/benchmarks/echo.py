@@ -38,10 +38,10 @@ class _Echo(asyncio.Protocol):
             self._transport.write(make_response(frame))
 
 
-async def _serve(port: int) -> None:
+async def _serve_echo(port: int) -> None:
     server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", port)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve(int(sys.argv[1])))
+    uvloop.run(_serve_echo(int(sys.argv[1])))

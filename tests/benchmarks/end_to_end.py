@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tests.benchmarks.machine import Machine
-from tests.benchmarks.report import Sheet, wide_console
-from tests.benchmarks.spread import Spread, ratios, spread
+from tests.benchmarks.report import ResultTable, wide_console
+from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
@@ -116,14 +116,14 @@ class BrokerWithCoordinator(NamedTuple):
     def consume(self, way: ConsumeMode, group: str) -> float:
         """Consume with a new group; return records per second."""
         self.rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
-        return self._consumers(way, group) if way.commit else self._performance(way, group)
+        return self._run_consumers(way, group) if way.commit else self._run_performance_tool(way, group)
 
-    def _performance(self, way: ConsumeMode, group: str) -> float:
+    def _run_performance_tool(self, way: ConsumeMode, group: str) -> float:
         options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", way.topic, "--group", group]
         printed = self._run(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
         return performance_rate(printed)
 
-    def _consumers(self, way: ConsumeMode, group: str) -> float:
+    def _run_consumers(self, way: ConsumeMode, group: str) -> float:
         poll_records = _FEW_RECORDS if way.commit == "record" else _POLL_RECORDS
         counts = (str(way.consumers), str(way.records), str(_SECONDS_MAX))
         server = self.rig.broker.bootstrap
@@ -179,7 +179,7 @@ def _new_folder(folder: Path, name: str) -> Path:
     return own
 
 
-def run(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+def run_rounds(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
     with start_brokers(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
         every = consume_modes(records)
@@ -213,7 +213,7 @@ def main() -> int:
         return 1
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run(Path(name), options.records, options.rounds)
+        found = run_rounds(Path(name), options.records, options.rounds)
     if options.output == "json":
         print(json.dumps({"machine": machine.facts(), "records_per_second": found}))
         return 0
@@ -230,7 +230,7 @@ def main() -> int:
     return 0
 
 
-def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> Sheet:
+def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> ResultTable:
     """Return a table of records per second, with the ratio to the broker's own coordinator."""
     names = list(next(iter(found.values())))
     header = ["records/s"]
@@ -243,13 +243,13 @@ def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> She
         rates = found[way.name]
         cells = [way.name]
         for name in names:
-            cells.append(f"{spread(rates[name]).median:,.0f}")
+            cells.append(f"{compute_spread(rates[name]).median:,.0f}")
             if name != KAFKA:
-                ratio: Spread = ratios(rates[name], rates[KAFKA])
+                ratio: RoundSpread = ratio_spread(rates[name], rates[KAFKA])
                 missed = name != BOUND and ratio.median < way.aim(name)
                 cells.append(f"{ratio}, NO: ≥ {way.aim(name):g}" if missed else str(ratio))
         rows.append(cells)
-    return Sheet(header, rows)
+    return ResultTable(header, rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from coordinator.cluster.ownership.limits import GroupLimits
-from tests.benchmarks.plots import STYLE, configure_axes, save
+from tests.benchmarks.plots import STYLE, configure_axes, save_figure
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
@@ -95,7 +95,7 @@ class _Group:
         return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
 
 
-async def _measure(coordinators: int) -> Cost:
+async def _run_group(coordinators: int) -> Cost:
     scene = _Group(coordinators)
     group, ones = scene.group, scene.fleet.replicas
     await scene.start()
@@ -146,18 +146,18 @@ async def _measure(coordinators: int) -> Cost:
     )
 
 
-def measure(coordinators: int) -> Cost:
+def measure_group(coordinators: int) -> Cost:
     """Run a group with this number of coordinators and return its cost."""
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_measure(coordinators))
+        cost = loop.run_until_complete(_run_group(coordinators))
         assert loop.failures == []
         return cost
     finally:
         loop.close()
 
 
-def table(costs: list[Cost]) -> str:
+def make_table(costs: list[Cost]) -> str:
     """Return the table of docs/scale.md."""
     lines = [
         "| coordinators | group record | read by all after a rebalance | from start until stable "
@@ -180,7 +180,7 @@ def table(costs: list[Cost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(costs: list[Cost]) -> None:
+def write_plot(costs: list[Cost]) -> None:
     """Write the plot of docs/scale.md."""
     panels = (
         ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
@@ -198,7 +198,7 @@ def draw(costs: list[Cost]) -> None:
             axes.set_yscale("linear")
             axes.set_ylim(bottom=0, top=1.15 * max(values))
             axes.set_xlabel("coordinators", fontsize=9)
-        save(figure, PLOT)
+        save_figure(figure, PLOT)
 
 
 def main() -> None:
@@ -206,12 +206,12 @@ def main() -> None:
     logging.disable()
     costs = []
     for size in SIZES:
-        costs.append(measure(size))
+        costs.append(measure_group(size))
         print(costs[-1], file=sys.stderr, flush=True)
     page = PAGE.read_text("utf-8")
     begin, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    PAGE.write_text(page[:begin] + table(costs) + page[end:], "utf-8")
-    draw(costs)
+    PAGE.write_text(page[:begin] + make_table(costs) + page[end:], "utf-8")
+    write_plot(costs)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Frame(NamedTuple):
     epoch_places: Sequence[int] = ()
 
 
-class Client(NamedTuple):
+class ClientRequests(NamedTuple):
     """The requests of one connection: `prologue` is sent once, then the frames of `run` are repeated."""
 
     prologue: Sequence[Frame]
@@ -79,7 +79,7 @@ class Workload(Protocol):
     @property
     def epoch_step(self) -> int: ...
 
-    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
+    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
         """Return the simulated client connections of a benchmark run. No two runs share a group."""
         ...
 
@@ -87,7 +87,7 @@ class Workload(Protocol):
 def request_frame(api: ModuleType, version: int, request: Any, *, epochs_grow: bool = False) -> Frame:
     """Encode a request with the positions of its offsets, and with `epochs_grow` of its epochs too."""
     data = _encode_frame(api, version, request)
-    marked = _encode_frame(api, version, _with_placeholders(request, epochs_grow))
+    marked = _encode_frame(api, version, _insert_placeholders(request, epochs_grow))
     return Frame(
         data,
         _find_positions(marked, _OFFSET_MARK.to_bytes(8, "big")),
@@ -101,7 +101,7 @@ def _encode_frame(api: ModuleType, version: int, request: Any) -> bytes:
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def _with_placeholders(request: Any, epochs_grow: bool) -> Any:
+def _insert_placeholders(request: Any, epochs_grow: bool) -> Any:
     """Return the request with placeholders for its offsets and, with `epochs_grow`, its epochs."""
     if isinstance(request, find_coordinator.FindCoordinatorRequest):
         return request

@@ -68,7 +68,7 @@ class SystemsOnCluster:
             ),
         ]
 
-    def load_again(self) -> LoadingTime:
+    def restart_and_load(self) -> LoadingTime:
         """Restart this project's coordinator, which loads all its state."""
         self._ours.stop()
         self._ours.start()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import uvloop
 
 from protocol.errors import ErrorCode
-from tests.benchmarks.frames import Client, Frame, Workload
+from tests.benchmarks.frames import ClientRequests, Frame, Workload
 from tests.benchmarks.machine import process_cpu_seconds
 from tests.benchmarks.python_generator import drive_clients
 
@@ -24,7 +24,7 @@ _SOURCE = Path(__file__).with_name("generator.c")
 _COMPILERS = ("cc", "gcc", "clang")
 
 
-class Figures(NamedTuple):
+class LoadFigures(NamedTuple):
     """The result of one run. `cpu_us` is the CPU time of the server per request; 0 if unknown."""
 
     requests_per_second: float
@@ -78,7 +78,7 @@ def measure_workload(
     *,
     answers_max: int = 0,
     pid: int = 0,
-) -> Figures:
+) -> LoadFigures:
     """Drive a coordinator for some seconds, or until `answers_max` responses have arrived.
 
     `pid` is the process whose CPU time is measured.
@@ -98,14 +98,14 @@ def measure_workload(
 def drive_frames(
     host: str,
     port: int,
-    clients: Sequence[Client],
+    clients: Sequence[ClientRequests],
     seconds: float,
     *,
     offset_step: int = 0,
     epoch_step: int = 0,
     answers_max: int = 0,
     pid: int = 0,
-) -> Figures:
+) -> LoadFigures:
     """Drive a coordinator with one connection for each client; those with an interval must come first.
 
     Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
@@ -123,7 +123,7 @@ def drive_frames(
     if run.returncode:
         raise RuntimeError(run.stderr.decode())
     answers, took_s, errors, first_error, cpu_s, *latencies_us = run.stdout.split()
-    return Figures(
+    return LoadFigures(
         int(answers) / float(took_s),
         *map(float, latencies_us),
         int(errors),
@@ -133,12 +133,12 @@ def drive_frames(
 
 
 def _drive_in_python(
-    host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int, pid: int
-) -> Figures:
+    host: str, port: int, clients: Sequence[ClientRequests], seconds: float, answers_max: int, pid: int
+) -> LoadFigures:
     began_s = process_cpu_seconds(pid) if pid else 0.0
     figures = uvloop.run(drive_clients(host, port, clients, seconds, answers_max))
     used_s = process_cpu_seconds(pid) - began_s if pid else 0.0
-    return Figures(*figures.measured, figures.errors, used_s * 1e6 / figures.answers, figures.first_error)
+    return LoadFigures(*figures.measured, figures.errors, used_s * 1e6 / figures.answers, figures.first_error)
 
 
 def _encode_frames(frames: Sequence[Frame]) -> list[bytes]:

@@ -14,7 +14,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import (
     GROUP_PREFIX,
-    Client,
+    ClientRequests,
     Frame,
     find_request,
     initialize_request,
@@ -62,17 +62,19 @@ class Load(NamedTuple):
     def epoch_step(self) -> int:
         return 0
 
-    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
+    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
         """Return the simulated connections of a benchmark run, those with a minimum interval first."""
         prologue, requests = _make_frames(self._replace(connections=1, in_flight=1), topic_ids[0])
         made = [
-            Client(rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight)
+            ClientRequests(
+                rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight
+            )
             for number in range(self.connections)
         ]
         if self.kind == "mixed":
             sent = [_initialize_frame(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
             frames = rename_groups(sent, run, self.connections)
-            made.insert(0, Client([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
+            made.insert(0, ClientRequests([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
         return made
 
 

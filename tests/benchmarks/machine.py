@@ -77,13 +77,13 @@ class Machine:
         self.load_average = os.getloadavg()[0]
         self._began = datetime.now(UTC)
         self._began_s = time.monotonic()
-        self._busy_s = _busy_now()
+        self._busy_s = _read_busy_seconds()
         self._own_s = cpu_seconds()
 
-    def others_share(self) -> float:
+    def other_processes_share(self) -> float:
         """Return the share of other processes in the CPU time since the start."""
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        return cpu_share_of_others(_busy_now() - self._busy_s, cpu_seconds() - self._own_s, all_s)
+        return cpu_share_of_others(_read_busy_seconds() - self._busy_s, cpu_seconds() - self._own_s, all_s)
 
     def facts(self) -> dict[str, Any]:
         """Return the properties of the machine that affect figures."""
@@ -96,7 +96,7 @@ class Machine:
             "java": _java_version(),
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
             "load_average_at_start": self.load_average,
-            "cpu_used_by_others": round(self.others_share(), 3),
+            "cpu_used_by_others": round(self.other_processes_share(), 3),
         }
 
     def lines(self) -> list[str]:
@@ -115,7 +115,7 @@ class Machine:
         return said
 
 
-def _busy_now() -> float:
+def _read_busy_seconds() -> float:
     return busy_seconds(Path("/proc/stat").read_text())
 
 

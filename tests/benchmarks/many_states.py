@@ -33,10 +33,10 @@ def share_partition_keys(share_partitions: int, topic_id: bytes, prefix: str) ->
 
 def write_journal(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
     """Write a journal of `share_partitions` share-partitions with three state batches each."""
-    uvloop.run(_write(folder, share_partitions, topic_id, prefix))
+    uvloop.run(_write_states(folder, share_partitions, topic_id, prefix))
 
 
-async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
+async def _write_states(folder: Path, share_partitions: int, topic_id: bytes, prefix: str) -> None:
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=_SEGMENT_BYTES, sync="os")
     await journal.open()
     waiting: defaultdict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
@@ -45,13 +45,13 @@ async def _write(folder: Path, share_partitions: int, topic_id: bytes, prefix: s
         record = encode_record(StateRecord(key, _make_snapshot(number, written_ms)))
         waiting[state_partition(key, STATE_PARTITIONS)].append(record)
         if number % _APPENDED_TOGETHER == 0:
-            await _append(journal, waiting, written_ms)
+            await _append_to_all(journal, waiting, written_ms)
             waiting.clear()
-    await _append(journal, waiting, _BEGAN_MS + share_partitions // _APPENDED_TOGETHER)
+    await _append_to_all(journal, waiting, _BEGAN_MS + share_partitions // _APPENDED_TOGETHER)
     await journal.close()
 
 
-async def _append(
+async def _append_to_all(
     journal: Journal, records: Mapping[int, list[tuple[bytes, bytes | None]]], timestamp_ms: int
 ) -> None:
     """Append records to each state partition at the same time, and wait until all are durable."""

@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient
 from protocol.state_records import SharePartitionKey, topic_id_text
-from tests.benchmarks.frames import Client
-from tests.benchmarks.load import Figures, drive_frames
+from tests.benchmarks.frames import ClientRequests
+from tests.benchmarks.load import LoadFigures, drive_frames
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import GROUP_PARTITIONS
 from tests.benchmarks.report import wide_console
@@ -58,7 +58,9 @@ def measure_observer(folder: Path, share_partitions: int) -> dict[str, Any]:
         try:
             serve.start()
             sent = added_frames(share_partitions, "held")
-            errors = drive_frames("127.0.0.1", port, [Client([], sent)], 600.0, answers_max=len(sent)).errors
+            errors = drive_frames(
+                "127.0.0.1", port, [ClientRequests([], sent)], 600.0, answers_max=len(sent)
+            ).errors
             # Both load their state from the topic, as after a restart.
             serve.stop()
             serve.start()
@@ -106,10 +108,10 @@ def measure_history(folder: Path, share_partitions: int, sync: str) -> dict[str,
     """Return the latency of other writes, in turn at rest and while histories are read."""
     with coordinator_process(folder, {"journal.sync": sync}) as process:
         sent = added_frames(share_partitions, "held")
-        drive_frames("127.0.0.1", process.port, [Client([], sent)], 600.0, answers_max=len(sent))
+        drive_frames("127.0.0.1", process.port, [ClientRequests([], sent)], 600.0, answers_max=len(sent))
         measure_other_requests(process, None, SECONDS)
-        at_rest: list[Figures] = []
-        while_read: list[Figures] = []
+        at_rest: list[LoadFigures] = []
+        while_read: list[LoadFigures] = []
         reading_s: list[float] = []
         for _ in range(ROUNDS):
             at_rest += measure_other_requests(process, None, SECONDS)

@@ -59,25 +59,25 @@ _RATES = {
 Series = Sequence[dict[str, float]]
 
 
-def draw(found: dict[str, Any], folder: Path) -> list[Path]:
+def write_plots(found: dict[str, Any], folder: Path) -> list[Path]:
     """Write a plot for each varied quantity; return the paths."""
     written = []
     for name, sides in found["sweeps"].items():
         written.append(
-            _save(folder / f"{name}.svg", lambda axes, n=name, s=sides: _draw_sweep(axes, n, s), 2)
+            _save_plot(folder / f"{name}.svg", lambda axes, n=name, s=sides: _draw_sweep(axes, n, s), 2)
         )
-    written.append(_save(folder / "held.svg", lambda axes: _draw_stored_state(axes, found["held"]), 3))
+    written.append(_save_plot(folder / "held.svg", lambda axes: _draw_stored_state(axes, found["held"]), 3))
     return written
 
 
-def _save(path: Path, plot: Callable[[Sequence[Axes]], None], panels: int) -> Path:
+def _save_plot(path: Path, plot: Callable[[Sequence[Axes]], None], panels: int) -> Path:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.0, 3.3), layout="constrained")
         plot(figure.subplots(1, panels))
-        return save(figure, path)
+        return save_figure(figure, path)
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure without metadata that differs between runs; return the path."""
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     path.write_text(_METADATA.sub("", path.read_text()))

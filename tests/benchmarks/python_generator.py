@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from protocol.frames import FrameReader
-from tests.benchmarks.frames import API_KEYS, Client, Frame
+from tests.benchmarks.frames import API_KEYS, ClientRequests, Frame
 
 _FRAME_BYTES_MAX = 1 << 28
 
@@ -41,7 +41,7 @@ def error_codes(request: bytes, response: bytes) -> Iterator[int]:
 class _Connection(asyncio.Protocol):
     """A connection that keeps a number of requests in flight."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ClientRequests) -> None:
         self._client = client
         self._reader = FrameReader(_FRAME_BYTES_MAX)
         self._in_flight: deque[tuple[bytes, float]] = deque()
@@ -108,7 +108,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def drive_clients(
-    host: str, port: int, clients: Sequence[Client], seconds: float, answers_max: int
+    host: str, port: int, clients: Sequence[ClientRequests], seconds: float, answers_max: int
 ) -> CoordinatorResult:
     """Run the clients; each sends an equal part of `answers_max` requests, without a limit if that is 0."""
     loop = asyncio.get_running_loop()

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks.recorder import TrafficRecorder
-from tests.benchmarks.recording import FOLDER, Recording, Shape, load_recordings, recording_path, save
+from tests.benchmarks.recording import (
+    FOLDER,
+    Recording,
+    Shape,
+    load_recordings,
+    recording_path,
+    save_recording,
+)
 from tests.benchmarks.recording_proxy import RecordingProxy
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
@@ -112,7 +119,7 @@ class RecordingRig:
         ports = free_ports(brokers)
         our_port = _start_coordinator(stack, folder, ports[0]) if coordinator == "ours" else None
         for node_id, port in enumerate(ports, 1):
-            broker = self._broker(folder, node_id, port)
+            broker = self._create_broker(folder, node_id, port)
             proxy = RecordingProxy(
                 port,
                 broker_port=broker.internal_port,
@@ -132,7 +139,7 @@ class RecordingRig:
             # If this topic exists, brokers send requests to its leaders without FindCoordinator.
             self.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
 
-    def _broker(self, folder: Path, node_id: int, port: int) -> Broker:
+    def _create_broker(self, folder: Path, node_id: int, port: int) -> Broker:
         own = folder / f"broker-{node_id}"
         own.mkdir()
         return Broker(
@@ -171,7 +178,7 @@ class RecordingRig:
     def record(self, workload: Workload) -> list[Shape]:
         """Run a workload and return the requests of the brokers."""
         self.prepare(workload)
-        consumers = self._consumers(workload)
+        consumers = self._start_consumers(workload)
         self.recorder.begin(workload.requests_max)
         consumers.start()
         try:
@@ -192,7 +199,7 @@ class RecordingRig:
     def _is_done(self) -> bool:
         return self.recorder.full or self.recorder.seconds_since_last(time.monotonic()) > _QUIET_S
 
-    def _consumers(self, workload: Workload) -> ChildProcess:
+    def _start_consumers(self, workload: Workload) -> ChildProcess:
         poll_records = _FEW_RECORDS if workload.commit == "record" else _POLL_RECORDS
         arguments = (
             self.bootstrap,
@@ -242,11 +249,11 @@ def main() -> int:
             rig = RecordingRig(stack, jars, Path(folder), brokers, options.coordinator)
             for workload in wanted:
                 if workload.brokers == brokers:
-                    _save(workload, rig.record(workload), options.broker, options.coordinator)
+                    _save_recording(workload, rig.record(workload), options.broker, options.coordinator)
     return 0
 
 
-def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: str) -> None:
+def _save_recording(workload: Workload, shapes: list[Shape], release: str, coordinator: str) -> None:
     about = {
         "workload": workload.name,
         "broker": release,
@@ -257,7 +264,7 @@ def _save(workload: Workload, shapes: list[Shape], release: str, coordinator: st
     }
     recording = Recording(about, shapes)
     path = recording_path(workload.name, release)
-    save(recording, path)
+    save_recording(recording, path)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {count_text(recording)}", flush=True)
     (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 

@@ -52,13 +52,13 @@ class TrafficRecorder:
         with self._lock:
             number = next(self._connections)
 
-        def receive(data: bytes, now_s: float) -> None:
+        def record_data(data: bytes, now_s: float) -> None:
             for frame in reader.receive_data(data):
-                self._add(number, frame, now_s)
+                self._record_frame(number, frame, now_s)
 
-        return receive
+        return record_data
 
-    def _add(self, connection: int, frame: bytes, now_s: float) -> None:
+    def _record_frame(self, connection: int, frame: bytes, now_s: float) -> None:
         api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
         api = API_KEYS.get(api_key)
         if api is None or self.full:
@@ -71,10 +71,10 @@ class TrafficRecorder:
     def shapes(self) -> list[Shape]:
         """Return the shapes of the recorded requests."""
         with self._lock:
-            return _Numbering().shapes(self._requests)
+            return _NameNumbering().shapes(self._requests)
 
 
-class _Numbering:
+class _NameNumbering:
     """Replaces names with numbers, and epochs and offsets with differences to the lowest of a
     share-partition.
     """
@@ -95,10 +95,10 @@ class _Numbering:
         return [
             Shape(
                 round((now_s - began_s) * 1000),
-                _number_of(self._connections, connection),
+                _assign_number(self._connections, connection),
                 api_key,
                 version,
-                *self._request(request),
+                *self._number_request(request),
             )
             for now_s, connection, api_key, version, request in requests
         ]
@@ -116,31 +116,31 @@ class _Numbering:
                     if epoch >= 0:
                         lowest[key] = min(epoch, lowest.get(key, epoch))
 
-    def _request(self, request: Any) -> tuple[int, list[tuple[int, list[Entry]]]]:
+    def _number_request(self, request: Any) -> tuple[int, list[tuple[int, list[Entry]]]]:
         if isinstance(request, find_coordinator.FindCoordinatorRequest):
             (text,) = request.coordinator_keys
             group, topic, partition = text.rsplit(":", 2)
             topic_id = parse_topic_id(topic)
-            entry = Entry(self._partition(topic_id, int(partition)))
-            return _number_of(self._groups, group), [(_number_of(self._topics, topic_id), [entry])]
+            entry = Entry(self._number_partition(topic_id, int(partition)))
+            return _assign_number(self._groups, group), [(_assign_number(self._topics, topic_id), [entry])]
         group = request.group_id
         topics = [
             (
-                _number_of(self._topics, topic.topic_id),
-                [self._entry(group, topic.topic_id, part) for part in topic.partitions],
+                _assign_number(self._topics, topic.topic_id),
+                [self._number_entry(group, topic.topic_id, part) for part in topic.partitions],
             )
             for topic in request.topics
         ]
-        return _number_of(self._groups, group), topics
+        return _assign_number(self._groups, group), topics
 
-    def _partition(self, topic_id: bytes, partition: int) -> int:
-        return _number_of(self._partitions[topic_id], partition)
+    def _number_partition(self, topic_id: bytes, partition: int) -> int:
+        return _assign_number(self._partitions[topic_id], partition)
 
-    def _entry(self, group: str, topic_id: bytes, part: Any) -> Entry:
+    def _number_entry(self, group: str, topic_id: bytes, part: Any) -> Entry:
         key = (group, topic_id, part.partition)
         start_offset = getattr(part, "start_offset", -1)
         entry = Entry(
-            self._partition(topic_id, part.partition),
+            self._number_partition(topic_id, part.partition),
             _relative_epoch(getattr(part, "state_epoch", -1), self._state_epochs.get(key, 0)),
             _relative_epoch(getattr(part, "leader_epoch", -1), self._leader_epochs.get(key, 0)),
         )
@@ -158,7 +158,7 @@ class _Numbering:
         )
 
 
-def _number_of(numbers: dict[K, int], name: K) -> int:
+def _assign_number(numbers: dict[K, int], name: K) -> int:
     return numbers.setdefault(name, len(numbers))
 
 

@@ -79,7 +79,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 }
 
 
-def save(recording: Recording, path: Path) -> None:
+def save_recording(recording: Recording, path: Path) -> None:
     """Write a recording. The same recording always results in the same file bytes."""
     lines = [json.dumps(recording.about)]
     for shape in recording.shapes:
@@ -92,13 +92,13 @@ def save(recording: Recording, path: Path) -> None:
     path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
 
 
-def load(path: Path) -> Recording:
+def load_recording(path: Path) -> Recording:
     """Read a recording."""
     about, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
-    return Recording(about, [_shape(*line) for line in lines])
+    return Recording(about, [_parse_shape(*line) for line in lines])
 
 
-def _shape(ms: int, connection: int, api_key: int, version: int, group: int, topics: Any) -> Shape:
+def _parse_shape(ms: int, connection: int, api_key: int, version: int, group: int, topics: Any) -> Shape:
     names = ("partition", *_FIELDS[api_key])
     read = [
         (topic, [Entry(**dict(zip(names, entry, strict=True))) for entry in entries])
@@ -114,5 +114,5 @@ def recording_path(workload: str, broker: str) -> Path:
 
 def load_recordings() -> list[Recording]:
     """Return all recordings, the newest release first."""
-    found = [load(path) for path in sorted(FOLDER.glob(f"*{_SUFFIX}"))]
+    found = [load_recording(path) for path in sorted(FOLDER.glob(f"*{_SUFFIX}"))]
     return sorted(found, key=lambda recording: recording.about["broker"], reverse=True)

@@ -30,7 +30,7 @@ from tests.benchmarks.machine import cpu_seconds
 from tests.benchmarks.state_logs import write_log
 
 
-class Figures(NamedTuple):
+class RebuildFigures(NamedTuple):
     """The result of one rebuild."""
 
     records: int
@@ -38,16 +38,16 @@ class Figures(NamedTuple):
     cpu_s: float
 
 
-def measure(engine: Engine, source: SegmentSource) -> Figures:
+def measure_rebuild(engine: Engine, source: SegmentSource) -> RebuildFigures:
     """Rebuild the state once and return the figures."""
     began_s, cpu_s = time.perf_counter(), cpu_seconds()
     run = rebuild(engine, source)
     wall_s = time.perf_counter() - began_s
-    return Figures(run.manifest["totals"]["records"], wall_s, cpu_seconds() - cpu_s)
+    return RebuildFigures(run.manifest["totals"]["records"], wall_s, cpu_seconds() - cpu_s)
 
 
 @contextmanager
-def generated_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
+def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
     """Yield the directory of a log of `records`; generate the log if the directory has none of that size."""
     own = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
@@ -115,14 +115,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as year:
         write_commits_of_a_year(Path(year))
         planned = plan_a_year(Path(year))
-    found: dict[str, list[Figures]] = {}
-    with generated_log(options.folder, options.records, options.hot) as folder:
+    found: dict[str, list[RebuildFigures]] = {}
+    with generate_log(options.folder, options.records, options.hot) as folder:
         source = SegmentSource(str(folder))
         for name in options.engines.split(","):
             engine = makers[name]()
             for _ in range(2 if name == "spark" else 1):
-                measure(engine, source)
-            found[name] = [measure(engine, source) for _ in range(options.rounds)]
+                measure_rebuild(engine, source)
+            found[name] = [measure_rebuild(engine, source) for _ in range(options.rounds)]
             engine.close()
     rows = {
         name: {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.engines.spark import SparkEngine
-from coordinator.recovery.engines.spark_session import session
+from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -53,7 +53,7 @@ def write_snapshots(folder: Path, share_partitions: int) -> None:
 def run_driver(job: str, master: str, log: Path, folder: Path) -> None:
     """Run a job as the driver, and print its figures."""
     began_s = time.perf_counter()
-    engine = SparkEngine(session(master), work=str(folder / "work"))
+    engine = SparkEngine(get_or_start_session(master), work=str(folder / "work"))
     source, to = SegmentSource(str(log)), folder / "results"
     if job == "rebuild":
         states = rebuild(engine, source, to=to).manifest["states"]

@@ -19,7 +19,7 @@ from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import (
     API_KEYS,
     GROUP_PREFIX,
-    Client,
+    ClientRequests,
     Frame,
     find_request,
     rename_groups,
@@ -81,17 +81,17 @@ class Replay:
         )
         return greatest + 1 if greatest else 0
 
-    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[Client]:
+    def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
         """Return the connections of a run."""
         key = tuple(topic_ids)
         if key not in self._frames:
-            self._frames[key] = self._encoded(topic_ids)
+            self._frames[key] = self._encode_connections(topic_ids)
         return [
-            Client(rename_groups(prologue, run, number), rename_groups(sent, run, number))
+            ClientRequests(rename_groups(prologue, run, number), rename_groups(sent, run, number))
             for number, (prologue, sent) in enumerate(self._frames[key] * self.brokers)
         ]
 
-    def _encoded(self, topic_ids: Sequence[bytes]) -> list[tuple[list[Frame], list[Frame]]]:
+    def _encode_connections(self, topic_ids: Sequence[bytes]) -> list[tuple[list[Frame], list[Frame]]]:
         encode = _Encoder(topic_ids, epochs_grow=self.epoch_step > 0)
         return [
             (list(encode.prologue(shapes)), [encode.frame(shape) for shape in shapes])
@@ -119,9 +119,9 @@ class _Encoder:
     def frame(self, shape: Shape) -> Frame:
         """Encode one request."""
         api = API_KEYS[shape.api_key]
-        return request_frame(api, shape.version, self._request(shape), epochs_grow=self._epochs_grow)
+        return request_frame(api, shape.version, self._build_request(shape), epochs_grow=self._epochs_grow)
 
-    def _request(self, shape: Shape) -> Any:
+    def _build_request(self, shape: Shape) -> Any:
         group = f"{GROUP_PREFIX}-{shape.group}"
         if shape.api_key == find_api.API_KEY:
             ((topic, (entry,)),) = shape.topics

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tests.benchmarks.frames import Workload
-from tests.benchmarks.spread import ratios
+from tests.benchmarks.spread import ratio_spread
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import (
     LATENCIES,
@@ -16,8 +16,8 @@ from tests.benchmarks.targets import (
     SHAPES,
     TODAY,
     Target,
+    compare_with_target,
     cpu_aim,
-    verdict,
 )
 
 # A table that is wider than its terminal loses its last columns.
@@ -31,7 +31,7 @@ def wide_console() -> Console:
     return Console(width=max(Console().width, LINE_WIDTH_MIN))
 
 
-class Sheet(NamedTuple):
+class ResultTable(NamedTuple):
     """A table of text, for a terminal or a Markdown page."""
 
     header: Sequence[str]
@@ -50,13 +50,13 @@ class Sheet(NamedTuple):
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[Sheet]:
+def make_sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[ResultTable]:
     """Return all tables for which the systems have figures."""
     made = [
         ratio_sheet(sides, workloads),
         latency_sheet(sides),
         overload_sheet(sides),
-        against_sheet(sides, workloads),
+        comparison_sheet(sides, workloads),
         figures_sheet(sides, workloads),
     ]
     return [sheet for sheet in made if sheet is not None and sheet.rows]
@@ -77,7 +77,7 @@ def rate_aim(workload: Workload) -> Target:
     return Target(workload, "requests_per_second", None, None)
 
 
-def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
+def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
     """Return the ratios to Kafka: the CPU time of a request first, then requests per second."""
     kafka = _find_kafka(sides)
     mine = [side for side in sides if side.is_tree]
@@ -91,16 +91,16 @@ def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload])
     for workload in workloads:
         aims = (cpu_aim(workload), rate_aim(workload))
         rows.append([str(workload), *(_verdict_cell(aim, side, kafka) for side in mine for aim in aims)])
-    return Sheet(header, rows)
+    return ResultTable(header, rows)
 
 
 def _verdict_cell(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -> str:
     """Return the ratio, and the aim if it is missed."""
-    found = verdict(aim, side, kafka)
+    found = compare_with_target(aim, side, kafka)
     return f"{found.ratio}, NO: {found.asked}" if found.met is False else str(found.ratio)
 
 
-def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
+def latency_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable | None:
     """Return the latency ratios to Kafka, for the workloads with a latency target."""
     kafka = _find_kafka(sides)
     mine = [side for side in sides if side.is_tree]
@@ -112,17 +112,17 @@ def latency_sheet(sides: Sequence[SystemUnderTest]) -> Sheet | None:
         for aim in LATENCIES
         if aim.workload in kafka.rounds
     ]
-    return Sheet(header, rows)
+    return ResultTable(header, rows)
 
 
-def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
+def overload_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable:
     """Return the request rate at ten times the saturating load, relative to the peak rate of each system."""
     rows = []
     for overload in OVERLOADS:
         row = [f"{overload.ten_times} / {overload.saturating}"]
         for side in sides:
             if {overload.ten_times, overload.saturating} <= side.rounds.keys():
-                part = ratios(
+                part = ratio_spread(
                     side.per_round(overload.ten_times, "requests_per_second"),
                     side.per_round(overload.saturating, "requests_per_second"),
                 )
@@ -132,10 +132,10 @@ def overload_sheet(sides: Sequence[SystemUnderTest]) -> Sheet:
     header = ["RPC/s at ten times the saturating load"]
     for side in sides:
         header += [side.name, "met"]
-    return Sheet([*header, "aim"], rows)
+    return ResultTable([*header, "aim"], rows)
 
 
-def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet | None:
+def comparison_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
     """Return the ratios of this tree to another commit, for the same journal.sync."""
     others = [side for side in sides if side.commit]
     if not others:
@@ -150,17 +150,17 @@ def against_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
         row = [str(workload)]
         for pair in pairs:
             cpu, rate = (
-                ratios(*(side.per_round(workload, figure) for side in pair))
+                ratio_spread(*(side.per_round(workload, figure) for side in pair))
                 for figure in ("cpu_us", "requests_per_second")
             )
             met = "yes" if rate.median >= PART_OF_AGAINST else "NO"
             has_aim = any(aim.workload == workload for aim in TODAY)
             row += [str(cpu), str(rate), *([f"≥ {PART_OF_AGAINST:g}", met] if has_aim else ["-", ""])]
         rows.append(row)
-    return Sheet(header, rows)
+    return ResultTable(header, rows)
 
 
-def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> Sheet:
+def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable:
     """Return the median figures, with the ratio to Kafka's coordinator on the same cluster."""
     theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
     header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
@@ -180,9 +180,9 @@ def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
                 both = (
                     each.per_round(workload, "requests_per_second") for each in (side, theirs[side.beside])
                 )
-                cells.append(str(ratios(*both)))
+                cells.append(str(ratio_spread(*both)))
         rows.append(cells)
-    return Sheet(header, rows)
+    return ResultTable(header, rows)
 
 
 def failure_lines(sides: Sequence[SystemUnderTest]) -> list[str]:
@@ -216,12 +216,12 @@ def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
             {"row": str(aim), "side": side.name, "aim": held.asked, "met": held.met, **held.ratio._asdict()}
             for side in sides
             if side.is_tree
-            for aim in _targets_of(side)
-            for held in (verdict(aim, side, kafka),)
+            for aim in _list_targets(side)
+            for held in (compare_with_target(aim, side, kafka),)
         ]
     return found
 
 
-def _targets_of(side: SystemUnderTest) -> list[Target]:
+def _list_targets(side: SystemUnderTest) -> list[Target]:
     aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
     return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

@@ -17,8 +17,8 @@ from typing import Any
 from rich.table import Table
 
 from protocol.messages import initialize_share_group_state as initialize_api
-from tests.benchmarks.frames import Client, Frame, initialize_request, request_frame
-from tests.benchmarks.load import Figures, drive_frames, measure_workload
+from tests.benchmarks.frames import ClientRequests, Frame, initialize_request, request_frame
+from tests.benchmarks.load import LoadFigures, drive_frames, measure_workload
 from tests.benchmarks.loads import Load, write_frame
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
@@ -48,7 +48,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
 
 def measure_other_requests(
     process: CoordinatorProcess, running: threading.Thread | None, seconds: float
-) -> list[Figures]:
+) -> list[LoadFigures]:
     """Measure other requests in slices of time, while a thread runs or for some seconds."""
     slices = []
     until_s = time.monotonic() + seconds
@@ -57,7 +57,7 @@ def measure_other_requests(
     return slices
 
 
-def latency_tails(slices: list[Figures]) -> dict[str, float]:
+def latency_tails(slices: list[LoadFigures]) -> dict[str, float]:
     """Return the median and maximum p99.9 of the slices, and the maximum latency, in ms."""
     return {
         "p999_ms": statistics.median(figures.p999_us for figures in slices) / 1000,
@@ -67,7 +67,7 @@ def latency_tails(slices: list[Figures]) -> dict[str, float]:
     }
 
 
-def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
+def run_measurements(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
     """Run all measurements with one journal."""
     with coordinator_process(folder / "idle", {}) as idle:
         found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
@@ -82,15 +82,15 @@ def run(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str,
         found["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
         found["resident_mb"] = resident_bytes(pid) / 1e6
         found["at_rest"] = latency_tails(measure_other_requests(process, None, 6.0))
-        adding: list[Figures] = []
+        adding: list[LoadFigures] = []
         sent = added_frames(added, "added")
 
-        def add() -> None:
+        def add_states() -> None:
             answers = len(sent)
-            client = Client([], sent)
+            client = ClientRequests([], sent)
             adding.append(drive_frames("127.0.0.1", process.port, [client], 600.0, answers_max=answers))
 
-        thread = threading.Thread(target=add)
+        thread = threading.Thread(target=add_states)
         began_s = time.monotonic()
         thread.start()
         found["while_added"] = latency_tails(measure_other_requests(process, thread, 0.0))
@@ -111,7 +111,7 @@ def main() -> int:
     options = parser.parse_args()
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run(Path(name), options.share_partitions, options.added, options.sync)
+        found = run_measurements(Path(name), options.share_partitions, options.added, options.sync)
     if options.output == "json":
         print(json.dumps({"machine": machine.facts()} | found))
         return 0

@@ -23,7 +23,7 @@ from tests.benchmarks.load import measure_workload
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.spread import ratios
+from tests.benchmarks.spread import ratio_spread
 from tests.benchmarks.start_systems import NEWEST, TOPIC_IDS, coordinator_process
 from tests.benchmarks.system_under_test import PARTITIONS
 from tests.kafka.built_in import STATE_PARTITIONS, ready_coordinator
@@ -119,7 +119,7 @@ def measure_empty_start_s(folder: Path) -> float:
     return statistics.median(took)
 
 
-def run(folder: Path, requests: int, rounds: int) -> dict[str, list[LoadResult]]:
+def run_restarts(folder: Path, requests: int, rounds: int) -> dict[str, list[LoadResult]]:
     """Send the same requests to both coordinators and restart them in turn."""
     # With journal.sync=os, the disk does not affect the figures, and all writes end before the log is pruned.
     settings = {"share.coordinator.state.topic.prune.interval.ms": _NEVER_MS, "journal.sync": "os"}
@@ -153,8 +153,8 @@ def main() -> int:
         return 1
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run(Path(name), options.records // _TOLD.partitions, options.rounds)
-    ratio = ratios(*([each.per_second for each in found[side]] for side in ("ours", "Kafka")))
+        found = run_restarts(Path(name), options.records // _TOLD.partitions, options.rounds)
+    ratio = ratio_spread(*([each.per_second for each in found[side]] for side in ("ours", "Kafka")))
     if options.output == "json":
         sides: dict[str, Any] = {side: [each._asdict() for each in rounds] for side, rounds in found.items()}
         print(json.dumps({"machine": machine.facts(), "ratio": ratio._asdict(), "rounds": sides}))

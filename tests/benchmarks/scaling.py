@@ -21,9 +21,9 @@ from tests.benchmarks.load import measure_workload
 from tests.benchmarks.loads import Load
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
-from tests.benchmarks.plots import draw
+from tests.benchmarks.plots import write_plots
 from tests.benchmarks.report import wide_console
-from tests.benchmarks.spread import spread
+from tests.benchmarks.spread import compute_spread
 from tests.benchmarks.start_systems import TOPIC_IDS, coordinator_process, start_coordinator, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
@@ -83,9 +83,9 @@ def measure_stored_state(
         "size": share_partitions,
         "served_after_s": served_s,
         "resident_mb": resident_mb,
-        "requests_per_second": spread([figures.requests_per_second for figures in driven]).median,
-        "p50_us": spread([figures.p50_us for figures in driven]).median,
-        "p99_us": spread([figures.p99_us for figures in driven]).median,
+        "requests_per_second": compute_spread([figures.requests_per_second for figures in driven]).median,
+        "p50_us": compute_spread([figures.p50_us for figures in driven]).median,
+        "p99_us": compute_spread([figures.p99_us for figures in driven]).median,
     }
 
 
@@ -109,9 +109,9 @@ def main() -> int:
     console = wide_console()
     for line in found["machine"]:
         console.print(line, highlight=False)
-    for table in tables(found):
+    for table in make_tables(found):
         console.print(table)
-    for path in draw(found, options.folder):
+    for path in write_plots(found, options.folder):
         console.print(f"wrote {path}", highlight=False)
     return 0
 
@@ -129,7 +129,7 @@ def _measure_all(rounds: int, seconds: float) -> dict[str, Any]:
     return {"machine": machine.lines(), "sweeps": sweeps, "held": held}
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def make_tables(found: dict[str, Any]) -> list[Table]:
     """Return a table for each varied quantity."""
     made = []
     for name, sides in found["sweeps"].items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.benchmarks.loads import Load
-from tests.benchmarks.report import Sheet
+from tests.benchmarks.report import ResultTable
 from tests.benchmarks.start_systems import start_coordinator
 from tests.benchmarks.system_under_test import SystemUnderTest
 
@@ -45,7 +45,7 @@ class ShapeCost(NamedTuple):
         return self.times <= TIMES_MAX
 
 
-def shapes_of(partitions: int, batches: int) -> list[Load]:
+def make_shapes(partitions: int, batches: int) -> list[Load]:
     """Return the shapes of one size. With a single entry there is nothing to repeat."""
     kinds = [kind for kind in KINDS if partitions > 1 or "repeated" not in kind]
     shapes = [Load(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
@@ -86,11 +86,11 @@ def measure_shapes(
         return [
             cost
             for size in sizes
-            for cost in measure_costs(side, shapes_of(*size), rounds=rounds, requests=requests)
+            for cost in measure_costs(side, make_shapes(*size), rounds=rounds, requests=requests)
         ]
 
 
-def cost_sheet(found: Sequence[ShapeCost]) -> Sheet:
+def cost_sheet(found: Sequence[ShapeCost]) -> ResultTable:
     """Return a table of the costs."""
     rows = [
         [
@@ -102,4 +102,4 @@ def cost_sheet(found: Sequence[ShapeCost]) -> Sheet:
         ]
         for cost in found
     ]
-    return Sheet(["shape", "CPU µs an entry", "times the cheapest", "aim", "met"], rows)
+    return ResultTable(["shape", "CPU µs an entry", "times the cheapest", "aim", "met"], rows)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Spread(NamedTuple):
+class RoundSpread(NamedTuple):
     """Median, minimum and maximum of the rounds."""
 
     median: float
@@ -20,14 +20,14 @@ class Spread(NamedTuple):
         return f"{_format_number(self.median)} ({_format_number(self.low)}-{_format_number(self.high)})"
 
 
-def spread(rounds: Sequence[float]) -> Spread:
+def compute_spread(rounds: Sequence[float]) -> RoundSpread:
     """Return the median and the extremes of the rounds. There must be at least one."""
-    return Spread(statistics.median(rounds), min(rounds), max(rounds))
+    return RoundSpread(statistics.median(rounds), min(rounds), max(rounds))
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
+def ratio_spread(ours: Sequence[float], theirs: Sequence[float]) -> RoundSpread:
     """Return the spread of `ours / theirs`, computed round by round."""
-    return spread([our / their for our, their in zip(ours, theirs, strict=True)])
+    return compute_spread([our / their for our, their in zip(ours, theirs, strict=True)])
 
 
 def _format_number(number: float) -> str:

@@ -18,7 +18,7 @@ from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jar
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.rig import built_in_rig
-from tests.kafka.served_process import INSTALLED, Build
+from tests.kafka.served_process import INSTALLED, ProgramBuild
 
 NEWEST = RELEASES[-1]
 TOPIC_IDS = tuple(md5(b"topic %d" % number).digest() for number in range(TOPICS))
@@ -50,7 +50,7 @@ def start_coordinator(
 
 @contextmanager
 def coordinator_process(
-    folder: Path, settings: dict[str, str], build: Build = INSTALLED
+    folder: Path, settings: dict[str, str], build: ProgramBuild = INSTALLED
 ) -> Iterator[CoordinatorProcess]:
     """Run a coordinator with these settings."""
     port, http_port = free_ports(2)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.frames import Workload
-from tests.benchmarks.load import Figures, measure_workload
+from tests.benchmarks.load import LoadFigures, measure_workload
 from tests.benchmarks.machine import has_loaded_extension
 
 # The maximum number of topics in a workload, and the partitions of each.
@@ -45,7 +45,7 @@ class SystemUnderTest:
         self.settings = settings
         self.is_compiled = package is None or has_loaded_extension(pid, package)
         self.name = name if self.is_compiled else f"{name}, no compiled module"
-        self.rounds: dict[Workload, list[Figures]] = {}
+        self.rounds: dict[Workload, list[LoadFigures]] = {}
 
     @property
     def is_kafka(self) -> bool:
@@ -56,13 +56,13 @@ class SystemUnderTest:
         """Whether the system is the working tree with a journal."""
         return bool(self.sync) and not self.commit
 
-    def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> Figures:
+    def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> LoadFigures:
         """Drive the system with a workload for some seconds, or for a number of requests if it is not 0."""
         return measure_workload(
             self.host, self.port, self.topic_ids, workload, seconds, answers_max=answers_max, pid=self.pid
         )
 
-    def add(self, workload: Workload, figures: Figures) -> None:
+    def add(self, workload: Workload, figures: LoadFigures) -> None:
         """Add the figures of one more round."""
         self.rounds.setdefault(workload, []).append(figures)
 
@@ -70,10 +70,10 @@ class SystemUnderTest:
         """Return one figure of each round."""
         return [getattr(figures, figure) for figures in self.rounds[workload]]
 
-    def median(self, workload: Workload) -> Figures:
+    def median(self, workload: Workload) -> LoadFigures:
         """Return the median of each figure over the rounds, and the sum of the errors."""
         rounds = self.rounds[workload]
-        medians = Figures(*map(statistics.median, zip(*rounds, strict=True)))
+        medians = LoadFigures(*map(statistics.median, zip(*rounds, strict=True)))
         errors = sum(figures.errors for figures in rounds)
         first = next((figures.first_error for figures in rounds if figures.errors), 0)
         return medians._replace(errors=errors, first_error=first)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.loads import Load
-from tests.benchmarks.spread import Spread, ratios, spread
+from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
@@ -97,7 +97,7 @@ def cpu_aim(workload: Workload) -> Target:
 class Verdict(NamedTuple):
     """The ratio of a system to Kafka, the target, and whether the ratio meets it (None without a target)."""
 
-    ratio: Spread
+    ratio: RoundSpread
     asked: str
     met: bool | None
 
@@ -122,9 +122,9 @@ def target_text(aim: Target, sync: str) -> str:
     return f"{'≤' if aim.figure in LESS_IS_BETTER else '≥'} {asked:g}"
 
 
-def verdict(aim: Target, ours: SystemUnderTest, kafka: SystemUnderTest) -> Verdict:
+def compare_with_target(aim: Target, ours: SystemUnderTest, kafka: SystemUnderTest) -> Verdict:
     """Compare the rounds of a system with the rounds of Kafka."""
     own = ours.per_round(aim.workload, aim.figure)
-    ratio = ratios(own, kafka.per_round(aim.workload, aim.figure))
-    met = is_met(aim, ours.sync, ratio.median, spread(own).median)
+    ratio = ratio_spread(own, kafka.per_round(aim.workload, aim.figure))
+    met = is_met(aim, ours.sync, ratio.median, compute_spread(own).median)
     return Verdict(ratio, target_text(aim, ours.sync), met)

@@ -60,7 +60,7 @@ _KEYS = {
 }
 
 
-def program() -> str | None:
+def find_chromium() -> str | None:
     """Return the path of a Chromium, or None."""
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
@@ -91,7 +91,7 @@ class Chromium:
         while True:
             answer = self._read()
             if answer.get("id") != self._last_id:
-                self._happened(answer)
+                self._dispatch_event(answer)
             elif "error" in answer:
                 raise PageError(f"{method}: {answer['error']['message']}")
             else:
@@ -108,10 +108,10 @@ class Chromium:
         message: dict[str, Any] = json.loads(text)
         return message
 
-    def _happened(self, event: dict[str, Any]) -> None:
+    def _dispatch_event(self, event: dict[str, Any]) -> None:
         page = self._pages.get(event.get("sessionId", ""))
         if page is not None:
-            page.happened(event["method"], event["params"])
+            page.record_event(event["method"], event["params"])
 
     def page(self) -> "Page":
         """Open a new page."""
@@ -137,7 +137,7 @@ class Page:
         """Send a command for this page."""
         return self._browser.command(method, parameters, self._session)
 
-    def happened(self, method: str, parameters: dict[str, Any]) -> None:
+    def record_event(self, method: str, parameters: dict[str, Any]) -> None:
         """Record an event."""
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
@@ -152,7 +152,7 @@ class Page:
         """Close the page."""
         self._browser.command("Target.closeTarget", {"targetId": self._target})
 
-    def go(self, url: str) -> None:
+    def open_url(self, url: str) -> None:
         """Open an address, and wait until the page is loaded."""
         self.evaluate("window.isLeft = true")
         self.command("Page.navigate", url=url)
@@ -182,7 +182,7 @@ class Page:
         """
         thrown = "nothing"
 
-        def value() -> Any:
+        def evaluate_script() -> Any:
             nonlocal thrown
             try:
                 return self.evaluate(script)
@@ -191,7 +191,7 @@ class Page:
                 return None
 
         try:
-            return wait_until(value, seconds=_WAIT_S, what=script)
+            return wait_until(evaluate_script, seconds=_WAIT_S, what=script)
         except ConditionTimeout as late:
             raise ConditionTimeout(f"{late}; the last exception: {thrown}") from None
 
@@ -217,9 +217,9 @@ class Page:
         The page may redraw the element between the measurement and the click. A click that misses has no
         effect and is repeated.
         """
-        wait_until(lambda: self._hits(selector), seconds=_WAIT_S, what=f"a click on {selector}")
+        wait_until(lambda: self._click_middle(selector), seconds=_WAIT_S, what=f"a click on {selector}")
 
-    def _hits(self, selector: str) -> bool:
+    def _click_middle(self, selector: str) -> bool:
         box = self.wait(
             f"""(() => {{
                 const node = document.querySelector({json.dumps(selector)});
@@ -247,7 +247,7 @@ class Page:
         hit = self.wait("window.stopWatchingClicks?.abort(), String(window.clickHit)")
         return bool(hit != "false")
 
-    def press(self, key: str) -> None:
+    def press_key(self, key: str) -> None:
         """Press a key in the focused element."""
         code = _KEYS[key]
         text = {"text": "\r"} if key == "Enter" else {}
@@ -258,7 +258,7 @@ class Page:
         """Insert text into the focused element."""
         self.command("Input.insertText", text=text)
 
-    def prefer(self, scheme: str) -> None:
+    def emulate_color_scheme(self, scheme: str) -> None:
         """Emulate the user's preferred colour scheme, "light" or "dark"."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.command("Emulation.setEmulatedMedia", features=features)
@@ -273,16 +273,16 @@ class Page:
             mobile=False,
         )
 
-    def photograph(self, path: Path, *, whole: bool = True) -> None:
+    def save_screenshot(self, path: Path, *, whole: bool = True) -> None:
         """Write a screenshot of the page as PNG."""
         shot = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
 
 @contextmanager
-def chromium(directory: Path) -> Iterator[Chromium]:
+def run_chromium(directory: Path) -> Iterator[Chromium]:
     """Run a browser with a profile and a log in `directory`."""
-    found = program()
+    found = find_chromium()
     assert found is not None
     commands, to_browser = os.pipe()
     from_browser, answers = os.pipe()

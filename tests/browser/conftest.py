@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.browser.chromium import PACKAGE, Chromium, Page, chromium, program
+from tests.browser.chromium import PACKAGE, Chromium, Page, find_chromium, run_chromium
 from tests.kafka.toolchain import are_all_required
 
 _left_out = pytest.StashKey[int]()
@@ -17,9 +17,9 @@ _left_out = pytest.StashKey[int]()
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     """A headless Chromium."""
-    if program() is None:
+    if find_chromium() is None:
         pytest.fail(f"no Chromium here; to get it: apt-get install {PACKAGE}", pytrace=False)
-    with chromium(tmp_path_factory.mktemp("chromium")) as running:
+    with run_chromium(tmp_path_factory.mktemp("chromium")) as running:
         yield running
 
 
@@ -37,7 +37,7 @@ def page(browser: Chromium) -> Iterator[Page]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     wanting = [item for item in items if item.get_closest_marker("browser")]
-    if program() is not None or are_all_required() or not wanting:
+    if find_chromium() is not None or are_all_required() or not wanting:
         return
     config.hook.pytest_deselected(items=wanting)
     items[:] = [item for item in items if item not in wanting]

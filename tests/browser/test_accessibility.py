@@ -14,16 +14,18 @@ from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.observe.signals.detectors import SignalLimits, set_problem
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
-from tests.builders import TOPIC_ID, packed
+from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import AdminServer, TopicsInMemory, serve_admin
 from tests.unit.admin.test_history_routes import RECORDS
-from tests.unit.admin.test_signals import monitor_of
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_signals import make_monitor
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.signals.test_detectors import CASES
 
 pytestmark = pytest.mark.browser
 
-BATCHES = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4))
+BATCHES = pack_batches(
+    (100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4)
+)
 # One group for each problem, named for it.
 PROBLEMS = [problem for problem in Problem if problem is not Problem.NONE]
 VIEWS: dict[str, dict[str, object]] = {
@@ -36,78 +38,78 @@ VIEWS: dict[str, dict[str, object]] = {
 
 
 @cache
-def axe() -> str:
+def read_axe_script() -> str:
     """Return the script of axe-core. `make install` installs the package with tests/browser/axe.lock."""
     package = distribution("axe-playwright-python")
     path = Path(str(package.locate_file("axe_playwright_python/axe.min.js")))
     return path.read_text("utf-8")
 
 
-def signals_of(problem: Problem) -> GroupSignals:
+def make_signals(problem: Problem) -> GroupSignals:
     signals = GroupSignals(group=problem.label, **CASES[problem])  # type: ignore[arg-type]
     set_problem(signals, SignalLimits())
     return signals
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[AdminServer]:
-    records = [*RECORDS, *(snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS)]
-    monitor = monitor_of(*map(signals_of, PROBLEMS))
+def admin_server() -> Iterator[AdminServer]:
+    records = [*RECORDS, *(make_snapshot(problem.label, batches=BATCHES) for problem in PROBLEMS)]
+    monitor = make_monitor(*map(make_signals, PROBLEMS))
     topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
     with serve_admin(records, lambda: topics, signals=monitor) as running:
         yield running
 
 
-def show(page: Page, coordinator: AdminServer, view: str) -> None:
+def open_view(page: Page, coordinator: AdminServer, view: str) -> None:
     values = dict(VIEWS[view])
     if "topic" in values:
         values["topic"] = topic_id_text(TOPIC_ID)
-    page.go(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
+    page.open_url(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
     page.wait_for("ready")
     page.wait("!document.querySelector('.waiting')")
 
 
-def violations(page: Page) -> list[str]:
+def list_violations(page: Page) -> list[str]:
     if not page.evaluate("Boolean(window.axe)"):
-        page.evaluate(f"(() => {{ {axe()} }})()")
+        page.evaluate(f"(() => {{ {read_axe_script()} }})()")
     found: list[dict[str, Any]] = page.evaluate("axe.run(document).then((report) => report.violations)")
     return [f"{each['id']}: {json.dumps([node['html'] for node in each['nodes']])}" for each in found]
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_reports_nothing(page: Page, coordinator: AdminServer, scheme: str, width: int) -> None:
-    page.prefer(scheme)
+def test_axe_reports_nothing(page: Page, admin_server: AdminServer, scheme: str, width: int) -> None:
+    page.emulate_color_scheme(scheme)
     page.resize(width, 900)
     for view in VIEWS:
-        show(page, coordinator, view)
-        assert violations(page) == [], view
+        open_view(page, admin_server, view)
+        assert list_violations(page) == [], view
 
 
-def test_axe_finds_a_planted_violation(page: Page, coordinator: AdminServer) -> None:
-    show(page, coordinator, "groups")
+def test_axe_finds_a_planted_violation(page: Page, admin_server: AdminServer) -> None:
+    open_view(page, admin_server, "groups")
     page.evaluate("document.querySelector('main').append(document.createElement('img'))")
-    assert any(found.startswith("image-alt") for found in violations(page))
+    assert any(found.startswith("image-alt") for found in list_violations(page))
 
 
 def test_front_page_lists_problems_by_severity_in_one_sentence_each(
-    page: Page, coordinator: AdminServer
+    page: Page, admin_server: AdminServer
 ) -> None:
-    show(page, coordinator, "groups")
+    open_view(page, admin_server, "groups")
     page.wait_for("5 groups with a problem")
     expected = sorted(PROBLEMS, reverse=True)
     items = page.texts(".problems li")
     assert len(items) == len(expected)
     for problem, item in zip(expected, items, strict=True):
         label = problem.label.replace("-", " ")
-        assert item == f"{label} {problem.label}: {signals_of(problem).message}."
+        assert item == f"{label} {problem.label}: {make_signals(problem).message}."
 
 
 def test_delivery_history_of_a_record_is_reached_from_its_window(
-    page: Page, coordinator: AdminServer
+    page: Page, admin_server: AdminServer
 ) -> None:
-    page.go(
-        f"{coordinator.url}/?{urlencode(VIEWS['history'] | {'topic': topic_id_text(TOPIC_ID), 'view': ''})}"
+    page.open_url(
+        f"{admin_server.url}/?{urlencode(VIEWS['history'] | {'topic': topic_id_text(TOPIC_ID), 'view': ''})}"
     )
     page.wait_for("is below the start offset 5: complete")
     page.click('a[data-key="history of record"]')
@@ -120,9 +122,9 @@ def test_delivery_history_of_a_record_is_reached_from_its_window(
     page.wait_for("leader epoch 2; start offset 5")
 
 
-def test_group_page_shows_its_problem_and_figures(page: Page, coordinator: AdminServer) -> None:
-    show(page, coordinator, "group")
+def test_group_page_shows_its_problem_and_figures(page: Page, admin_server: AdminServer) -> None:
+    open_view(page, admin_server, "group")
     page.wait_for("1 group with a problem")
-    assert page.texts(".problems li") == [f"stuck stuck: {signals_of(Problem.STUCK).message}."]
+    assert page.texts(".problems li") == [f"stuck stuck: {make_signals(Problem.STUCK).message}."]
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert (facts["Lag"], facts["Members"], facts["Acknowledged"]) == ("not known", "1", "not known")

@@ -69,7 +69,7 @@ def test_change_events_do_not_suppress_slow_response(page: Page, tmp_path: Path)
     try:
         asyncio.run(initialize())
         view = {"group": KEY.group_id, "topic": topic_id_text(TOPIC_ID), "partition": 0}
-        page.go(f"http://127.0.0.1:{http_port}/?{urlencode(view)}")
+        page.open_url(f"http://127.0.0.1:{http_port}/?{urlencode(view)}")
         page.wait_for("Nothing is in flight")
         assert "acknowledged" not in page.evaluate("document.body.innerText")
         page.evaluate(f"(() => {{ {SLOW} }})()")

@@ -16,12 +16,12 @@ from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.browser.chromium import Chromium, Page, PageError
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.unit.admin.admin_server import SHARDS, AdminServer, TopicsInMemory, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 
 pytestmark = pytest.mark.browser
 
@@ -38,40 +38,40 @@ NASTY = [
     "  spaces  ",
     "日本語",
 ]
-RUNS = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
+RUNS = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 1))
 MANY = 10_000
 # 12,000 state batches of one offset each: every second offset has a delivery state.
-SPLIT = packed(*((offset, offset, 2, 2) for offset in range(100, 24_100, 2)))
+SPLIT = pack_batches(*((offset, offset, 2, 2) for offset in range(100, 24_100, 2)))
 DASH = "\u2013"
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[AdminServer]:
+def admin_server() -> Iterator[AdminServer]:
     """A coordinator with a few groups, one of them large. The cluster has only one of their topics."""
-    records = [snapshot(batches=RUNS), snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
-    records += [*map(snapshot, NASTY), snapshot("split", batches=SPLIT)]
-    records += [snapshot("large", partition=number) for number in range(MANY)]
+    records = [make_snapshot(batches=RUNS), make_snapshot(topic_id=OTHER_TOPIC_ID, partition=3)]
+    records += [*map(make_snapshot, NASTY), make_snapshot("split", batches=SPLIT)]
+    records += [make_snapshot("large", partition=number) for number in range(MANY)]
     topics = TopicsInMemory({TOPIC_ID: "parcels"}, {(TOPIC_ID, 0): 1_000})
     with serve_admin(records, lambda: topics) as running:
         yield running
 
 
-def address(coordinator: AdminServer, **view: object) -> str:
+def page_url(coordinator: AdminServer, **view: object) -> str:
     return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
 
 
 def open_window(page: Page, coordinator: AdminServer, **view: object) -> None:
-    page.go(address(coordinator, group="orders", topic=TOPIC, partition=0, **view))
+    page.open_url(page_url(coordinator, group="orders", topic=TOPIC, partition=0, **view))
     page.wait("document.querySelectorAll('.cell').length > 0")
 
 
-def go(page: Page, url: str, text: str) -> None:
-    page.go(url)
+def open_page(page: Page, url: str, text: str) -> None:
+    page.open_url(url)
     page.wait_for(text)
 
 
-def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator: AdminServer) -> None:
-    go(page, address(coordinator), "orders")
+def test_groups_are_listed_and_link_to_share_partitions(page: Page, admin_server: AdminServer) -> None:
+    open_page(page, page_url(admin_server), "orders")
     page.wait_for("ready")
     rows = {row[0]: row[1:4] for row in page.rows()}
     assert rows["orders"] == ["2", "2", "5"]
@@ -88,8 +88,8 @@ def test_groups_are_listed_and_link_to_share_partitions(page: Page, coordinator:
     assert page.texts("h1") == ["parcels-0"]
 
 
-def test_window_shows_each_offset(page: Page, coordinator: AdminServer) -> None:
-    open_window(page, coordinator)
+def test_window_shows_each_offset(page: Page, admin_server: AdminServer) -> None:
+    open_window(page, admin_server)
     page.wait_for("896")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert facts["Start offset"] == "100"
@@ -117,15 +117,15 @@ def test_window_shows_each_offset(page: Page, coordinator: AdminServer) -> None:
     page.wait_for("After the window, up to the end offset 1000: 580 records")
 
 
-def test_link_selects_offset(page: Page, coordinator: AdminServer) -> None:
-    open_window(page, coordinator, at=405)
+def test_link_selects_offset(page: Page, admin_server: AdminServer) -> None:
+    open_window(page, admin_server, at=405)
     page.wait_for("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
-def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: AdminServer) -> None:
-    page.go(address(coordinator, group="split", topic=TOPIC, partition=0, at=23_100))
+def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
+    page.open_url(page_url(admin_server, group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
     # The map is half filled up to its right end.
@@ -137,13 +137,13 @@ def test_window_with_many_runs_is_drawn_completely(page: Page, coordinator: Admi
     # A step beyond the loaded offsets loads the next offsets.
     page.click('.cell[data-offset="23295"]')
     page.wait("document.activeElement.dataset.offset === '23295'")
-    page.press("ArrowRight")
+    page.press_key("ArrowRight")
     page.wait("document.activeElement.dataset.offset === '23296'")
     page.wait_for("Offset 23296 is ✓acknowledged")
 
 
-def test_window_is_navigable_with_keyboard(page: Page, coordinator: AdminServer) -> None:
-    open_window(page, coordinator)
+def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer) -> None:
+    open_window(page, admin_server)
     page.evaluate("document.querySelector('.cell[tabindex=\"0\"]').focus()")
     columns = page.evaluate("Number(document.querySelectorAll('.row.r32')[1].textContent) - 96")
     for key, offset in (
@@ -152,14 +152,14 @@ def test_window_is_navigable_with_keyboard(page: Page, coordinator: AdminServer)
         ("ArrowUp", 101),
         ("ArrowLeft", 100),
     ):
-        page.press(key)
+        page.press_key(key)
         page.wait(f"document.activeElement.dataset.offset === '{offset}'")
         page.wait_for(f"Offset {offset} ")
         assert page.evaluate("new URLSearchParams(location.search).get('at')") == str(offset)
     page.evaluate("document.querySelector('.map').focus()")
-    page.press("PageDown")
+    page.press_key("PageDown")
     page.wait("document.activeElement.ariaValueText === 'offsets 256 to 419'")
-    page.press("Home")
+    page.press_key("Home")
     page.wait_for("Offset 100 ")
     # All controls are reachable without a mouse.
     assert page.evaluate(
@@ -167,8 +167,8 @@ def test_window_is_navigable_with_keyboard(page: Page, coordinator: AdminServer)
     )
 
 
-def test_click_on_map_selects_offset(page: Page, coordinator: AdminServer) -> None:
-    open_window(page, coordinator)
+def test_click_on_map_selects_offset(page: Page, admin_server: AdminServer) -> None:
+    open_window(page, admin_server)
     page.click(".map")
     page.wait("location.search.includes('&at=')")
     assert int(page.evaluate("new URLSearchParams(location.search).get('at')")) in (259, 260, 261)
@@ -200,7 +200,7 @@ def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
         asyncio.run(write(100, StateBatch(100, 104, 0, 1), 0))
         view = {"group": "moving", "topic": TOPIC, "partition": 0}
         address = f"http://127.0.0.1:{http_port}/?{urlencode(view)}"
-        page.go(address)
+        page.open_url(address)
         page.wait_for("available 5")
         asked = len(page.requests)
         asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
@@ -234,7 +234,7 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
     process.start()
     try:
-        page.go(f"http://127.0.0.1:{http_port}/?view=shards")
+        page.open_url(f"http://127.0.0.1:{http_port}/?view=shards")
         page.wait("document.querySelector('#ready').innerText.includes('ready')")
         page.wait_for("50 active")
         os.kill(process.process.pid, signal.SIGSTOP)
@@ -252,8 +252,8 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
 
 
 @pytest.mark.parametrize("group", NASTY)
-def test_group_id_is_shown_as_text_only(page: Page, coordinator: AdminServer, group: str) -> None:
-    page.go(address(coordinator, find=group))
+def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, group: str) -> None:
+    page.open_url(page_url(admin_server, find=group))
     page.wait("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
     page.wait_for("1 share-partition")
@@ -268,15 +268,15 @@ def test_group_id_is_shown_as_text_only(page: Page, coordinator: AdminServer, gr
     assert page.evaluate("getComputedStyle(document.querySelector('.crumbs .name')).unicodeBidi") == "isolate"
 
 
-def test_text_cannot_become_markup(page: Page, coordinator: AdminServer) -> None:
-    go(page, address(coordinator), "orders")
+def test_text_cannot_become_markup(page: Page, admin_server: AdminServer) -> None:
+    open_page(page, page_url(admin_server), "orders")
     with pytest.raises(PageError, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
     page.complaints.clear()
 
 
-def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: AdminServer) -> None:
-    go(page, address(coordinator, group="large"), f"1{DASH}100 of 10,000")
+def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: AdminServer) -> None:
+    open_page(page, page_url(admin_server, group="large"), f"1{DASH}100 of 10,000")
     assert len(page.rows()) == 100
     page.click('a[data-key="last »"]')
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
@@ -287,13 +287,13 @@ def test_ten_thousand_share_partitions_are_paged(page: Page, coordinator: AdminS
     page.evaluate("history.back()")
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
     # A link to an offset beyond the end of the list.
-    go(page, address(coordinator, group="large", offset=30_000), "none of 10,000")
+    open_page(page, page_url(admin_server, group="large", offset=30_000), "none of 10,000")
     page.click("a[data-key$=previous]")
     page.wait_for(f"9,901{DASH}10,000 of 10,000")
 
 
-def test_groups_are_filtered_while_typing(page: Page, coordinator: AdminServer) -> None:
-    go(page, address(coordinator), "orders")
+def test_groups_are_filtered_while_typing(page: Page, admin_server: AdminServer) -> None:
+    open_page(page, page_url(admin_server), "orders")
     page.click("#find")
     page.type("ORD")
     page.wait("document.querySelectorAll('tbody tr').length === 1")
@@ -304,20 +304,20 @@ def test_groups_are_filtered_while_typing(page: Page, coordinator: AdminServer) 
 
 def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None:
     us, them = Replica("a", "127.0.0.1:1", "127.0.0.1:2"), Replica("b", "127.0.0.1:3", "127.0.0.1:4")
-    number = state_partition(snapshot().key, SHARDS)
-    with serve_admin([snapshot(), snapshot("large")]) as coordinator:
+    number = state_partition(make_snapshot().key, SHARDS)
+    with serve_admin([make_snapshot(), make_snapshot("large")]) as coordinator:
         owners = tuple(int(shard == number) for shard in range(SHARDS))
         coordinator.do(lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners)))
         coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
-        go(page, address(coordinator, view="shards"), "elsewhere")
+        open_page(page, page_url(coordinator, view="shards"), "elsewhere")
         row = page.rows()[number]
         assert row[1:4] == ["elsewhere", "127.0.0.1:3", DASH]
         links = "[...document.querySelectorAll('main a')].map((node) => node.href)"
         assert "http://127.0.0.1:4/?view=shards" in page.evaluate(links)
-        go(page, address(coordinator), "1 of 4 shards are not owned by this coordinator")
-        go(
+        open_page(page, page_url(coordinator), "1 of 4 shards are not owned by this coordinator")
+        open_page(
             page,
-            address(coordinator, group="orders", topic=TOPIC, partition=0),
+            page_url(coordinator, group="orders", topic=TOPIC, partition=0),
             "The owner is 127.0.0.1:3",
         )
         assert f"http://127.0.0.1:4/?group=orders&topic={TOPIC}&partition=0" in page.evaluate(links)
@@ -325,8 +325,8 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
     page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
 
 
-def test_missing_share_partition_is_reported(page: Page, coordinator: AdminServer) -> None:
-    go(page, address(coordinator, group="orders", topic=TOPIC, partition=77), "Not found")
+def test_missing_share_partition_is_reported(page: Page, admin_server: AdminServer) -> None:
+    open_page(page, page_url(admin_server, group="orders", topic=TOPIC, partition=77), "Not found")
     page.wait_for("has no state here")
     page.complaints[:] = [text for text in page.complaints if "404" not in text]
 
@@ -361,33 +361,33 @@ CONTRAST = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_contrast_meets_wcag(page: Page, coordinator: AdminServer, scheme: str) -> None:
+def test_text_contrast_meets_wcag(page: Page, admin_server: AdminServer, scheme: str) -> None:
     """WCAG 2.2 requires a contrast of 4.5 to 1 (AA)."""
-    page.prefer(scheme)
-    open_window(page, coordinator)
+    page.emulate_color_scheme(scheme)
+    open_window(page, admin_server)
     page.wait_for("ready")
     assert page.evaluate(CONTRAST) == []
-    go(page, address(coordinator, view="shards"), "active")
+    open_page(page, page_url(admin_server, view="shards"), "active")
     assert page.evaluate(CONTRAST) == []
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(245, 246, 248)") == (scheme == "light")
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600])
-def test_page_has_no_horizontal_scrolling(page: Page, coordinator: AdminServer, width: int) -> None:
+def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer, width: int) -> None:
     page.resize(width, 800)
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
-        go(page, address(coordinator, **view), "brokers connect to")
+        open_page(page, page_url(admin_server, **view), "brokers connect to")
         page.wait("!document.querySelector('.waiting')")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
-    open_window(page, coordinator)
+    open_window(page, admin_server)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_every_control_has_accessible_name(page: Page, coordinator: AdminServer) -> None:
+def test_every_control_has_accessible_name(page: Page, admin_server: AdminServer) -> None:
     """The names come from the browser's accessibility tree."""
-    open_window(page, coordinator)
+    open_window(page, admin_server)
     nodes = page.command("Accessibility.getFullAXTree")["nodes"]
     named = {"link", "button", "slider", "option", "listbox", "searchbox", "img", "table", "region"}
     nameless = [

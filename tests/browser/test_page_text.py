@@ -7,14 +7,14 @@ import pytest
 
 from tests.browser.chromium import Page
 from tests.unit.admin.admin_server import AdminServer, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[AdminServer]:
-    with serve_admin([snapshot("orders"), snapshot("parcels")]) as running:
+def admin_server() -> Iterator[AdminServer]:
+    with serve_admin([make_snapshot("orders"), make_snapshot("parcels")]) as running:
         yield running
 
 
@@ -22,29 +22,29 @@ def coordinator() -> Iterator[AdminServer]:
     "hidden",
     ["\u034f", "\ufe0f", "\U000e0061", "\u2800", "\u3164", "\u00a0", "\u2028", "\u200d", "\ue000", "\x9b"],
 )
-def test_invisible_character_is_escaped(page: Page, coordinator: AdminServer, hidden: str) -> None:
-    page.go(f"{coordinator.url}/")
+def test_invisible_character_is_escaped(page: Page, admin_server: AdminServer, hidden: str) -> None:
+    page.open_url(f"{admin_server.url}/")
     seen = page.evaluate(
         f"import('/assets/elements.js').then(({{ seen }}) => seen({json.dumps('a b' + hidden)}))"
     )
     assert seen == f"a b\\u{{{ord(hidden):x}}}"
 
 
-def test_count_of_found_groups_is_labelled_as_found(page: Page, coordinator: AdminServer) -> None:
-    page.go(f"{coordinator.url}/?find=ord")
+def test_count_of_found_groups_is_labelled_as_found(page: Page, admin_server: AdminServer) -> None:
+    page.open_url(f"{admin_server.url}/?find=ord")
     page.wait_for("Groups found")
     figures = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert (figures["Groups found"], figures["Share-partitions"]) == ("1", "2")
 
 
-def test_list_shows_sort_by_topic_id(page: Page, coordinator: AdminServer) -> None:
-    page.go(f"{coordinator.url}/?group=orders")
+def test_list_shows_sort_by_topic_id(page: Page, admin_server: AdminServer) -> None:
+    page.open_url(f"{admin_server.url}/?group=orders")
     page.click('a[data-key="sort key"]')
     page.wait_for("Topic-partition, by topic id \u2191")
 
 
 def test_page_polls_shards_when_event_stream_is_refused(
-    page: Page, coordinator: AdminServer, monkeypatch: pytest.MonkeyPatch
+    page: Page, admin_server: AdminServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
     noted = """
@@ -56,16 +56,16 @@ def test_page_polls_shards_when_event_stream_is_refused(
         };
     """
     page.command("Page.addScriptToEvaluateOnNewDocument", source=noted)
-    page.go(f"{coordinator.url}/?view=shards")
+    page.open_url(f"{admin_server.url}/?view=shards")
     page.wait("document.querySelectorAll('tbody tr').length === 4")
     delays = page.wait("window.delays.filter(([what]) => what.startsWith('function watch'))")
     assert delays[0][1] == 5000
     page.complaints[:] = [text for text in page.complaints if "503" not in text]
 
 
-def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, coordinator: AdminServer) -> None:
+def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, admin_server: AdminServer) -> None:
     page.resize(390, 844)
-    page.go(f"{coordinator.url}/")
+    page.open_url(f"{admin_server.url}/")
     page.wait("document.querySelectorAll('tbody tr').length === 2")
     assert page.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 150
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

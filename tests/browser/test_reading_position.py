@@ -7,9 +7,9 @@ import pytest
 
 from coordinator.cluster.ownership import Assignment, Replica
 from tests.browser.chromium import Page
-from tests.builders import packed
+from tests.builders import pack_batches
 from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 
 pytestmark = pytest.mark.browser
 
@@ -32,60 +32,60 @@ FIGURE = "document.querySelector('tbody td:nth-child(4)').textContent"
 
 
 @pytest.fixture(scope="module")
-def coordinator() -> Iterator[AdminServer]:
-    records = [snapshot(partition=number, batches=packed((100, 100, 0, 1))) for number in range(3)]
+def admin_server() -> Iterator[AdminServer]:
+    records = [make_snapshot(partition=number, batches=pack_batches((100, 100, 0, 1))) for number in range(3)]
     with serve_admin(records) as running:
         yield running
 
 
-def changed(page: Page) -> None:
+def wait_for_change(page: Page) -> None:
     """Wait until a changed figure is shown."""
     before = page.evaluate(FIGURE)
     page.wait(f"{FIGURE} !== {json.dumps(before)}")
 
 
 @pytest.fixture
-def changing(page: Page, coordinator: AdminServer) -> Page:
+def changing_page(page: Page, admin_server: AdminServer) -> Page:
     page.command("Page.addScriptToEvaluateOnNewDocument", source=CHANGING)
     page.resize(375, 800)
-    page.go(f"{coordinator.url}/?group=orders")
+    page.open_url(f"{admin_server.url}/?group=orders")
     page.wait("document.querySelectorAll('tbody tr').length === 3")
     return page
 
 
-def test_table_keeps_scroll_position(changing: Page) -> None:
-    changing.evaluate("document.querySelector('.scroll').scrollLeft = 200")
-    changed(changing)
-    assert changing.evaluate("document.querySelector('.scroll').scrollLeft") == 200
+def test_table_keeps_scroll_position(changing_page: Page) -> None:
+    changing_page.evaluate("document.querySelector('.scroll').scrollLeft = 200")
+    wait_for_change(changing_page)
+    assert changing_page.evaluate("document.querySelector('.scroll').scrollLeft") == 200
 
 
-def test_link_in_table_keeps_focus(changing: Page) -> None:
-    changing.evaluate("document.querySelector('tbody tr:nth-child(2) td:last-child a').focus()")
-    changed(changing)
+def test_link_in_table_keeps_focus(changing_page: Page) -> None:
+    changing_page.evaluate("document.querySelector('tbody tr:nth-child(2) td:last-child a').focus()")
+    wait_for_change(changing_page)
     row = "document.querySelector('tbody tr:nth-child(2)')"
-    assert changing.evaluate(f"{row}.contains(document.activeElement)")
+    assert changing_page.evaluate(f"{row}.contains(document.activeElement)")
 
 
-def test_pressed_link_exists_until_release(changing: Page) -> None:
-    changing.evaluate(
+def test_pressed_link_exists_until_release(changing_page: Page) -> None:
+    changing_page.evaluate(
         "window.link = document.querySelector('tbody a'); link.dispatchEvent("
         "new PointerEvent('pointerdown', { bubbles: true })); window.asked = performance.now()"
     )
     # Two responses arrived while the link was pressed.
     answers = "performance.getEntriesByType('resource').filter((entry) => entry.responseEnd > window.asked"
-    changing.wait(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
-    assert changing.evaluate("link.isConnected")
-    changing.evaluate("link.dispatchEvent(new PointerEvent('pointerup', { bubbles: true })); 0")
-    changing.wait("!link.isConnected")
+    changing_page.wait(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
+    assert changing_page.evaluate("link.isConnected")
+    changing_page.evaluate("link.dispatchEvent(new PointerEvent('pointerup', { bubbles: true })); 0")
+    changing_page.wait("!link.isConnected")
 
 
-def test_page_shows_that_selected_text_pauses_updates(changing: Page) -> None:
-    changing.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
-    changing.wait_for("Pause (text is selected)")
-    before = changing.evaluate(FIGURE)
-    changing.evaluate("getSelection().removeAllRanges()")
-    changing.wait(f"{FIGURE} !== {json.dumps(before)}")
-    assert "text is selected" not in changing.evaluate("document.body.innerText")
+def test_page_shows_that_selected_text_pauses_updates(changing_page: Page) -> None:
+    changing_page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+    changing_page.wait_for("Pause (text is selected)")
+    before = changing_page.evaluate(FIGURE)
+    changing_page.evaluate("getSelection().removeAllRanges()")
+    changing_page.wait(f"{FIGURE} !== {json.dumps(before)}")
+    assert "text is selected" not in changing_page.evaluate("document.body.innerText")
 
 
 def test_links_to_same_owner_have_different_keys(page: Page) -> None:
@@ -95,7 +95,7 @@ def test_links_to_same_owner_have_different_keys(page: Page) -> None:
         coordinator.do(lambda: board.follow(Assignment(1, (them,), (0,) * SHARDS)))
         for number in range(SHARDS):
             coordinator.do(lambda number=number: runtime.resign(number))
-        page.go(f"{coordinator.url}/?view=shards")
+        page.open_url(f"{coordinator.url}/?view=shards")
         page.wait("document.querySelectorAll('tbody a').length === 4")
         keys = page.evaluate("[...document.querySelectorAll('tbody a')].map((link) => link.dataset.key)")
     assert len(set(keys)) == SHARDS

@@ -9,9 +9,9 @@ import pytest
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.browser.chromium import Page
-from tests.builders import TOPIC_ID, packed
+from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 pytestmark = pytest.mark.browser
@@ -24,7 +24,7 @@ WRONG = "wrong-0123456789-wrong"
 def coordinator(tmp_path: Path) -> Iterator[AdminServer]:
     """A coordinator that requires a token, with one group."""
     tokens = write_token_file(tmp_path, f"people read {READING}\n")
-    records = [snapshot(batches=packed((100, 109, 0, 2)))]
+    records = [make_snapshot(batches=pack_batches((100, 109, 0, 2)))]
     with serve_admin(records, http_token_file=str(tokens)) as running:
         yield running
 
@@ -38,7 +38,7 @@ def login_page(page: Page) -> Iterator[Page]:
     assert not any(token in request for request in page.requests for token in (READING, WRITING, WRONG))
 
 
-def address(coordinator: AdminServer, **view: object) -> str:
+def page_url(coordinator: AdminServer, **view: object) -> str:
     return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
 
 
@@ -46,16 +46,16 @@ def enter_token(page: Page, token: str) -> None:
     """Type a token and press Enter; the field has the initial focus."""
     page.wait("document.activeElement?.id === 'token'")
     page.type(token)
-    page.press("Enter")
+    page.press_key("Enter")
 
 
 def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
-    page.go(address(coordinator))
+    page.open_url(page_url(coordinator))
     page.wait_for(ASKED)
     page.wait_for("token required")
     assert "orders" not in page.evaluate("document.body.innerText")
-    page.photograph(tmp_path / "token.png")
+    page.save_screenshot(tmp_path / "token.png")
     enter_token(page, READING)
     page.wait_for("orders")
     page.wait_for("ready")
@@ -63,7 +63,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
     # Neither another view nor a reload requests the token again.
     page.click('a[data-key="group orders"]')
     page.wait_for("1 share-partition")
-    page.go(address(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
+    page.open_url(page_url(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for("available 10")
     # The page shows no link to JSON, because a link cannot contain the token.
     assert "View as JSON" not in page.evaluate("document.body.innerText")
@@ -77,7 +77,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
 
 def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
-    page.go(address(coordinator))
+    page.open_url(page_url(coordinator))
     enter_token(page, WRONG)
     page.wait_for("The token is not valid.")
     enter_token(page, READING)
@@ -86,8 +86,8 @@ def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServ
 
 def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
-    number = state_partition(snapshot().key, SHARDS)
-    page.go(address(coordinator, view="shards"))
+    number = state_partition(make_snapshot().key, SHARDS)
+    page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
     assert page.rows()[number][1] == "active"
@@ -98,7 +98,7 @@ def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer
 
 def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
-    page.go(address(coordinator, view="shards"))
+    page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
     page.wait("document.querySelector('#live').title.startsWith('Live')")
     write_token_file(tmp_path, f"people read {WRITING}\n")
@@ -136,7 +136,7 @@ LATE_REFUSAL = """
 def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
     page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
-    page.go(address(coordinator))
+    page.open_url(page_url(coordinator))
     enter_token(page, READING)
     page.wait_for("orders")
     page.wait("document.querySelector('#live').title.startsWith('Live')")
@@ -147,7 +147,7 @@ def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: A
 
 def test_token_can_be_removed(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
-    page.go(address(coordinator))
+    page.open_url(page_url(coordinator))
     assert page.evaluate("document.querySelector('#forget').hidden")
     enter_token(page, READING)
     page.wait_for("orders")

@@ -17,7 +17,7 @@ from rich.table import Table
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.builders import TOPIC_ID
-from tests.chaos.consistency import compare, owners_agree
+from tests.chaos.consistency import compare_with_topic, owners_agree
 from tests.chaos.groups import PARTITIONS, Groups
 from tests.chaos.topic_reader import TopicState
 from tests.chaos.write_ledger import WriteLedger
@@ -42,7 +42,7 @@ STUBBORN_EACH = 4
 BOUND_S = 120.0
 
 
-class Row(NamedTuple):
+class FailureEffect(NamedTuple):
     """The effect of one failure: seconds without a successful write, for the worst and the median shard."""
 
     name: str
@@ -61,7 +61,7 @@ class ChaosCluster:
     def __init__(self, rig: ReplicatedRig, directory: Path) -> None:
         self.rig = rig
         self.coordinators = list(rig.coordinators)
-        self.rows: list[Row] = []
+        self.rows: list[FailureEffect] = []
         self.seen = TopicState()
         self._directory = directory
         self._gate = Gate()
@@ -77,11 +77,11 @@ class ChaosCluster:
         self._writers: asyncio.TaskGroup | None = None
 
     @asynccontextmanager
-    async def under_load(self) -> AsyncIterator[None]:
+    async def run_under_load(self) -> AsyncIterator[None]:
         """Start the coordinators, and write and consume while the block runs."""
         for one in self.coordinators:
             one.process.start()
-        with self.groups.at_work():
+        with self.groups.run_while_active():
             async with asyncio.TaskGroup() as self._writers:
                 working = [self._writers.create_task(probe.run()) for probe in self.probes]
                 working += [
@@ -112,7 +112,7 @@ class ChaosCluster:
             own, port=port, http_port=http_port, advertised_port=of.port, settings=settings, log="kafka"
         )
 
-    def shards_of(self, one: CoordinatorProcess) -> list[dict[str, Any]]:
+    def describe_shards(self, one: CoordinatorProcess) -> list[dict[str, Any]]:
         """Return a coordinator's description of each shard."""
         status, body = one.get("/api/v1/shards")
         assert status == 200, body
@@ -121,15 +121,17 @@ class ChaosCluster:
 
     def active_shards(self, one: CoordinatorProcess) -> list[int]:
         """Return the shards that a coordinator serves."""
-        return [shard["state_partition"] for shard in self.shards_of(one) if shard["status"] == "ACTIVE"]
+        return [
+            shard["state_partition"] for shard in self.describe_shards(one) if shard["status"] == "ACTIVE"
+        ]
 
     async def is_written_at(self, one: CoordinatorProcess) -> None:
         """Wait until a coordinator appends to the log of one of its shards."""
-        before = self.shards_of(one)
+        before = self.describe_shards(one)
         await self.happens(
             lambda: any(
                 now["end_log_offset"] > was["end_log_offset"]
-                for was, now in zip(before, self.shards_of(one), strict=True)
+                for was, now in zip(before, self.describe_shards(one), strict=True)
             ),
             "the coordinator appends records",
         )
@@ -174,7 +176,7 @@ class ChaosCluster:
         await self.settled()
         gaps = [probe.longest_gap_s for probe in self.probes]
         self.rows.append(
-            Row(
+            FailureEffect(
                 name + (more or ""),
                 max(gaps),
                 statistics.median(gaps),
@@ -193,7 +195,7 @@ class ChaosCluster:
         self.groups.rest()
         await self._gate.close()
         try:
-            found = await compare(
+            found = await compare_with_topic(
                 self._addresses,
                 self.rig.brokers[0].bootstrap,
                 STATE_TOPIC,
@@ -202,10 +204,10 @@ class ChaosCluster:
             )
             for book in self.books:
                 book.check(found.states[book.key])
-            self._note(found)
+            self._record_topic_changes(found)
         finally:
             self._gate.open()
-            self.groups.wake()
+            self.groups.resume_consumption()
         # Wait until writes succeed again, so that their delay does not count for the next failure.
         await self.all_shards_are_written()
         done = [group.done for group in self.groups.groups]
@@ -214,7 +216,7 @@ class ChaosCluster:
             "groups consume again",
         )
 
-    def _note(self, found: TopicState) -> None:
+    def _record_topic_changes(self, found: TopicState) -> None:
         """Record the claims, releases and fenced records of the topic, before pruning removes them."""
         self.seen.records = found.records
         self.seen.claims |= found.claims

@@ -16,7 +16,7 @@ from protocol.messages import find_coordinator
 from protocol.state_batches import unpack
 from tests.chaos.topic_reader import TopicState, read_topic
 from tests.kafka import ConditionTimeout
-from tests.kafka.wire import ask
+from tests.kafka.wire import send_request
 
 SHARE_KEY_TYPE, GROUP_KEY_TYPE = 2, 0
 ATTEMPTS = 20
@@ -35,16 +35,16 @@ def find_coordinators(
         key_type=SHARE_KEY_TYPE, coordinator_keys=[str(key) for key in keys]
     )
     try:
-        answer = ask(port, find_coordinator, 6, request)
+        answer = send_request(port, find_coordinator, 6, request)
     except (OSError, ValueError):
         return None
     return [(one.error_code, one.node_id, one.host, one.port) for one in answer.coordinators]
 
 
-def coordinator_of_group(port: int, group: str) -> int:
+def find_group_coordinator(port: int, group: str) -> int:
     """Return the id of the broker that coordinates a group."""
     request = find_coordinator.FindCoordinatorRequest(key_type=GROUP_KEY_TYPE, coordinator_keys=[group])
-    (found,) = ask(port, find_coordinator, 4, request).coordinators
+    (found,) = send_request(port, find_coordinator, 4, request).coordinators
     assert found.error_code == 0, found
     node_id: int = found.node_id
     return node_id
@@ -57,7 +57,7 @@ def owners_agree(ports: Sequence[int], keys: Collection[SharePartitionKey]) -> b
     return first is not None and all(error == 0 for error, *_ in first) and answers.count(first) == len(ports)
 
 
-async def compare(
+async def compare_with_topic(
     addresses: Sequence[str],
     bootstrap: str,
     topic: str,
@@ -72,11 +72,11 @@ async def compare(
     async with ShareCoordinatorClient(",".join(addresses), retry=RETRY, limits=LIMITS) as client:
         left = set(keys)
         for _ in range(ATTEMPTS):
-            before = await _ask_all(client, left)
+            before = await _read_states(client, left)
             found = await read_topic(bootstrap, topic, partitions)
             unknown = found.states.keys() - keys
             assert not unknown, f"the topic has unexpected share-partitions: {unknown}"
-            after = await _ask_all(client, left)
+            after = await _read_states(client, left)
             for key in sorted(left):
                 if before[key] == after[key] and after[key] is not None:
                     state = found.states.get(key)
@@ -90,14 +90,14 @@ async def compare(
     raise ConditionTimeout(f"states that changed during every comparison: {sorted(left)}")
 
 
-async def _ask_all(
+async def _read_states(
     client: ShareCoordinatorClient, keys: Collection[SharePartitionKey]
 ) -> dict[SharePartitionKey, Answered | None]:
-    answers = await asyncio.gather(*(_ask(client, key) for key in keys))
+    answers = await asyncio.gather(*(_read_state(client, key) for key in keys))
     return dict(zip(keys, answers, strict=True))
 
 
-async def _ask(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answered | None:
+async def _read_state(client: ShareCoordinatorClient, key: SharePartitionKey) -> Answered | None:
     """Return the state of a share-partition, or None if its leader epoch changed between two requests."""
     summary = await client.summary(key)
     try:

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from tests.chaos.cluster import GROUP, ChaosCluster
-from tests.chaos.consistency import coordinator_of_group, find_coordinators
+from tests.chaos.consistency import find_coordinators, find_group_coordinator
 from tests.kafka import CoordinatorProcess
 
 # A function that causes a failure. It may return a text, which is appended to the name of the failure.
 Disaster = Callable[[ChaosCluster], Awaitable[str | None]]
 
 
-async def _in_thread(action: Callable[[], object]) -> None:
+async def _run_in_thread(action: Callable[[], object]) -> None:
     await asyncio.to_thread(action)
 
 
@@ -34,7 +34,7 @@ async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
     await cluster.all_shards_are_written()
 
 
-async def no_failure(cluster: ChaosCluster) -> None:
+async def cause_no_failure(cluster: ChaosCluster) -> None:
     """Cause no failure for a while, as the baseline of the measurement."""
     for _ in range(5):
         await cluster.all_shards_are_written()
@@ -42,26 +42,26 @@ async def no_failure(cluster: ChaosCluster) -> None:
 
 async def stop_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Stop a coordinator with SIGTERM: it hands over its shards and ends."""
-    await _in_thread(cluster.coordinators[number].stop)
+    await _run_in_thread(cluster.coordinators[number].stop)
     await _is_replaced(cluster, cluster.coordinators[number])
 
 
 async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Start a coordinator: the others hand over some of their shards."""
-    await _in_thread(cluster.coordinators[number].start)
+    await _run_in_thread(cluster.coordinators[number].start)
 
 
 async def kill_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Kill a coordinator without a restart. Other coordinators own its shards after its session timeout."""
-    await _in_thread(cluster.coordinators[number].kill)
+    await _run_in_thread(cluster.coordinators[number].kill)
     await _is_replaced(cluster, cluster.coordinators[number])
 
 
 async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Kill a coordinator and restart it at once, as Kubernetes does."""
     one = cluster.coordinators[number]
-    await _in_thread(one.kill)
-    await _in_thread(one.process.start)
+    await _run_in_thread(one.kill)
+    await _run_in_thread(one.process.start)
 
 
 async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> None:
@@ -89,7 +89,7 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
     one = cluster.coordinators[number]
     twin = cluster.make_twin(one)
     try:
-        await _in_thread(twin.start)
+        await _run_in_thread(twin.start)
         stubborn = [cluster.send_to_wrong_coordinator(twin.port) for _ in range(4)]
         await cluster.happens(
             lambda: b"has the same address" in one.get("/readyz")[1],
@@ -102,7 +102,7 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
         for task in stubborn:
             task.cancel()
     finally:
-        await _in_thread(twin.kill)
+        await _run_in_thread(twin.kill)
 
 
 async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
@@ -112,29 +112,29 @@ async def restart_broker(number: int, how: str, cluster: ChaosCluster) -> str:
     group moves to another broker.
     """
     broker, other = cluster.rig.brokers[number], cluster.rig.brokers[number - 1]
-    coordinates = coordinator_of_group(other.client_port, GROUP) == number + 1
-    await _in_thread(getattr(broker, how))
-    await _in_thread(broker.start)
+    coordinates = find_group_coordinator(other.client_port, GROUP) == number + 1
+    await _run_in_thread(getattr(broker, how))
+    await _run_in_thread(broker.start)
     return " (had the group)" if coordinates else ""
 
 
 async def restart_haproxies(cluster: ChaosCluster) -> None:
     """Kill and start all three HAProxies: replication and the connections to coordinators are interrupted."""
     for haproxy in cluster.rig.haproxies:
-        await _in_thread(haproxy.kill)
-        await _in_thread(haproxy.start)
+        await _run_in_thread(haproxy.kill)
+        await _run_in_thread(haproxy.start)
 
 
 async def restart_coordinators_one_by_one(cluster: ChaosCluster) -> None:
     """Restart the coordinators one by one, as in an upgrade."""
     for one in cluster.coordinators:
-        await _in_thread(one.stop)
-        await _in_thread(one.start)
+        await _run_in_thread(one.stop)
+        await _run_in_thread(one.start)
         await cluster.settled()
 
 
 DISASTERS: dict[str, Disaster] = {
-    "nothing": no_failure,
+    "nothing": cause_no_failure,
     "coordinator 1: SIGTERM": partial(stop_coordinator, 0),
     "coordinator 1: started": partial(start_coordinator, 0),
     "coordinator 2: kill -9, started at once": partial(kill_and_start_coordinator, 1),

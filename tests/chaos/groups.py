@@ -14,7 +14,7 @@ from tests.e2e.ledger import (
     consume_rest,
     mixed_acknowledgements,
     new_topic,
-    produce,
+    produce_records,
 )
 from tests.kafka import KafkaClient, wait_until
 
@@ -96,12 +96,12 @@ class Groups:
         return sum(len(group.ledger.settled) for group in self.groups)
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
+    def run_while_active(self) -> Iterator[None]:
         """Produce and consume while the block runs.
 
         Exceptions of the threads are raised at the end of the block.
         """
-        self.wake()
+        self.resume_consumption()
         self._producing.set()
         with ThreadPoolExecutor(1 + len(self.groups), "share group") as pool:
             working = [pool.submit(self._produce), *(pool.submit(self._consume, one) for one in self.groups)]
@@ -109,18 +109,18 @@ class Groups:
                 yield
             finally:
                 self._over.set()
-                self.wake()
+                self.resume_consumption()
             for one in working:
                 one.result()
 
     def rest(self) -> None:
-        """Pause acknowledgements until `wake`.
+        """Pause acknowledgements until `resume_consumption`.
 
         The broker releases acquired records after their lock timeout.
         """
         self._awake.clear()
 
-    def wake(self) -> None:
+    def resume_consumption(self) -> None:
         """Continue consumption."""
         self._awake.set()
 
@@ -138,7 +138,7 @@ class Groups:
     def check(self) -> None:
         """Check that no guarantee was violated and no acknowledged record is delivered again.
 
-        Call this method after the block of `at_work`.
+        Call this method after the block of `run_while_active`.
         """
         for number, group in enumerate(self.groups):
             group.close()
@@ -149,25 +149,27 @@ class Groups:
             assert group.ledger.broken_promises == []
 
     def _produce(self) -> None:
-        with self._noting_failure():
+        with self._record_failure():
             while not self._over.is_set():
                 self._producing.wait(0.2)
                 behind = self.records - min(group.done for group in self.groups)
                 with self._appending:
                     if self._producing.is_set() and behind < BEHIND_MAX:
                         first = self._produced
-                        produce(self._client, self.topic, PARTITIONS, first=first, count=RECORDS_AT_A_TIME)
+                        produce_records(
+                            self._client, self.topic, PARTITIONS, first=first, count=RECORDS_AT_A_TIME
+                        )
                         self._produced += RECORDS_AT_A_TIME
                 self._over.wait(0.2)
 
     def _consume(self, group: Group) -> None:
-        with self._noting_failure():
+        with self._record_failure():
             while not self._over.is_set():
                 self._awake.wait()
                 group.consume()
 
     @contextmanager
-    def _noting_failure(self) -> Iterator[None]:
+    def _record_failure(self) -> Iterator[None]:
         try:
             yield
         except BaseException:

@@ -26,7 +26,7 @@ def test_coordinators_agree_with_topic_after_each_failure(
         cluster = ChaosCluster(rig, tmp_path)
 
         async def main() -> None:
-            async with cluster.under_load():
+            async with cluster.run_under_load():
                 for name, disaster in DISASTERS.items():
                     await cluster.run_disaster(name, disaster)
                 await asyncio.to_thread(cluster.groups.finish, seconds=300)

@@ -51,11 +51,11 @@ async def read_topic(bootstrap: str, topic: str, partitions: int) -> TopicState:
         await consumer.stop()
     found = TopicState()
     for partition, read in records.items():
-        _fold(partition, read, found)
+        _apply_records(partition, read, found)
     return found
 
 
-def _fold(partition: int, records: list[ConsumerRecord], found: TopicState) -> None:
+def _apply_records(partition: int, records: list[ConsumerRecord], found: TopicState) -> None:
     shard = Shard(partition, SnapshotPolicy())
     owner_epoch: int | None = None
     for record in records:

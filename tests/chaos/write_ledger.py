@@ -56,7 +56,7 @@ class WriteLedger:
         """Read the state, and compare it with the writes that were acknowledged before the request."""
         promised, start_offset = frozenset(self.acknowledged), self.acknowledged_start_offset
         state = await client.read(self.key, LEADER_EPOCH)
-        self._compare(state.state_epoch, state.start_offset, state.batches, promised, start_offset)
+        self._compare_state(state.state_epoch, state.start_offset, state.batches, promised, start_offset)
         # Offsets below the start offset are no longer checked.
         self.acknowledged = {offset for offset in self.acknowledged if offset >= start_offset}
 
@@ -64,11 +64,11 @@ class WriteLedger:
         """Compare a given state with all acknowledged writes; no write may be in progress."""
         batches = unpack(state.batches)
         promised = frozenset(self.acknowledged)
-        self._compare(
+        self._compare_state(
             state.state_epoch, state.start_offset, batches, promised, self.acknowledged_start_offset
         )
 
-    def _compare(
+    def _compare_state(
         self,
         state_epoch: int,
         start_offset: int,

@@ -82,7 +82,7 @@ class Probe:
     async def run(self) -> None:
         """Write until cancelled."""
         async with self._client as client:
-            await self._open(client)
+            await self._initialize_state(client)
             while True:
                 async with self._gate:
                     try:
@@ -95,7 +95,7 @@ class Probe:
                         self.successes += 1
                 await asyncio.sleep(PACE_S)
 
-    async def _open(self, client: ShareCoordinatorClient) -> None:
+    async def _initialize_state(self, client: ShareCoordinatorClient) -> None:
         while True:
             try:
                 return await self.book.open(client)

@@ -53,13 +53,13 @@ class Generator:
     def requests(self, count: int) -> Iterator[tuple[Any, int, Any]]:
         """Yield (API module, version, request)."""
         kinds = [
-            self._initialize,
-            self._read,
-            self._write,
-            self._write,
-            self._write,
-            self._summary,
-            self._delete,
+            self._initialize_request,
+            self._read_request,
+            self._write_request,
+            self._write_request,
+            self._write_request,
+            self._summary_request,
+            self._delete_request,
         ]
         weights = [3, 6, 8, 8, 8, 3, 1]
         for _ in range(count):
@@ -70,19 +70,19 @@ class Generator:
             partitions = self._random.sample(
                 range(self._partitions), self._random.choice([1, 1, 1, 2, self._partitions])
             )
-            if self._random.random() < 0.03 and make != self._delete:
+            if self._random.random() < 0.03 and make != self._delete_request:
                 partitions.append(self._random.choice([-1, self._partitions, 999]))
             yield make(group, partitions)
 
-    def _epoch(self, group: str, partition: int) -> int:
+    def _random_epoch(self, group: str, partition: int) -> int:
         known = self._begun.get((group, partition), (0, 0))[0]
         return known + self._random.choice([0, 0, 0, 0, 0, 0, 1, -1])
 
-    def _leader_epoch(self) -> int:
+    def _random_leader_epoch(self) -> int:
         # The leader epoch rises slowly. Otherwise most requests would be fenced.
         return self._fresh_start // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
 
-    def _initialize(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _initialize_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = []
         for partition in partitions:
             epoch, _ = self._begun.get((group, partition), (0, 0))
@@ -103,19 +103,19 @@ class Generator:
             ),
         )
 
-    def _read(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
-        parts = [read_api.PartitionData(partition, self._leader_epoch()) for partition in partitions]
+    def _read_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = [read_api.PartitionData(partition, self._random_leader_epoch()) for partition in partitions]
         return (
             read_api,
             0,
             read_api.ReadShareGroupStateRequest(group, [read_api.ReadStateData(self._topic_id, parts)]),
         )
 
-    def _write(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _write_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         version = self._random.choice([0, 1, 1, 1])
         parts = []
         for partition in partitions:
-            leader_epoch, epoch = self._leader_epoch() + 1, self._epoch(group, partition)
+            leader_epoch, epoch = self._random_leader_epoch() + 1, self._random_epoch(group, partition)
             _, base = self._begun.get((group, partition), (0, 0))
             # Rarely include a share-partition twice, as brokers do with queued writes.
             for _ in range(self._random.choice([1, 1, 1, 1, 2])):
@@ -145,14 +145,16 @@ class Generator:
                 self._random.randint(0, 5),
             )
 
-    def _summary(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
-        parts = [summary_api.PartitionData(partition, self._leader_epoch()) for partition in partitions]
+    def _summary_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+        parts = [
+            summary_api.PartitionData(partition, self._random_leader_epoch()) for partition in partitions
+        ]
         request = summary_api.ReadShareGroupStateSummaryRequest(
             group, [summary_api.ReadStateSummaryData(self._topic_id, parts)]
         )
         return summary_api, self._random.choice([0, 1]), request
 
-    def _delete(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
+    def _delete_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = [delete_api.PartitionData(partition) for partition in partitions]
         return (
             delete_api,
@@ -163,7 +165,7 @@ class Generator:
         )
 
 
-def comparable(api: Any, version: int, body: bytes) -> list[Any]:
+def comparable_results(api: Any, version: int, body: bytes) -> list[Any]:
     """Return the results of a response in a fixed order, without message texts."""
     response = api.decode_response(body, 1, version)
     found = []
@@ -174,7 +176,7 @@ def comparable(api: Any, version: int, body: bytes) -> list[Any]:
     return sorted(found, key=lambda entry: (entry[0], entry[1]))
 
 
-async def ask(client: Client, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
+async def send_request(client: Client, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
     client.send(request_frame(api.API_KEY, version, correlation_id, body))
     got, rest = await client.frame()
     assert got == correlation_id
@@ -194,9 +196,10 @@ class BothCoordinators:
         self._sent += 1
         body = api.encode_request(request, version)
         ours, theirs = await asyncio.gather(
-            ask(self._ours, api, version, self._sent, body), ask(self._theirs, api, version, self._sent, body)
+            send_request(self._ours, api, version, self._sent, body),
+            send_request(self._theirs, api, version, self._sent, body),
         )
-        return comparable(api, version, ours), comparable(api, version, theirs)
+        return comparable_results(api, version, ours), comparable_results(api, version, theirs)
 
 
 @asynccontextmanager
@@ -231,7 +234,7 @@ async def both_coordinators(kafka: BuiltInCoordinator) -> AsyncIterator[BothCoor
         await runtime.stop()
 
 
-async def compare(kafka: BuiltInCoordinator) -> dict[str, int]:
+async def compare_random_requests(kafka: BuiltInCoordinator) -> dict[str, int]:
     seen: dict[str, int] = {}
     async with both_coordinators(kafka) as both:
         generator = Generator(SEED, kafka.topic_id, kafka.partitions)
@@ -292,7 +295,7 @@ def test_repeated_initialize_without_a_start_offset_deletes_progress_only_in_kaf
 def test_random_requests_get_the_same_responses_as_from_kafka(
     built_in_coordinator: BuiltInCoordinator,
 ) -> None:
-    seen = asyncio.run(compare(built_in_coordinator))
+    seen = asyncio.run(compare_random_requests(built_in_coordinator))
     for label in (
         "initialize_share_group_state 0",
         "initialize_share_group_state 124",

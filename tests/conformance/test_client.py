@@ -25,20 +25,20 @@ pytestmark = pytest.mark.broker
 GROUP = "client:of:ours"
 
 
-def on_kafka(
+def run_on_kafka(
     kafka: BuiltInCoordinator, scenario: Callable[[ShareCoordinatorClient], Awaitable[None]]
 ) -> list[float]:
     """Run a scenario, and return the pauses before retries in seconds. The client does not really pause."""
     waits: list[float] = []
 
-    async def note(wait_s: float) -> None:
+    async def record_pause(wait_s: float) -> None:
         waits.append(wait_s)
 
-    async def whole() -> None:
-        async with ShareCoordinatorClient((kafka.host, kafka.port), sleep=note) as client:
+    async def run_client() -> None:
+        async with ShareCoordinatorClient((kafka.host, kafka.port), sleep=record_pause) as client:
             await scenario(client)
 
-    asyncio.run(whole())
+    asyncio.run(run_client())
     return waits
 
 
@@ -72,7 +72,7 @@ def test_client_initializes_reads_writes_and_deletes_state(built_in_coordinator:
         await client.delete(key)
         assert (await client.summary(key)).start_offset == -1
 
-    assert on_kafka(built_in_coordinator, scenario) == []
+    assert run_on_kafka(built_in_coordinator, scenario) == []
 
 
 def test_results_of_a_request_for_many_partitions_are_in_request_order(
@@ -97,7 +97,7 @@ def test_results_of_a_request_for_many_partitions_are_in_request_order(
             (partition, partition) for partition in partitions
         ]
 
-    assert on_kafka(built_in_coordinator, scenario) == []
+    assert run_on_kafka(built_in_coordinator, scenario) == []
 
 
 def test_unknown_topic_raises_after_retries(built_in_coordinator: BuiltInCoordinator) -> None:
@@ -108,4 +108,4 @@ def test_unknown_topic_raises_after_retries(built_in_coordinator: BuiltInCoordin
             await client.initialize(key, 1, 0)
         assert caught.value.key == key
 
-    assert len(on_kafka(built_in_coordinator, scenario)) == 4
+    assert len(run_on_kafka(built_in_coordinator, scenario)) == 4

@@ -54,13 +54,13 @@ def dumped_records(tmp_path_factory: pytest.TempPathFactory) -> list[re.Match[st
     return list(RECORD_LINE.finditer(printed))
 
 
-def key_of(record_type: int) -> dict[str, Any]:
+def decode_key(record_type: int) -> dict[str, Any]:
     # The topic id bytes(range(16)) in Kafka's notation.
     data = {"groupId": "group", "topicId": "AAECAwQFBgcICQoLDA0ODw", "partition": 3}
     return {"type": str(record_type), "data": data}
 
 
-def batch(first: int, last: int, state: int, count: int) -> dict[str, int]:
+def make_batch(first: int, last: int, state: int, count: int) -> dict[str, int]:
     return {"firstOffset": first, "lastOffset": last, "deliveryState": state, "deliveryCount": count}
 
 
@@ -70,7 +70,7 @@ def test_kafka_reads_offset_time_and_headers_of_each_record(dumped_records: list
 
 
 def test_kafka_reads_a_snapshot(dumped_records: list[re.Match[str]]) -> None:
-    assert json.loads(dumped_records[0]["key"]) == key_of(0)
+    assert json.loads(dumped_records[0]["key"]) == decode_key(0)
     assert json.loads(dumped_records[0]["payload"]) == {
         "version": "0",
         "data": {
@@ -81,26 +81,26 @@ def test_kafka_reads_a_snapshot(dumped_records: list[re.Match[str]]) -> None:
             "deliveryCompleteCount": 10,
             "createTimestamp": 1000,
             "writeTimestamp": 1001,
-            "stateBatches": [batch(100, 109, 0, 1), batch(110, 119, 2, 2)],
+            "stateBatches": [make_batch(100, 109, 0, 1), make_batch(110, 119, 2, 2)],
         },
     }
 
 
 def test_kafka_reads_an_update(dumped_records: list[re.Match[str]]) -> None:
-    assert json.loads(dumped_records[1]["key"]) == key_of(1)
+    assert json.loads(dumped_records[1]["key"]) == decode_key(1)
     assert json.loads(dumped_records[1]["payload"]) == {
         "version": "0",
         "data": {
             "snapshotEpoch": 6,
             "leaderEpoch": 2,
             "startOffset": 105,
-            "stateBatches": [batch(105, 109, 4, 1)],
+            "stateBatches": [make_batch(105, 109, 4, 1)],
         },
     }
 
 
 def test_a_tombstone_is_understood(dumped_records: list[re.Match[str]]) -> None:
-    assert json.loads(dumped_records[2]["key"]) == key_of(0)
+    assert json.loads(dumped_records[2]["key"]) == decode_key(0)
     assert dumped_records[2]["payload"] == "<DELETE>"
 
 

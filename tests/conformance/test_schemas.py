@@ -36,16 +36,16 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def theirs(newest_jars: KafkaJars) -> Json:
+def kafka_classes(newest_jars: KafkaJars) -> Json:
     """Return the description of Kafka's class for each schema, by schema name."""
-    names = {read(path)["name"]: class_name(read(path)) for path in SCHEMAS}
+    names = {read_schema(path)["name"]: class_name(read_schema(path)) for path in SCHEMAS}
     done = newest_jars.run("MessageSchemas", *names.values())
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     return {name: said[java_class] for name, java_class in names.items()}
 
 
-def read(path: Path) -> Json:
+def read_schema(path: Path) -> Json:
     """Parse a schema file. Kafka's grammar permits comments, which fill whole lines."""
     lines = path.read_text("utf-8").splitlines()
     schema: Json = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
@@ -58,7 +58,7 @@ def class_name(schema: Json) -> str:
     return f"org.apache.kafka.common.message.{schema['name']}Data"
 
 
-def covers(versions: str, version: int) -> bool:
+def is_version_in(versions: str, version: int) -> bool:
     """Return whether `version` is in a range such as "2", "0-3", "1+" or "none"."""
     if versions == "none":
         return False
@@ -81,13 +81,13 @@ def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
     """Return the type of `field` at `version` in the notation of `MessageSchemas`."""
     name = field["type"]
     described: Json = {}
-    nullable = covers(field.get("nullableVersions", "none"), version)
+    nullable = is_version_in(field.get("nullableVersions", "none"), version)
     if name.startswith("[]"):
         name = name[2:]
         described = {"array": "CompactArrayOf" if flexible else "ArrayOf", "nullable": nullable}
         nullable = False
     if "fields" in field:
-        return {**described, "struct": struct(field["fields"], version, flexible=flexible)}
+        return {**described, "struct": describe_struct(field["fields"], version, flexible=flexible)}
     if name in PRIMITIVES:
         return {**described, "type": PRIMITIVES[name]}
     compact = flexible and field.get("flexibleVersions") != "none"
@@ -97,26 +97,26 @@ def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
     }
 
 
-def struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
+def describe_struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
     plain, tagged = [], []
     for field in fields:
-        if not covers(field["versions"], version) or field.get("tag", 0) >= OWN_TAGS_FROM:
+        if not is_version_in(field["versions"], version) or field.get("tag", 0) >= OWN_TAGS_FROM:
             continue
         described = {"name": snake_case(field["name"]), **wire_type(field, version, flexible=flexible)}
-        if covers(field.get("taggedVersions", "none"), version):
+        if is_version_in(field.get("taggedVersions", "none"), version):
             tagged.append({**described, "tag": field["tag"]})
         else:
             plain.append(described)
     return {"flexible": flexible, "fields": [*plain, *sorted(tagged, key=lambda field: int(field["tag"]))]}
 
 
-def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
+def struct_defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
     """Return the defaults of fields with a simple type, by struct name; the message has the name ""."""
     own: dict[str, str] = {}
     found = {name: own}
     for field in fields:
         if "fields" in field:
-            found |= defaults(field["fields"], field["type"].removeprefix("[]"))
+            found |= struct_defaults(field["fields"], field["type"].removeprefix("[]"))
         elif field["type"] in ZEROS and field.get("tag", 0) < OWN_TAGS_FROM:
             java_name = field["name"][0].lower() + field["name"][1:]
             own[java_name] = str(field.get("default", ZEROS[field["type"]]))
@@ -124,46 +124,48 @@ def defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
-def test_every_version_has_the_fields_of_kafkas_class(theirs: Json, path: Path) -> None:
-    schema = read(path)
+def test_every_version_has_the_fields_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
+    schema = read_schema(path)
     ours = {
-        str(version): struct(schema["fields"], version, flexible=covers(schema["flexibleVersions"], version))
+        str(version): describe_struct(
+            schema["fields"], version, flexible=is_version_in(schema["flexibleVersions"], version)
+        )
         for version in all_versions(schema)
     }
-    known = theirs[schema["name"]]["versions"]
+    known = kafka_classes[schema["name"]]["versions"]
     if path in BROKER_SCHEMAS:
-        known = without_tagged(known)
+        known = drop_tagged_fields(known)
     assert ours == {version: known.get(version) for version in ours}
 
 
-def without_tagged(known: Any) -> Any:
+def drop_tagged_fields(known: Any) -> Any:
     """Return a description of Kafka's class without tagged fields."""
     if isinstance(known, dict):
-        return {name: without_tagged(value) for name, value in known.items()}
+        return {name: drop_tagged_fields(value) for name, value in known.items()}
     if isinstance(known, list):
-        return [without_tagged(field) for field in known if "tag" not in field]
+        return [drop_tagged_fields(field) for field in known if "tag" not in field]
     return known
 
 
 @pytest.mark.parametrize(
     "path", [path for path in SCHEMAS if path not in BROKER_SCHEMAS], ids=lambda path: path.stem
 )
-def test_every_field_has_the_default_of_kafkas_class(theirs: Json, path: Path) -> None:
-    schema = read(path)
-    known = theirs[schema["name"]]["defaults"]
-    ours = defaults(schema["fields"])
+def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
+    schema = read_schema(path)
+    known = kafka_classes[schema["name"]]["defaults"]
+    ours = struct_defaults(schema["fields"])
     assert ours == {
         name: {field: known.get(name, {}).get(field) for field in fields} for name, fields in ours.items()
     }
 
 
-def test_unsupported_versions_of_kafka_are_known(theirs: Json) -> None:
+def test_unsupported_versions_of_kafka_are_known(kafka_classes: Json) -> None:
     ours = {
-        read(path)["name"]: {str(version) for version in all_versions(read(path))}
+        read_schema(path)["name"]: {str(version) for version in all_versions(read_schema(path))}
         for path in SCHEMAS
         if path not in BROKER_SCHEMAS
     }
-    unspoken = {name: set(theirs[name]["versions"]) - versions for name, versions in ours.items()}
+    unspoken = {name: set(kafka_classes[name]["versions"]) - versions for name, versions in ours.items()}
     assert {name: versions for name, versions in unspoken.items() if versions} == {
         # The response has error 35 and the supported versions. Then the broker retries with one of these.
         "ApiVersionsRequest": {"5"},

@@ -15,16 +15,16 @@ from tests.conformance.differences import ERROR_CODES
 from tests.conformance.vectors import (
     CODECS,
     RELEASES_WITH_LOG,
-    Recorded,
-    answered,
-    lines,
+    RecordedRequest,
+    read_json_lines,
     recorded_log,
     recorded_rpcs,
-    replayed,
+    replay_states,
+    send_requests,
 )
 
 
-def fields_of(response: Any, recorded: Recorded) -> list[dict[str, Any]]:
+def result_fields(response: Any, recorded: RecordedRequest) -> list[dict[str, Any]]:
     """Return the results of a response in the notation of the vectors, with the recorded fields."""
     names = {
         "partition": "partition",
@@ -50,7 +50,7 @@ def fields_of(response: Any, recorded: Recorded) -> list[dict[str, Any]]:
 
 def test_responses_equal_kafkas_except_for_listed_differences() -> None:
     topics, requests = recorded_rpcs()
-    responses, _ = asyncio.run(answered(topics, requests))
+    responses, _ = asyncio.run(send_requests(topics, requests))
     seen_differences = set()
     for recorded, response in zip(requests, responses, strict=True):
         assert recorded.answers is not None or recorded.response is not None
@@ -61,7 +61,7 @@ def test_responses_equal_kafkas_except_for_listed_differences() -> None:
             assert expected[0]["err"] != ERROR_CODES[recorded.name][0]
             expected = [{**expected[0], "err": ERROR_CODES[recorded.name][0]}]
         if expected is not None:
-            assert fields_of(response, recorded) == expected, recorded.name
+            assert result_fields(response, recorded) == expected, recorded.name
         if recorded.response is not None:
             body = CODECS[recorded.api_key].encode_response(response, recorded.version)
             assert body == recorded.response, recorded.name
@@ -71,7 +71,7 @@ def test_responses_equal_kafkas_except_for_listed_differences() -> None:
 
 def test_only_errors_have_a_message_and_it_is_a_sentence() -> None:
     topics, requests = recorded_rpcs()
-    responses, _ = asyncio.run(answered(topics, requests))
+    responses, _ = asyncio.run(send_requests(topics, requests))
     refused = 0
     for response in responses:
         for topic in response.results:
@@ -108,12 +108,12 @@ def visible_fields(state: ShareState) -> tuple[Any, ...]:
 def test_replay_of_kafkas_log_gives_the_state_of_kafkas_responses() -> None:
     topics, requests = recorded_rpcs()
 
-    async def ours() -> dict[str, tuple[Any, ...]]:
-        _, runtime = await answered(topics, requests)
+    async def own_states() -> dict[str, tuple[Any, ...]]:
+        _, runtime = await send_requests(topics, requests)
         return {str(key): visible_fields(state) async for key, state in runtime.share_partitions()}
 
-    expected = asyncio.run(ours())
-    got = {str(key): visible_fields(state) for key, state in replayed(recorded_log("4.4.0")).items()}
+    expected = asyncio.run(own_states())
+    got = {str(key): visible_fields(state) for key, state in replay_states(recorded_log("4.4.0")).items()}
     assert got == expected
     assert len(got) >= 5
 
@@ -130,18 +130,20 @@ SETTLED_OTHERWISE = {
 
 @pytest.mark.parametrize("release", list(SETTLED_OTHERWISE))
 def test_logs_of_older_releases_give_the_same_final_state(release: str) -> None:
-    def progress(log_of: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+    def final_progress(log_of: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         return {
             (key.group_id, key.partition): (state.state_epoch, state.start_offset, unpack(state.batches))
-            for key, state in replayed(recorded_log(log_of)).items()
+            for key, state in replay_states(recorded_log(log_of)).items()
         }
 
-    got, expected = progress(release), progress("4.4.0")
+    got, expected = final_progress(release), final_progress("4.4.0")
     assert got.keys() == expected.keys()
     assert {key for key in expected if got[key] != expected[key]} == set(SETTLED_OTHERWISE[release])
 
 
-@pytest.mark.parametrize("line", list(lines("kafka-4.4.0.find.jsonl")), ids=lambda line: str(line["keys"]))
+@pytest.mark.parametrize(
+    "line", list(read_json_lines("kafka-4.4.0.find.jsonl")), ids=lambda line: str(line["keys"])
+)
 def test_find_coordinator_accepts_and_refuses_the_keys_that_kafka_does(line: dict[str, Any]) -> None:
     directory = CoordinatorDirectory(
         HostPort("coordinator", 9095), node_id_first=1_000_000, node_ids=4, state_partitions=50

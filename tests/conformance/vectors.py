@@ -39,7 +39,7 @@ CODECS: dict[int, Any] = {
 RPCS = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
-class Recorded(NamedTuple):
+class RecordedRequest(NamedTuple):
     """A request to Kafka, and the response. Either `response` or `answers` may be None."""
 
     name: str
@@ -60,19 +60,19 @@ class LogLine(NamedTuple):
     value: bytes | None
 
 
-def lines(name: str) -> Iterator[Any]:
+def read_json_lines(name: str) -> Iterator[Any]:
     """Yield the JSON lines of a vector file."""
     with (VECTORS / name).open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)
 
 
-def recorded_rpcs() -> tuple[StaticTopics, list[Recorded]]:
+def recorded_rpcs() -> tuple[StaticTopics, list[RecordedRequest]]:
     """Return the topics that existed during the recording, and every request in order."""
-    head, *rest = lines("kafka-4.4.0.rpc.jsonl")
+    head, *rest = read_json_lines("kafka-4.4.0.rpc.jsonl")
     topics = StaticTopics({UUID(head["topic_id"]).bytes: head["topic_partitions"]})
     return topics, [
-        Recorded(
+        RecordedRequest(
             each["name"],
             each["api"],
             each["version"],
@@ -94,11 +94,11 @@ def recorded_log(release: str) -> list[LogLine]:
             bytes.fromhex(each["key"]),
             None if each["value"] is None else bytes.fromhex(each["value"]),
         )
-        for each in lines(f"kafka-{release}.log.jsonl")
+        for each in read_json_lines(f"kafka-{release}.log.jsonl")
     ]
 
 
-def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
+def replay_states(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
     """Return the states after a replay of a log."""
     shards: dict[int, Shard] = {}
     for line in log:
@@ -109,7 +109,7 @@ def replayed(log: list[LogLine]) -> dict[SharePartitionKey, ShareState]:
     return {key: state for shard in shards.values() for key, state in shard.items()}
 
 
-async def answered(topics: StaticTopics, requests: list[Recorded]) -> tuple[list[Any], Runtime]:
+async def send_requests(topics: StaticTopics, requests: list[RecordedRequest]) -> tuple[list[Any], Runtime]:
     """Send the requests one after another to a coordinator without state. Return the responses and the
     runtime.
     """

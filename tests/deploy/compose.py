@@ -27,7 +27,7 @@ MAIN_CLASSES = {
 }
 
 
-def compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 900) -> str:
+def run_compose(*arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 900) -> str:
     """Run docker-compose on the shipped file and return its output. An error fails the test."""
     program = program_path("docker-compose")
     assert program is not None, "docker-compose is not installed"
@@ -43,13 +43,13 @@ def compose(*arguments: str, environment: Mapping[str, str] | None = None, secon
     return done.stdout
 
 
-def composed() -> dict[str, Any]:
+def resolve_services() -> dict[str, Any]:
     """Return the services in the resolved configuration of docker-compose."""
-    services: dict[str, Any] = yaml.safe_load(compose("config"))["services"]
+    services: dict[str, Any] = yaml.safe_load(run_compose("config"))["services"]
     return services
 
 
-def release_of(image: str) -> str:
+def image_tag(image: str) -> str:
     """Return the tag of an image."""
     return image.rpartition(":")[2]
 
@@ -74,7 +74,7 @@ class Stack:
 
     def run(self, *arguments: str) -> str:
         """Run a docker-compose command on these services."""
-        return compose(*arguments, environment=self._environment)
+        return run_compose(*arguments, environment=self._environment)
 
     def said(self) -> str:
         """Return the status of the services and the end of their output, for error messages."""

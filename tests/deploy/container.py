@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.engine import CONFINED, Engine, options
+from tests.deploy.engine import CONFINED, Engine, repeat_option
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.processes import ChildProcess
 
@@ -35,7 +35,7 @@ class CoordinatorContainer(CoordinatorProcess):
         }
         self._command = [
             *("run", "--detach", "--name", self.NAME, "--network", "host", *CONFINED),
-            *("--volume", f"{self.VOLUME}:/data", *options("--env", settings)),
+            *("--volume", f"{self.VOLUME}:/data", *repeat_option("--env", settings)),
             *("--health-interval", "1s", image),
         ]
 

@@ -54,7 +54,7 @@ class Engine:
             [
                 *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
                 *("sh", "-euc", _OWN_MOUNTS, "sh", str(data)),
-                _program("dockerd"),
+                _find_program("dockerd"),
                 *("--data-root", str(data), "--exec-root", str(directory / "exec")),
                 *("--host", socket, "--pidfile", str(directory / "pid")),
                 # Do not change the machine's network: no firewall rules, no forwarding.
@@ -91,7 +91,7 @@ class Engine:
 
     def client(self, *arguments: str) -> list[str]:
         """Return the command that runs the client; it needs `environment`."""
-        return [_program("docker"), *arguments]
+        return [_find_program("docker"), *arguments]
 
     def build(self, image: str, recipe: str, files: Mapping[str, Path], leave_out: Sequence[str] = ()) -> str:
         """Build an image from the text of a Dockerfile, without network, and return its name.
@@ -100,7 +100,7 @@ class Engine:
         in `leave_out` are skipped.
         """
 
-        def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        def exclude_file(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
             return None if Path(entry.name).name in leave_out else entry
 
         context = self._directory / "context.tar"
@@ -109,7 +109,7 @@ class Engine:
             said.size = len(recipe.encode())
             archive.addfile(said, BytesIO(recipe.encode()))
             for there, here in files.items():
-                archive.add(here, f"rootfs/{there.lstrip('/')}", filter=wanted)
+                archive.add(here, f"rootfs/{there.lstrip('/')}", filter=exclude_file)
         with context.open("rb") as opened:
             done = self._run(["build", "--tag", image, "-"], seconds=300, stdin=opened.fileno())
         context.unlink()
@@ -149,12 +149,12 @@ def running_engine() -> Iterator[Engine]:
         shutil.rmtree(directory)
 
 
-def options(flag: str, values: Mapping[str, str]) -> list[str]:
+def repeat_option(flag: str, values: Mapping[str, str]) -> list[str]:
     """Return `flag NAME=VALUE` for each of `values`."""
     return [part for name, value in values.items() for part in (flag, f"{name}={value}")]
 
 
-def _program(name: str) -> str:
+def _find_program(name: str) -> str:
     path = program_path(name)
     assert path is not None, f"{name} is not installed"
     return path

@@ -17,7 +17,7 @@ GRAFANA = DEPLOY / "grafana"
 DASHBOARD = GRAFANA / "dashboards" / "share-coordinator.json"
 
 
-def yaml_of(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
     """Return the single document of a file."""
     return yaml.safe_load(path.read_text("utf-8"))
 
@@ -29,9 +29,9 @@ def yaml_documents(path: Path) -> list[dict[str, Any]]:
 
 def alert_rules() -> list[dict[str, Any]]:
     """Return the alerting rules."""
-    return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "alert" in rule]
+    return [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"] if "alert" in rule]
 
 
 def recording_rules() -> list[dict[str, Any]]:
     """Return the recording rules, which the alerts use for properties of an installation."""
-    return [rule for group in yaml_of(ALERTS)["groups"] for rule in group["rules"] if "record" in rule]
+    return [rule for group in read_yaml(ALERTS)["groups"] for rule in group["rules"] if "record" in rule]

@@ -44,7 +44,7 @@ def make_python_image(engine: Engine) -> None:
         memory = Path(scratch) / "memory"
         memory.mkdir()
         settings = Path(scratch) / "pip.conf"
-        settings.write_text(_settings_of_pip())
+        settings.write_text(_make_pip_config())
         copied = [f"upload {settings} /etc/pip.conf"]
         if Path(_CERTIFICATES).exists():
             copied.append(f"upload {_CERTIFICATES} {_CERTIFICATES}")
@@ -54,7 +54,7 @@ def make_python_image(engine: Engine) -> None:
             *(program, "--quiet", "--variant=apt", f"--include={','.join(_PACKAGES)}"),
             *("--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*"),
             '--aptopt=Acquire::Retries "5"',
-            *(*(f"--customize-hook={hook}" for hook in copied), _codename(), "-"),
+            *(*(f"--customize-hook={hook}" for hook in copied), _debian_codename(), "-"),
         ]
         done = subprocess.run(
             [
@@ -127,7 +127,7 @@ def make_prometheus_image(engine: Engine) -> str:
     return engine.build("stand-in/prometheus", recipe, {"/usr/bin/prometheus": program})
 
 
-def _settings_of_pip() -> str:
+def _make_pip_config() -> str:
     """Return a pip.conf with this machine's settings for the package index.
 
     The settings may come from pip's configuration files or from the environment.
@@ -143,7 +143,7 @@ def _settings_of_pip() -> str:
     return "\n".join(["[global]", *lines, ""])
 
 
-def _codename() -> str:
+def _debian_codename() -> str:
     """Return the codename of this machine's Debian, so that its programs find matching libraries in the
     image.
     """

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import promql_parser
 import yaml
 
-from tests.deploy.files import ALERTS, PROMETHEUS, yaml_of
+from tests.deploy.files import ALERTS, PROMETHEUS, read_yaml
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.toolchain import program_path
@@ -35,7 +35,7 @@ class PrometheusServer:
         `observers` are scraped as a separate job. `access` has the credentials for the coordinators' job.
         """
         (self._port,) = free_ports(1)
-        config = yaml_of(PROMETHEUS / "prometheus.yml")
+        config = read_yaml(PROMETHEUS / "prometheus.yml")
         config["global"] = dict.fromkeys(config["global"], SCRAPE_INTERVAL)
         (job,) = config["scrape_configs"]
         job |= access or {}
@@ -87,13 +87,13 @@ def metric_names(expression: str) -> set[str]:
     """Return the names of all metrics in a PromQL expression. Raises ValueError for an invalid one."""
     names: set[str] = set()
 
-    def visit(node: Any) -> bool:
+    def visit_node(node: Any) -> bool:
         if isinstance(node, promql_parser.VectorSelector):
             assert node.name is not None, f"a selector without a name: {expression}"
             names.add(node.name)
         elif isinstance(node, promql_parser.MatrixSelector):
-            visit(node.vector_selector)
+            visit_node(node.vector_selector)
         return True
 
-    promql_parser.walk(promql_parser.parse(expression), visit)
+    promql_parser.walk(promql_parser.parse(expression), visit_node)
     return names

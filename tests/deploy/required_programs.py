@@ -42,11 +42,11 @@ _LEFT_OUT = "deploy_tests_left_out"
 
 def missing_programs(needed: Iterable[str]) -> list[str]:
     """Return the elements of `needed` that are missing."""
-    return [name for name in needed if not _is_here(name)]
+    return [name for name in needed if not _is_installed(name)]
 
 
 @cache
-def _is_here(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     return _may_mount() if name == ROOT else program_path(name) is not None
 
 
@@ -76,7 +76,7 @@ def install_hint(names: Iterable[str]) -> str:
     return f"no {', '.join(names)} here; to get them: {', '.join(hints)}"
 
 
-def _missing_for(item: pytest.Item) -> list[str]:
+def _missing_programs_of(item: pytest.Item) -> list[str]:
     return missing_programs(name for mark in item.iter_markers("needs") for name in mark.args)
 
 
@@ -88,14 +88,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if are_all_required():
         return
-    wanting = {item: names for item in items if (names := _missing_for(item))}
+    wanting = {item: names for item in items if (names := _missing_programs_of(item))}
     config.hook.pytest_deselected(items=list(wanting))
     items[:] = [item for item in items if item not in wanting]
     config.stash[_left_out] = [" ".join(names) for names in wanting.values()]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if names := _missing_for(item):
+    if names := _missing_programs_of(item):
         pytest.fail(install_hint(names), pytrace=False)
 
 

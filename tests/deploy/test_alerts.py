@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.config import Config
 from coordinator.operate.admin.runbook import RUNBOOK_PATH, render_runbook
-from tests.deploy.files import ALERTS, PROMETHEUS, alert_rules, recording_rules, yaml_of
+from tests.deploy.files import ALERTS, PROMETHEUS, alert_rules, read_yaml, recording_rules
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import program_path
 
@@ -20,7 +20,7 @@ EACH_ALERT = pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: str
 Rule = dict[str, Any]
 
 
-def promtool(*arguments: str) -> str:
+def find_promtool(*arguments: str) -> str:
     program = program_path("promtool")
     assert program is not None
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, check=False)
@@ -30,20 +30,20 @@ def promtool(*arguments: str) -> str:
 
 @pytest.mark.needs("promtool")
 def test_promtool_accepts_configuration_and_rules() -> None:
-    assert "SUCCESS" in promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
+    assert "SUCCESS" in find_promtool("check", "config", str(PROMETHEUS / "prometheus.yml"))
     rules = len(alert_rules()) + len(recording_rules())
-    assert f"{rules} rules found" in promtool("check", "rules", str(ALERTS))
+    assert f"{rules} rules found" in find_promtool("check", "rules", str(ALERTS))
 
 
 @pytest.mark.needs("promtool")
 def test_alerts_pass_their_unit_tests() -> None:
-    assert "SUCCESS" in promtool("test", "rules", str(ALERTS_TEST))
+    assert "SUCCESS" in find_promtool("test", "rules", str(ALERTS_TEST))
 
 
-def checks(expecting: Callable[[Rule], bool]) -> set[str]:
+def alerts_expected(expecting: Callable[[Rule], bool]) -> set[str]:
     return {
         check["alertname"]
-        for test in yaml_of(ALERTS_TEST)["tests"]
+        for test in read_yaml(ALERTS_TEST)["tests"]
         for check in test["alert_rule_test"]
         if expecting(check)
     }
@@ -51,8 +51,8 @@ def checks(expecting: Callable[[Rule], bool]) -> set[str]:
 
 def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
     alerts = {rule["alert"] for rule in alert_rules()}
-    assert checks(lambda check: bool(check.get("exp_alerts"))) == alerts
-    assert checks(lambda check: not check.get("exp_alerts")) == alerts
+    assert alerts_expected(lambda check: bool(check.get("exp_alerts"))) == alerts
+    assert alerts_expected(lambda check: not check.get("exp_alerts")) == alerts
 
 
 @EACH_ALERT
@@ -64,7 +64,7 @@ def test_alert_has_severity_summary_and_runbook_link(rule: Rule) -> None:
     assert anchor in re.findall(r' id="([^"]+)"', render_runbook(RUNBOOK.read_bytes()).decode())
 
 
-def section(alert: str) -> str:
+def runbook_section(alert: str) -> str:
     """Return the runbook section of an alert; "" if it is missing."""
     found = re.search(rf"^### {alert}\n(.*?)(?=^##|\Z)", RUNBOOK.read_text("utf-8"), re.M | re.S)
     return found[1] if found else ""
@@ -72,7 +72,7 @@ def section(alert: str) -> str:
 
 @EACH_ALERT
 def test_runbook_explains_alert_and_action(rule: Rule) -> None:
-    text = section(rule["alert"])
+    text = runbook_section(rule["alert"])
     for heading in ("**Means.**", "**Do.**"):
         assert len(text.partition(heading)[2].split()) > 10, f"{rule['alert']}: no text after {heading}"
 

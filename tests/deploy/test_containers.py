@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.certificates import Authority
-from tests.deploy.compose import Stack, composed, release_of, running_stack
+from tests.deploy.compose import Stack, image_tag, resolve_services, running_stack
 from tests.deploy.container import CoordinatorContainer
-from tests.deploy.engine import CONFINED, NEEDED, Engine, options, running_engine
+from tests.deploy.engine import CONFINED, NEEDED, Engine, repeat_option, running_engine
 from tests.deploy.files import alert_rules, recording_rules
 from tests.deploy.local_images import (
     REVISION,
@@ -36,7 +36,7 @@ from tests.e2e.ledger import (
     consume_rest,
     mixed_acknowledgements,
     new_topic,
-    produce,
+    produce_records,
 )
 from tests.e2e.test_share_consumer import is_done
 from tests.kafka import (
@@ -143,7 +143,7 @@ def test_container_with_tls_becomes_healthy(engine: Engine, serve_image: str, tm
     }
     started = engine.docker(
         *("run", "--detach", "--network", "host", *CONFINED, "--health-interval", "1s"),
-        *("--volume", f"{folder}:/tls:ro", *options("--env", settings), serve_image),
+        *("--volume", f"{folder}:/tls:ro", *repeat_option("--env", settings), serve_image),
     )
     wait_until_healthy(engine, started)
     engine.docker("rm", "--force", "--volumes", started)
@@ -185,7 +185,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
     topic, group, topic_id = new_topic(client, "contained", partitions=PARTITIONS)
     ledger = Ledger()
     for kill in range(KILLS):
-        produce(client, topic, PARTITIONS, first=kill * A_ROUND, count=A_ROUND)
+        produce_records(client, topic, PARTITIONS, first=kill * A_ROUND, count=A_ROUND)
         goal = len(ledger.settled) + A_ROUND // 2
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consume_in_thread(ledger, consumer, mixed_acknowledgements):
@@ -196,12 +196,12 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
-    def nothing_is_open() -> bool:
+    def is_nothing_open() -> bool:
         ledger.consume(consumer, mixed_acknowledgements)
         known = len(ledger.settled) + len(ledger.in_doubt) == PARTITIONS * RECORDS
         return known and all(is_done(rig, group, topic_id, record) for record in ledger.in_doubt)
 
-    wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
+    wait_until(is_nothing_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
     assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
@@ -217,14 +217,14 @@ def test_recovery_image_reads_journal_of_coordinator(
 ) -> None:
     """The recovery image mounts the journal read-only while the coordinator runs."""
     topic, group, topic_id = new_topic(rig.client, "recovered")
-    produce(rig.client, topic, 1, first=0, count=20)
+    produce_records(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
     ledger.consume_until_settled(consumer, mixed_acknowledgements, 20, seconds=120)
     consumer.close()
     image = build_ours(engine, "recovery")
 
-    def recovery(job: str, *arguments: str, network: str) -> Any:
+    def run_recovery(job: str, *arguments: str, network: str) -> Any:
         said = engine.docker(
             *("run", "--rm", "--network", network, *CONFINED, "--tmpfs", "/tmp"),
             *("--volume", f"{container.VOLUME}:/data:ro", image, "recovery", job),
@@ -232,7 +232,7 @@ def test_recovery_image_reads_journal_of_coordinator(
         )
         return json.loads(said)
 
-    states = recovery("rebuild", network="none")["states"]
+    states = run_recovery("rebuild", network="none")["states"]
     (found,) = [state for state in states if (state["group_id"], state["topic_id"]) == (group, topic_id)]
     shown = container.share_partition(group, topic_id, 0)
     assert shown is not None
@@ -245,7 +245,7 @@ def test_recovery_image_reads_journal_of_coordinator(
     assert shown["start_offset"] > 0
     # The audit compares the log with the running coordinator, and writes a report.
     live = ("--live", f"127.0.0.1:{container.port}", "--report", "/tmp/audit.html")
-    audit = recovery("audit", *live, network="host")
+    audit = run_recovery("audit", *live, network="host")
     assert (audit["verdict"], audit["exit_code"]) == ("clean", 0)
     assert "X1" not in audit["not_checked"]
 
@@ -253,7 +253,7 @@ def test_recovery_image_reads_journal_of_coordinator(
 @pytest.fixture(scope="module")
 def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """All services of docker-compose.yml but Grafana."""
-    jars = fetch_jars(release_of(composed()["kafka"]["image"]))
+    jars = fetch_jars(image_tag(resolve_services()["kafka"]["image"]))
     images = {
         "COORDINATOR_IMAGE": serve_image,
         "HAPROXY_IMAGE": make_haproxy_image(engine),
@@ -264,7 +264,7 @@ def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFac
         yield running
 
 
-def get(port: int, path: str) -> Any:
+def get_json(port: int, path: str) -> Any:
     """Return the JSON response of a server on this machine, or None if the server does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=120) as answer:
@@ -273,7 +273,7 @@ def get(port: int, path: str) -> Any:
         return None
 
 
-def orders(stack: Stack) -> set[int]:
+def printed_orders(stack: Stack) -> set[int]:
     """Return the orders that the share consumer has printed."""
     return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
 
@@ -289,15 +289,15 @@ def wait_for_services(stack: Stack, condition: Callable[[], Any], what: str) -> 
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
 def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack) -> None:
-    wait_for_services(stack, lambda: len(orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
+    wait_for_services(stack, lambda: len(printed_orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
     stack.run("kill", "coordinator")
-    before = orders(stack)
+    before = printed_orders(stack)
     stack.run("start", "coordinator")
     goal = max(before) + ENOUGH_ORDERS
     # All orders up to the goal are consumed, including those in flight at the kill.
-    wait_for_services(stack, lambda: {*range(1, goal)} <= orders(stack), "all orders are consumed")
+    wait_for_services(stack, lambda: {*range(1, goal)} <= printed_orders(stack), "all orders are consumed")
     group = wait_for_services(
-        stack, lambda: get(stack.http_port, "/api/v1/groups/workers"), "the API shows the group"
+        stack, lambda: get_json(stack.http_port, "/api/v1/groups/workers"), "the API shows the group"
     )
     assert [share["partition"] for share in group["partitions"]["items"]] == [0, 1, 2]
 
@@ -305,16 +305,16 @@ def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack)
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
 def test_prometheus_scrapes_coordinator_and_evaluates_rules(stack: Stack) -> None:
-    def shows(expression: str) -> bool:
-        answer = get(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
+    def has_result(expression: str) -> bool:
+        answer = get_json(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
         return answer is not None and bool(answer["data"]["result"])
 
-    wait_for_services(stack, lambda: shows('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
-    wait_for_services(stack, lambda: shows("share_coordinator_ready == 1"), "Prometheus sees it ready")
+    wait_for_services(stack, lambda: has_result('up{job="share-coordinator"} == 1'), "Prometheus scrapes it")
+    wait_for_services(stack, lambda: has_result("share_coordinator_ready == 1"), "Prometheus sees it ready")
     moves = 'share_coordinator_rpc_requests_total{api="WriteShareGroupState",code="NONE"} > 0'
-    wait_for_services(stack, lambda: shows(moves), "Prometheus sees writes")
+    wait_for_services(stack, lambda: has_result(moves), "Prometheus sees writes")
     known = wait_for_services(
-        stack, lambda: get(stack.prometheus_port, "/api/v1/rules"), "it shows its rules"
+        stack, lambda: get_json(stack.prometheus_port, "/api/v1/rules"), "it shows its rules"
     )
     rules = [rule for group in known["data"]["groups"] for rule in group["rules"]]
     assert {rule["name"] for rule in rules} == {

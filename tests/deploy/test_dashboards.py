@@ -19,7 +19,7 @@ from coordinator.client import FencedStateEpoch, ShareCoordinatorClient
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
-from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, recording_rules, yaml_of
+from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, read_yaml, recording_rules
 from tests.deploy.prometheus import PrometheusServer, metric_names
 from tests.kafka.audit_process import AuditProcess
 from tests.kafka.coordinator import CoordinatorProcess
@@ -43,33 +43,33 @@ class Query(NamedTuple):
     expression: str
 
 
-def dashboard() -> dict[str, Any]:
+def read_dashboard() -> dict[str, Any]:
     shown: dict[str, Any] = json.loads(DASHBOARD.read_text("utf-8"))
     return shown
 
 
-def queries() -> Iterator[Query]:
+def dashboard_queries() -> Iterator[Query]:
     """Yield every expression as Grafana would send it, with all coordinators selected."""
-    for panel in dashboard()["panels"]:
+    for panel in read_dashboard()["panels"]:
         for target in panel.get("targets", []):
-            yield Query(panel["title"], _filled_in(target["expr"]))
-    for annotation in dashboard()["annotations"]["list"]:
+            yield Query(panel["title"], _replace_variables(target["expr"]))
+    for annotation in read_dashboard()["annotations"]["list"]:
         yield Query(annotation["name"], annotation["expr"])
-    for variable in dashboard()["templating"]["list"]:
+    for variable in read_dashboard()["templating"]["list"]:
         if variable["type"] == "query":
             # label_values(SELECTOR, LABEL)
             selector = variable["query"]["query"].removeprefix("label_values(").rpartition(",")[0]
-            yield Query(variable["label"], _filled_in(selector))
+            yield Query(variable["label"], _replace_variables(selector))
 
 
-def _filled_in(expression: str) -> str:
+def _replace_variables(expression: str) -> str:
     filled = expression.replace("$__rate_interval", "10s").replace("$job", ".*").replace("$instance", ".*")
     assert "$" not in filled, expression
     return filled
 
 
 def test_panels_have_title_description_and_separate_positions() -> None:
-    panels = dashboard()["panels"]
+    panels = read_dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
     for panel in panels:
@@ -84,16 +84,16 @@ def test_panels_have_title_description_and_separate_positions() -> None:
 
 
 def test_grafana_provisioning_has_dashboard_and_data_source() -> None:
-    (source,) = yaml_of(GRAFANA / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
+    (source,) = read_yaml(GRAFANA / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
     assert source["type"] == "prometheus"
     uids = {
         holder["datasource"]["uid"]
-        for panel in dashboard()["panels"]
+        for panel in read_dashboard()["panels"]
         for holder in (panel, *panel.get("targets", []))
         if "datasource" in holder
     }
     assert uids == {"${datasource}"}, "the data source must be a variable"
-    (provider,) = yaml_of(GRAFANA / "provisioning" / "dashboards" / "share-coordinator.yml")["providers"]
+    (provider,) = read_yaml(GRAFANA / "provisioning" / "dashboards" / "share-coordinator.yml")["providers"]
     assert provider["options"] == {"path": "/etc/grafana/dashboards"}
 
 
@@ -130,7 +130,7 @@ def coordinators(
 
 
 @pytest.fixture(scope="module")
-def audits(
+def audit_process(
     coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[AuditProcess]:
     """A process that audits the journal of the first coordinator periodically."""
@@ -187,12 +187,12 @@ def observed_group(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def prometheus(
     coordinators: list[CoordinatorProcess],
-    audits: AuditProcess,
+    audit_process: AuditProcess,
     observed_group: ObservedGroup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PrometheusServer]:
     """A Prometheus that has scraped both coordinators, the observer and an audit."""
-    ports = [*(coordinator.http_port for coordinator in coordinators), audits.port]
+    ports = [*(coordinator.http_port for coordinator in coordinators), audit_process.port]
     server = PrometheusServer(
         tmp_path_factory.mktemp("prometheus"),
         [f"127.0.0.1:{port}" for port in ports],
@@ -206,7 +206,9 @@ def prometheus(
             what="three processes are scraped",
         )
         # Audit metrics appear only after the first audit.
-        audits.wait_ready(lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S)
+        audit_process.wait_ready(
+            lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S
+        )
         yield server
     finally:
         server.kill()
@@ -251,7 +253,7 @@ def test_every_metric_of_dashboard_and_alerts_exists(
         if line.startswith(b"# TYPE ")
     }
     known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
-    asked = {query: metric_names(query.expression) for query in queries()}
+    asked = {query: metric_names(query.expression) for query in dashboard_queries()}
     for rule in alert_rules():
         asked[Query(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
     unknown = {query: names - known for query, names in asked.items() if names - known}
@@ -264,10 +266,10 @@ def test_every_metric_of_dashboard_and_alerts_exists(
 def test_every_query_of_dashboard_returns_data(
     prometheus: PrometheusServer, coordinators: list[CoordinatorProcess]
 ) -> None:
-    silent_at_first = {query for query in queries() if not _SILENT & metric_names(query.expression)}
+    silent_at_first = {query for query in dashboard_queries() if not _SILENT & metric_names(query.expression)}
     turns = count(1)
 
-    def silent() -> set[Query]:
+    def find_silent_queries() -> set[Query]:
         keep_busy(coordinators[0], next(turns))
         silent_at_first.difference_update(
             [query for query in silent_at_first if prometheus.query(query.expression)]
@@ -275,7 +277,7 @@ def test_every_query_of_dashboard_returns_data(
         return silent_at_first
 
     try:
-        wait_until(lambda: not silent(), seconds=_SCRAPED_S, what="every query shows something")
+        wait_until(lambda: not find_silent_queries(), seconds=_SCRAPED_S, what="every query shows something")
     except ConditionTimeout:
         assert silent_at_first == set()
 
@@ -283,15 +285,15 @@ def test_every_query_of_dashboard_returns_data(
 @pytest.mark.broker
 @pytest.mark.needs("prometheus")
 def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> None:
-    def evaluated() -> list[dict[str, Any]]:
+    def evaluate_rules() -> list[dict[str, Any]]:
         rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
         return rules if all(rule["health"] == "ok" for rule in rules) else []
 
-    rules = wait_until(evaluated, seconds=_SCRAPED_S, what="every rule was evaluated")
+    rules = wait_until(evaluate_rules, seconds=_SCRAPED_S, what="every rule was evaluated")
     assert len(rules) == len(alert_rules()) + len(recording_rules())
 
-    def states() -> list[tuple[str, str]]:
-        rules = wait_until(evaluated, seconds=_SCRAPED_S, what="every rule was evaluated")
+    def alert_states() -> list[tuple[str, str]]:
+        rules = wait_until(evaluate_rules, seconds=_SCRAPED_S, what="every rule was evaluated")
         alerts = [(rule["name"], alert) for rule in rules for alert in rule.get("alerts", [])]
         # Other tests use the same broker, and their groups may have problems.
         return [
@@ -300,12 +302,12 @@ def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> No
             if alert["labels"].get("group", "watched") in ("watched", "observed-group")
         ]
 
-    def none_is_raised() -> bool:
+    def is_no_alert_raised() -> bool:
         """Return whether no alert is pending or firing. A late scrape may cause an alert, which resolves
         soon.
         """
-        raised = states()
+        raised = alert_states()
         assert [name for name, state in raised if state == "firing"] == []
         return not raised
 
-    wait_until(none_is_raised, seconds=_SCRAPED_S, what="no alert is raised")
+    wait_until(is_no_alert_raised, seconds=_SCRAPED_S, what="no alert is raised")

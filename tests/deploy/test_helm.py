@@ -38,7 +38,7 @@ Object = dict[str, Any]
 pytestmark = pytest.mark.needs("helm")
 
 
-def helm(*arguments: str, values: Object) -> subprocess.CompletedProcess[str]:
+def run_helm(*arguments: str, values: Object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["helm", *arguments, "--values", "-"],
         input=yaml.safe_dump(values),
@@ -49,22 +49,22 @@ def helm(*arguments: str, values: Object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def rendered(values: Object) -> list[Object]:
+def render_chart(values: Object) -> list[Object]:
     command = ("template", "jobs", str(CHART), "--namespace", NAMESPACE, "--kube-version", "1.34.0")
-    done = helm(*command, values=values)
+    done = run_helm(*command, values=values)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def only(objects: list[Object], kind: str) -> Object:
+def find_object(objects: list[Object], kind: str) -> Object:
     (found,) = [each for each in objects if each["kind"] == kind]
     return found
 
 
-def environment(objects: list[Object]) -> dict[str, str]:
+def pod_environment(objects: list[Object]) -> dict[str, str]:
     """Return the environment of the first pod, with the references to other variables replaced."""
     pod_fields = {"metadata.name": "jobs-share-coordinator-0", "metadata.namespace": NAMESPACE}
-    (container,) = only(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    (container,) = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     values: dict[str, str] = {}
     for variable in container["env"]:
         source = variable.get("valueFrom")
@@ -77,14 +77,14 @@ def environment(objects: list[Object]) -> dict[str, str]:
 
 @VALUES
 def test_helm_lint_reports_nothing(values: Object) -> None:
-    done = helm("lint", "--strict", "--kube-version", "1.34.0", str(CHART), values=values)
+    done = run_helm("lint", "--strict", "--kube-version", "1.34.0", str(CHART), values=values)
     assert done.returncode == 0, done.stdout
 
 
 @VALUES
 @pytest.mark.parametrize("release", ["1.29", kubernetes_validate.latest_version()])
 def test_every_object_matches_kubernetes_schemas(values: Object, release: str) -> None:
-    objects = [each for each in rendered(values) if each["kind"] not in NOT_IN_KUBERNETES]
+    objects = [each for each in render_chart(values) if each["kind"] not in NOT_IN_KUBERNETES]
     assert len(objects) >= (3 if values.get("mode") == "observe" else 4)
     for each in objects:
         kubernetes_validate.validate(each, release, strict=True)
@@ -92,11 +92,11 @@ def test_every_object_matches_kubernetes_schemas(values: Object, release: str) -
 
 @VALUES
 def test_environment_is_valid_configuration(values: Object) -> None:
-    objects = rendered(values)
-    variables = environment(objects)
+    objects = render_chart(values)
+    variables = pod_environment(objects)
     accepted = {name: value for name, value in variables.items() if not name.endswith("_LOCATION")}
     if values in (SECURED, STRIMZI):
-        mounts = {mount["mountPath"] for mount in _container(objects)["volumeMounts"]}
+        mounts = {mount["mountPath"] for mount in _find_container(objects)["volumeMounts"]}
         for name in variables.keys() - accepted.keys():
             assert variables[name].rpartition("/")[0] in mounts, name
         return
@@ -113,8 +113,8 @@ def test_environment_is_valid_configuration(values: Object) -> None:
 
 @VALUES
 def test_pod_is_confined(values: Object) -> None:
-    objects = rendered(values)
-    pod, container = only(objects, "StatefulSet")["spec"]["template"]["spec"], _container(objects)
+    objects = render_chart(values)
+    pod, container = find_object(objects, "StatefulSet")["spec"]["template"]["spec"], _find_container(objects)
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert container["securityContext"] == {
@@ -126,12 +126,12 @@ def test_pod_is_confined(values: Object) -> None:
 
 
 def test_observer_has_no_listener_and_no_volume() -> None:
-    objects = rendered(OBSERVE)
-    assert _container(objects)["args"] == ["observe"]
-    assert [port["name"] for port in _container(objects)["ports"]] == ["http"]
-    stateful_set = only(objects, "StatefulSet")["spec"]
+    objects = render_chart(OBSERVE)
+    assert _find_container(objects)["args"] == ["observe"]
+    assert [port["name"] for port in _find_container(objects)["ports"]] == ["http"]
+    stateful_set = find_object(objects, "StatefulSet")["spec"]
     assert "volumeClaimTemplates" not in stateful_set
-    service = only(objects, "Service")
+    service = find_object(objects, "Service")
     assert stateful_set["serviceName"] == service["metadata"]["name"]
     assert service["spec"]["selector"]["app.kubernetes.io/name"] == "share-coordinator-observer"
 
@@ -151,38 +151,38 @@ def test_properties_for_hosted_cluster_are_valid() -> None:
 
 
 def test_journal_is_on_persistent_volume() -> None:
-    stateful_set = only(rendered(JOURNAL), "StatefulSet")
+    stateful_set = find_object(render_chart(JOURNAL), "StatefulSet")
     (claim,) = stateful_set["spec"]["volumeClaimTemplates"]
     assert claim["metadata"]["name"] == "data"
-    assert environment(rendered(JOURNAL))["SHARE_COORDINATOR_DATA_DIR"] == "/data"
+    assert pod_environment(render_chart(JOURNAL))["SHARE_COORDINATOR_DATA_DIR"] == "/data"
 
 
 def test_secured_values_use_each_secret_and_setting() -> None:
-    objects = rendered(SECURED)
-    volumes = only(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
+    objects = render_chart(SECURED)
+    volumes = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]["volumes"]
     secrets = {each["secret"]["secretName"] for each in volumes if "secret" in each}
     assert secrets == {"listener-tls", "http-tls", "readers", "kafka-client"}
-    variables = environment(objects)
+    variables = pod_environment(objects)
     assert variables["SHARE_COORDINATOR_LISTEN_SECURITY_PROTOCOL"] == "SSL"
     assert variables["SHARE_COORDINATOR_MAX_CONNECTIONS"] == "500"
     assert variables["SHARE_COORDINATOR_WRITE_TIMEOUT_MS"] == "4000"
     assert "SHARE_COORDINATOR_LISTEN_PLAINTEXT_ALLOWED" not in variables
-    assert _container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert _find_container(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
 
 
 def test_rules_and_dashboard_equal_files_of_repository() -> None:
-    objects = rendered(SECURED)
+    objects = render_chart(SECURED)
     alerts = (DEPLOY / "prometheus" / "alerts.yml").read_text("utf-8")
     served = f"https://jobs-share-coordinator.{NAMESPACE}.svc:9096{RUNBOOK_PATH}"
     here = f"http://{Config().http}{RUNBOOK_PATH}"
     assert here in alerts
-    assert only(objects, "PrometheusRule")["spec"] == yaml.safe_load(alerts.replace(here, served))
+    assert find_object(objects, "PrometheusRule")["spec"] == yaml.safe_load(alerts.replace(here, served))
     published = "https://docs.example/operations/"
     metrics = SECURED["metrics"] | {"runbookUrl": published}
-    rules = only(rendered(SECURED | {"metrics": metrics}), "PrometheusRule")["spec"]
+    rules = find_object(render_chart(SECURED | {"metrics": metrics}), "PrometheusRule")["spec"]
     assert rules == yaml.safe_load(alerts.replace(here, published))
     dashboard = (DEPLOY / "grafana" / "dashboards" / "share-coordinator.json").read_text("utf-8")
-    assert only(objects, "ConfigMap")["data"] == {"share-coordinator.json": dashboard}
+    assert find_object(objects, "ConfigMap")["data"] == {"share-coordinator.json": dashboard}
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_rules_and_dashboard_equal_files_of_repository() -> None:
     ],
 )
 def test_invalid_values_are_refused_by_schema(values: Object, named: str) -> None:
-    done = helm("lint", str(CHART), "--kube-version", "1.34.0", values=values)
+    done = run_helm("lint", str(CHART), "--kube-version", "1.34.0", values=values)
     assert done.returncode != 0
     assert named in done.stdout + done.stderr
 
 
-def _container(objects: list[Object]) -> Object:
-    (container,) = only(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+def _find_container(objects: list[Object]) -> Object:
+    (container,) = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
     assert isinstance(container, dict)
     return container

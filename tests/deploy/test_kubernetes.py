@@ -26,23 +26,23 @@ OPERATORS = ("ServiceMonitor",)
 Object = dict[str, Any]
 
 
-def objects(path: Path, kind: str) -> list[Object]:
+def list_objects(path: Path, kind: str) -> list[Object]:
     return [document for document in yaml_documents(path) if document["kind"] == kind]
 
 
-def pod(path: Path) -> Object:
-    (stateful_set,) = objects(path, "StatefulSet")
+def find_pod(path: Path) -> Object:
+    (stateful_set,) = list_objects(path, "StatefulSet")
     template: Object = stateful_set["spec"]["template"]
     return template
 
 
-def containers(path: Path) -> list[Object]:
-    spec = pod(path)["spec"]
+def list_containers(path: Path) -> list[Object]:
+    spec = find_pod(path)["spec"]
     return [*spec.get("initContainers", []), *spec["containers"]]
 
 
-def container(path: Path, name: str) -> Object:
-    (found,) = [each for each in containers(path) if each["name"] == name]
+def find_container(path: Path, name: str) -> Object:
+    (found,) = [each for each in list_containers(path) if each["name"] == name]
     return found
 
 
@@ -52,10 +52,10 @@ def is_part(labels: Object, of: Object) -> bool:
 
 def pod_labels(path: Path) -> Object:
     """Return the pod labels of the manifest, and the labels that Kubernetes adds to the first pod."""
-    (stateful_set,) = objects(path, "StatefulSet")
+    (stateful_set,) = list_objects(path, "StatefulSet")
     first = stateful_set["spec"].get("ordinals", {}).get("start", 0)
     return {
-        **pod(path)["metadata"]["labels"],
+        **find_pod(path)["metadata"]["labels"],
         "statefulset.kubernetes.io/pod-name": f"{stateful_set['metadata']['name']}-{first}",
         "apps.kubernetes.io/pod-index": str(first),
     }
@@ -75,11 +75,11 @@ def test_every_object_matches_kubernetes_schemas(path: Path, release: str) -> No
 
 @BOTH
 def test_every_container_is_confined(path: Path) -> None:
-    spec = pod(path)["spec"]
+    spec = find_pod(path)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for each in containers(path):
+    for each in list_containers(path):
         context = {**spec["securityContext"], **each["securityContext"]}
         assert context["runAsUser"] > 0
         assert context["readOnlyRootFilesystem"] is True
@@ -91,46 +91,48 @@ def test_every_container_is_confined(path: Path) -> None:
 @BOTH
 def test_selectors_match_pods(path: Path) -> None:
     labels = pod_labels(path)
-    (stateful_set,) = objects(path, "StatefulSet")
+    (stateful_set,) = list_objects(path, "StatefulSet")
     assert is_part(stateful_set["spec"]["selector"]["matchLabels"], labels)
-    for budget in objects(path, "PodDisruptionBudget"):
+    for budget in list_objects(path, "PodDisruptionBudget"):
         assert is_part(budget["spec"]["selector"]["matchLabels"], labels)
         assert budget["spec"]["maxUnavailable"] == 1
-    for policy in objects(path, "NetworkPolicy"):
+    for policy in list_objects(path, "NetworkPolicy"):
         assert is_part(policy["spec"]["podSelector"]["matchLabels"], labels)
     one_pod = "statefulset.kubernetes.io/pod-name"
-    for service in objects(path, "Service"):
+    for service in list_objects(path, "Service"):
         selector = service["spec"]["selector"]
         assert one_pod in selector or is_part(selector, labels)
-    names = {service["metadata"]["name"] for service in objects(path, "Service")}
+    names = {service["metadata"]["name"] for service in list_objects(path, "Service")}
     assert stateful_set["spec"]["serviceName"] in names
 
 
 @BOTH
 def test_network_policy_and_services_match_container_ports(path: Path) -> None:
-    listens = {port["containerPort"] for each in containers(path) for port in each["ports"]}
-    (policy,) = objects(path, "NetworkPolicy")
+    listens = {port["containerPort"] for each in list_containers(path) for port in each["ports"]}
+    (policy,) = list_objects(path, "NetworkPolicy")
     let_in = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     assert let_in == listens
-    served = {port["port"] for service in objects(path, "Service") for port in service["spec"]["ports"]}
+    served = {port["port"] for service in list_objects(path, "Service") for port in service["spec"]["ports"]}
     assert served == listens
 
 
 @BOTH
 def test_service_monitor_uses_job_name_of_alerts(path: Path) -> None:
-    (monitor,) = objects(path, "ServiceMonitor")
+    (monitor,) = list_objects(path, "ServiceMonitor")
     assert set(monitor["spec"]) == {"jobLabel", "selector", "endpoints"}
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s"}
     labels = monitor["spec"]["selector"]["matchLabels"]
-    (service,) = [each for each in objects(path, "Service") if is_part(labels, each["metadata"]["labels"])]
+    (service,) = [
+        each for each in list_objects(path, "Service") if is_part(labels, each["metadata"]["labels"])
+    ]
     assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "share-coordinator"
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
-    http = container(path, "share-coordinator")["ports"][1]
+    http = find_container(path, "share-coordinator")["ports"][1]
     assert http == {"name": "http", "containerPort": 9096}
 
 
-def environment(path: Path) -> dict[str, str]:
+def coordinator_environment(path: Path) -> dict[str, str]:
     """Return the environment of the coordinator in the first pod, with the values of Kubernetes."""
     facts = {
         "metadata.name": pod_labels(path)["statefulset.kubernetes.io/pod-name"],
@@ -138,7 +140,7 @@ def environment(path: Path) -> dict[str, str]:
         "metadata.labels['apps.kubernetes.io/pod-index']": pod_labels(path)["apps.kubernetes.io/pod-index"],
     }
     values: dict[str, str] = {}
-    for variable in container(path, "share-coordinator")["env"]:
+    for variable in find_container(path, "share-coordinator")["env"]:
         if "valueFrom" in variable:
             values[variable["name"]] = facts[variable["valueFrom"]["fieldRef"]["fieldPath"]]
             continue
@@ -153,11 +155,11 @@ def environment(path: Path) -> dict[str, str]:
 
 @BOTH
 def test_coordinators_are_configured_as_group(path: Path) -> None:
-    config = load_config(environ=environment(path)).config
+    config = load_config(environ=coordinator_environment(path)).config
     assert (config.log, config.ownership) == ("kafka", "group")
     assert (config.listen.host, config.http.host) == ("0.0.0.0", "0.0.0.0")
     assert config.log_format == "json"
-    hosts = {service["metadata"]["name"] for service in objects(path, "Service")}
+    hosts = {service["metadata"]["name"] for service in list_objects(path, "Service")}
     advertised = config.advertise.host.split(".")
     if path is BROKERS:
         assert advertised == ["kafka-1"]
@@ -184,16 +186,16 @@ def is_allowed(rules: list[Object], direction: str, labels: Object, port: int) -
 
 @BOTH
 def test_coordinators_reach_each_other_at_advertised_address(path: Path) -> None:
-    config = load_config(environ=environment(path)).config
-    (policy,) = objects(path, "NetworkPolicy")
+    config = load_config(environ=coordinator_environment(path)).config
+    (policy,) = list_objects(path, "NetworkPolicy")
     assert is_allowed(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
     assert is_allowed(policy["spec"]["ingress"], "from", pod_labels(path), config.advertise.port)
 
 
 @BOTH
 def test_coordinators_and_brokers_reach_each_other(path: Path) -> None:
-    config = load_config(environ=environment(path)).config
-    (policy,) = objects(path, "NetworkPolicy")
+    config = load_config(environ=coordinator_environment(path)).config
+    (policy,) = list_objects(path, "NetworkPolicy")
     brokers = pod_labels(BROKERS)
     assert is_allowed(policy["spec"]["ingress"], "from", brokers, config.advertise.port)
     for server in config.bootstrap_servers.split(","):
@@ -208,8 +210,8 @@ def test_coordinator_container_matches_image(path: Path) -> None:
         if line.startswith(("USER ", "EXPOSE ", "CMD ", "ENTRYPOINT "))
         and line not in ("USER root", 'CMD ["recovery", "--help"]')
     )
-    each = container(path, "share-coordinator")
-    context = {**pod(path)["spec"]["securityContext"], **each["securityContext"]}
+    each = find_container(path, "share-coordinator")
+    context = {**find_pod(path)["spec"]["securityContext"], **each["securityContext"]}
     assert str(context["runAsUser"]) == said["USER"]
     assert [str(port["containerPort"]) for port in each["ports"]] == said["EXPOSE"].split()
     assert "command" not in each, "the entry point of the image"
@@ -218,12 +220,12 @@ def test_coordinator_container_matches_image(path: Path) -> None:
 
 @BOTH
 def test_grace_period_exceeds_stop_timeout(path: Path) -> None:
-    config = load_config(environ=environment(path)).config
-    assert pod(path)["spec"]["terminationGracePeriodSeconds"] * 1000 > config.stop_timeout_ms + 10_000
+    config = load_config(environ=coordinator_environment(path)).config
+    assert find_pod(path)["spec"]["terminationGracePeriodSeconds"] * 1000 > config.stop_timeout_ms + 10_000
 
 
-def probes(path: Path) -> Iterator[tuple[str, Object]]:
-    for name, value in container(path, "share-coordinator").items():
+def list_probes(path: Path) -> Iterator[tuple[str, Object]]:
+    for name, value in find_container(path, "share-coordinator").items():
         if name.endswith("Probe"):
             yield name, value
 
@@ -231,27 +233,29 @@ def probes(path: Path) -> Iterator[tuple[str, Object]]:
 @BOTH
 def test_probes_use_livez_and_readyz(path: Path) -> None:
     """There is no startup probe, because it would kill a coordinator that waits for its brokers."""
-    assert {name: probe["httpGet"] for name, probe in probes(path)} == {
+    assert {name: probe["httpGet"] for name, probe in list_probes(path)} == {
         "livenessProbe": {"path": "/livez", "port": "http"},
         "readinessProbe": {"path": "/readyz", "port": "http"},
     }
 
 
 def test_splitter_and_coordinator_are_sidecars_of_broker() -> None:
-    spec = pod(BROKERS)["spec"]
+    spec = find_pod(BROKERS)["spec"]
     assert [each["name"] for each in spec["initContainers"]] == ["splitter", "share-coordinator"]
     assert {each["restartPolicy"] for each in spec["initContainers"]} == {"Always"}
     assert [each["name"] for each in spec["containers"]] == ["kafka"]
-    assert container(BROKERS, "splitter").keys().isdisjoint({"env", "envFrom"}), "the defaults of the file"
+    assert find_container(BROKERS, "splitter").keys().isdisjoint({"env", "envFrom"}), (
+        "the defaults of the file"
+    )
 
 
 def test_brokers_resolve_each_other_before_they_are_ready() -> None:
-    (stateful_set,) = objects(BROKERS, "StatefulSet")
+    (stateful_set,) = list_objects(BROKERS, "StatefulSet")
     spec = stateful_set["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
     first = spec["ordinals"]["start"]
     pods = [f"kafka-{first + index}" for index in range(spec["replicas"])]
-    by_name = {service["metadata"]["name"]: service["spec"] for service in objects(BROKERS, "Service")}
+    by_name = {service["metadata"]["name"]: service["spec"] for service in list_objects(BROKERS, "Service")}
     settings = ONE_OF_THREE.read_text("utf-8")
     for name in pods:
         assert f"{name}:9093" in settings
@@ -261,21 +265,21 @@ def test_brokers_resolve_each_other_before_they_are_ready() -> None:
 
 
 def test_config_map_equals_files_of_deploy() -> None:
-    _, files = objects(BROKERS, "ConfigMap")
+    _, files = list_objects(BROKERS, "ConfigMap")
     assert files["data"] == {
         "haproxy.cfg": HAPROXY_CFG.read_text("utf-8"),
         "broker-K.properties": ONE_OF_THREE.read_text("utf-8"),
         "log4j2.properties": BROKER_LOGGING.read_text("utf-8"),
     }
-    (volume,) = [each for each in pod(BROKERS)["spec"]["volumes"] if "configMap" in each]
+    (volume,) = [each for each in find_pod(BROKERS)["spec"]["volumes"] if "configMap" in each]
     assert volume["configMap"]["name"] == files["metadata"]["name"]
 
 
 @pytest.mark.broker
 def test_storage_is_formatted_at_first_start_and_reused(tmp_path: Path) -> None:
-    kafka = container(BROKERS, "kafka")
+    kafka = find_container(BROKERS, "kafka")
     jars = fetch_jars(kafka["image"].rpartition(":")[2])
-    cluster, _ = objects(BROKERS, "ConfigMap")
+    cluster, _ = list_objects(BROKERS, "ConfigMap")
     settings = tmp_path / "broker-K.properties"
     data = tmp_path / "data"
     settings.write_text(ONE_OF_THREE.read_text("utf-8").replace("/var/lib/kafka/data", str(data)))

@@ -14,7 +14,7 @@ EXTRAS = {"serve": ["kafka"], "recovery": ["kafka", "recovery"], "spark": ["kafk
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
-def pins(image: str) -> list[tuple[str, str]]:
+def list_pins(image: str) -> list[tuple[str, str]]:
     """Return names and versions; a name may have one version for each range of Python releases."""
     text = (DEPLOY / "image" / f"{image}.lock").read_text("utf-8")
     return [(canonicalize_name(name), pinned) for name, pinned in _PIN.findall(text)]
@@ -26,7 +26,7 @@ def test_every_requirement_is_pinned_to_an_accepted_version(image: str) -> None:
     wanted = [*project["dependencies"]]
     for extra in EXTRAS[image]:
         wanted += project["optional-dependencies"][extra]
-    pinned = pins(image)
+    pinned = list_pins(image)
     for requirement in map(Requirement, wanted):
         versions = [each for name, each in pinned if name == canonicalize_name(requirement.name)]
         assert versions, f"{requirement.name} is not pinned: run make lock"
@@ -37,5 +37,5 @@ def test_every_requirement_is_pinned_to_an_accepted_version(image: str) -> None:
 def test_every_pin_has_hashes(image: str) -> None:
     text = (DEPLOY / "image" / f"{image}.lock").read_text("utf-8")
     entries = re.split(r"^(?=\S+==)", text, flags=re.MULTILINE)[1:]
-    assert len(entries) == len(pins(image))
+    assert len(entries) == len(list_pins(image))
     assert all("--hash=sha256:" in entry for entry in entries)

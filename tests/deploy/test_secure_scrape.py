@@ -17,7 +17,7 @@ from tests.unit.admin.test_tokens import READING
 pytestmark = pytest.mark.needs("prometheus")
 
 
-def access(ca_file: Path, token_file: Path) -> dict[str, Any]:
+def read_access_settings(ca_file: Path, token_file: Path) -> dict[str, Any]:
     """Return the settings in the comments of prometheus.yml, with these files."""
     text = (PROMETHEUS / "prometheus.yml").read_text("utf-8")
     told = "\n".join(re.findall(r"^ +#   (.+)$", text.partition("static_configs:")[0], re.MULTILINE))
@@ -35,7 +35,9 @@ def test_prometheus_scrapes_with_valid_token_only(tmp_path: Path, token: str, is
     token_file.write_text(token + "\n")
     with serve_admin(**files.settings(http_token_file=str(files.tokens))) as coordinator:
         target = coordinator.url.removeprefix("https://")
-        server = PrometheusServer(tmp_path, [target], access=access(files.authority.certificate, token_file))
+        server = PrometheusServer(
+            tmp_path, [target], access=read_access_settings(files.authority.certificate, token_file)
+        )
         try:
             server.start()
             wait_until(lambda: server.query(f"up == {is_up}"), seconds=120, what="it has scraped")

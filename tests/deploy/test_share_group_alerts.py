@@ -174,10 +174,10 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Syste
             asyncio.run(_delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25))
             consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
 
-        def accept_all(system: System) -> None:
+        def accept_records(system: System) -> None:
             consumers[system].settle(["ACCEPT"] * len(consumers[system].poll()))
 
-        wait_fires(systems, "ShareGroupRecordsLost", "slow", accept_all)
+        wait_fires(systems, "ShareGroupRecordsLost", "slow", accept_records)
 
 
 def test_member_that_keeps_its_records_raises_stuck(systems: list[System]) -> None:

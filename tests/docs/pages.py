@@ -30,7 +30,7 @@ class Command(NamedTuple):
     is_mention: bool = False
 
 
-def commands() -> Iterator[Command]:
+def list_commands() -> Iterator[Command]:
     """Yield every command of every page, including those within sentences."""
     for page in PAGES:
         name = str(page.relative_to(ROOT))
@@ -39,17 +39,17 @@ def commands() -> Iterator[Command]:
             if language in _SHELL:
                 for line in _CONTINUED.sub(" ", block).splitlines():
                     if line.startswith("$ ") or _PROGRAMS.match(line):
-                        yield Command(name, _plain(line.removeprefix("$ ")))
+                        yield Command(name, _strip_markup(line.removeprefix("$ ")))
         for span in _SPAN.findall(_FENCE.sub("", text)):
             if _PROGRAMS.match(span) and " " in span:
-                yield Command(name, _plain(span), is_mention=True)
+                yield Command(name, _strip_markup(span), is_mention=True)
 
 
-def _plain(line: str) -> str:
+def _strip_markup(line: str) -> str:
     return " ".join(_REMARK.sub("", line).split())
 
 
-def links() -> Iterator[tuple[Path, str]]:
+def list_links() -> Iterator[tuple[Path, str]]:
     """Yield every link of every page to a file of the repository."""
     for page in PAGES:
         for target in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))):
@@ -57,7 +57,7 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield page, target
 
 
-def anchors(page: Path) -> set[str]:
+def list_anchors(page: Path) -> set[str]:
     """Return the anchors of a page: its headings in GitHub's form."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

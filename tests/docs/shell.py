@@ -65,7 +65,7 @@ class PageShell:
         )
 
 
-def filled_in(command: str) -> str:
+def fill_placeholders(command: str) -> str:
     """Return a command without optional parts, and with values for its placeholders."""
     command = re.sub(r"\s*\[[^\]]*\]", "", command)
     for name, value in (("GROUP", "workers"), ("TOPIC", "orders"), ("PARTITION", "0"), ("DIR", "data")):

@@ -11,7 +11,7 @@ PATHS = ("a write", "a takeover", "an audit", "a page view")
 FUNCTIONS_OF_A_WRITE_MAX = 29
 
 
-def functions_on(path: str) -> list[tuple[str, str]]:
+def listed_functions(path: str) -> list[tuple[str, str]]:
     """Return (file, function) for each function on a path, in order."""
     section = PAGE.split(f"## The path of {path}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\|[^|]*\| `([^`]+)` \| (.+) \|$", section, re.M)
@@ -27,13 +27,13 @@ def is_defined(file: str, function: str) -> bool:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_functions_on_the_path_exist(path: str) -> None:
-    functions = functions_on(path)
+    functions = listed_functions(path)
     assert len(functions) > 5
     assert [(file, name) for file, name in functions if not is_defined(file, name)] == []
 
 
 def test_path_of_a_write_does_not_grow() -> None:
-    assert len(functions_on("a write")) <= FUNCTIONS_OF_A_WRITE_MAX
+    assert len(listed_functions("a write")) <= FUNCTIONS_OF_A_WRITE_MAX
 
 
 def test_each_folder_is_in_the_table() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, Command, anchors, commands, links
-from tests.docs.shell import PageShell, filled_in
+from tests.docs.pages import ROOT, Command, list_anchors, list_commands, list_links
+from tests.docs.shell import PageShell, fill_placeholders
 from tests.kafka import wait_until
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import standalone_rig
@@ -43,23 +43,23 @@ STORIES = {"docs/security.md": "tests/e2e/test_security_page.py"}
 MENTIONS_OF_OTHERS = r"(kafka-[a-z-]+\.sh|docker|systemctl|promtool|curl|make) .*"
 
 # tests/docs/test_readme.py runs the commands of README.md.
-ALL = [command for command in dict.fromkeys(commands()) if command.page != "README.md"]
+ALL = [command for command in dict.fromkeys(list_commands()) if command.page != "README.md"]
 
 
-def runs_elsewhere(command: Command) -> bool:
+def is_tested_elsewhere(command: Command) -> bool:
     return (command.page in STORIES and not command.is_mention) or any(
         re.fullmatch(pattern, command.text) for pattern in ELSEWHERE
     )
 
 
-TYPED = [command for command in ALL if not command.is_mention and not runs_elsewhere(command)]
+TYPED = [command for command in ALL if not command.is_mention and not is_tested_elsewhere(command)]
 MENTIONED = [
     command for command in ALL if command.is_mention and command.text.startswith("share-coordinator ")
 ]
 
 
 @pytest.fixture(scope="module")
-def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
+def page_shell(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
     """A shell with a cluster whose share group `workers` has consumed records of the topic `orders`."""
     folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
     with standalone_rig(newest_jars, cluster) as rig:
@@ -73,19 +73,19 @@ def reader(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> 
         yield PageShell(rig, newest_jars, folder)
 
 
-def name_of(command: Command) -> str:
+def command_name(command: Command) -> str:
     return f"{command.page}: {command.text}"
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("command", TYPED, ids=name_of)
-def test_command_of_page_succeeds(reader: PageShell, command: Command) -> None:
-    done = reader.type(filled_in(command.text))
+@pytest.mark.parametrize("command", TYPED, ids=command_name)
+def test_command_of_page_succeeds(page_shell: PageShell, command: Command) -> None:
+    done = page_shell.type(fill_placeholders(command.text))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", MENTIONED, ids=name_of)
+@pytest.mark.parametrize("command", MENTIONED, ids=command_name)
 def test_mentioned_command_exists_with_its_options(command: Command, tmp_path: Path) -> None:
     words = shlex.split(re.sub(r"\[[^\]]*\]|[>|].*", "", command.text))
     done = command_help(words)
@@ -125,7 +125,7 @@ def test_every_command_is_run_or_mentioned() -> None:
         for command in ALL
         if command.is_mention
         and command not in MENTIONED
-        and not runs_elsewhere(command)
+        and not is_tested_elsewhere(command)
         and not re.fullmatch(MENTIONS_OF_OTHERS, command.text)
     ]
     assert left == []
@@ -133,9 +133,9 @@ def test_every_command_is_run_or_mentioned() -> None:
 
 def test_every_link_has_a_target() -> None:
     dead = []
-    for page, target in links():
+    for page, target in list_links():
         file, _, anchor = target.partition("#")
         there = page.parent / file if file else page
-        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in list_anchors(there)):
             dead.append(f"{page.relative_to(ROOT)}: {target}")
     assert dead == []

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from tests.deploy.test_locks import pins
-from tests.docs.pages import ROOT, commands
+from tests.deploy.test_locks import list_pins
+from tests.docs.pages import ROOT, list_commands
 from tests.kafka import BuiltInRig, ChildProcess, KafkaJars, free_ports, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.needs("git", "gcc", "helm"), pytest.mark.timeout(1200)]
@@ -141,7 +141,7 @@ def check_installation(clone: Path) -> None:
     (packages,) = clone.glob(".venv/lib/python*/site-packages")
     metadata = (folder.name.removesuffix(".dist-info") for folder in packages.glob("*.dist-info"))
     installed = {canonicalize_name(name.rpartition("-")[0]) for name in metadata}
-    assert installed <= {*(name for name, _ in pins("serve")), "pip", "setuptools", "share-coordinator"}
+    assert installed <= {*(name for name, _ in list_pins("serve")), "pip", "setuptools", "share-coordinator"}
     files = (path for path in (clone / ".venv").rglob("*") if path.is_file() and not path.is_symlink())
     assert sum(path.stat().st_size for path in files) < MEGABYTES * 1_000_000
     assert list(clone.glob("coordinator/fastpath/_compiled.*.so"))
@@ -172,7 +172,7 @@ def check_release(clone: Path) -> None:
     sbom = json.loads((dist / "sbom.cdx.json").read_text("utf-8"))
     assert (sbom["bomFormat"], sbom["metadata"]["component"]["name"]) == ("CycloneDX", "share-coordinator")
     components = {(canonicalize_name(each["name"]), each["version"]) for each in sbom["components"]}
-    assert components == set(pins("serve"))
+    assert components == set(list_pins("serve"))
 
 
 def check_wheel(reader: Reader) -> None:
@@ -204,7 +204,7 @@ def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> Read
 
 
 def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
-    page = [each.text for each in commands() if each.page == "README.md" and not each.is_mention]
+    page = [each.text for each in list_commands() if each.page == "README.md" and not each.is_mention]
     checks: dict[str, Callable[[str], object]] = {
         "make demo": lambda output: "Only the released records are delivered again" in output,
         "make release": lambda _: check_release(reader.clone) is None,
@@ -226,7 +226,7 @@ def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
 
 
 def test_commands_within_sentences_of_readme_are_in_its_blocks() -> None:
-    all_commands = [each for each in commands() if each.page == "README.md"]
+    all_commands = [each for each in list_commands() if each.page == "README.md"]
     blocks = [each.text for each in all_commands if not each.is_mention]
     mentions = [each.text for each in all_commands if each.is_mention]
     assert [text for text in mentions if not any(block.startswith(text) for block in blocks)] == []
@@ -234,7 +234,7 @@ def test_commands_within_sentences_of_readme_are_in_its_blocks() -> None:
 
 @pytest.mark.parametrize(("command", "where"), NOT_RUN.items())
 def test_command_that_is_not_run_is_in_readme_and_its_test_exists(command: str, where: str) -> None:
-    assert command in [each.text for each in commands() if each.page == "README.md"]
+    assert command in [each.text for each in list_commands() if each.page == "README.md"]
     assert (ROOT / where).exists()
 
 

@@ -17,7 +17,9 @@ PARTS = (
 )
 
 
-def build(target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml") -> subprocess.CompletedProcess[str]:
+def build_site(
+    target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(target)],
         capture_output=True,
@@ -29,7 +31,7 @@ def build(target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml") -> subpr
 
 
 def test_site_builds_without_broken_links(tmp_path: Path) -> None:
-    built = build(tmp_path)
+    built = build_site(tmp_path)
     assert built.returncode == 0, built.stderr
     pages = {path.relative_to(tmp_path).parent.as_posix() for path in tmp_path.rglob("index.html")}
     sources = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
@@ -46,7 +48,7 @@ def test_broken_link_is_an_error(tmp_path: Path) -> None:
     config = text.partition("nav:\n")[0].replace("../../docs", "docs").replace("hooks: [pages.py]\n", "")
     (tmp_path / "mkdocs.yml").write_text(config + "nav: [index.md]\n")
     (docs / "index.md").write_text("# Title\n\n[there](#no-such-anchor)\n")
-    built = build(tmp_path / "site", tmp_path / "mkdocs.yml")
+    built = build_site(tmp_path / "site", tmp_path / "mkdocs.yml")
     assert built.returncode != 0
     assert "no-such-anchor" in built.stderr
 

@@ -139,12 +139,12 @@ class Coordinator:
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 
     def states(self, group: str) -> set[SharePartitionKey]:
-        async def find() -> set[SharePartitionKey]:
+        async def find_states() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 
-        return self.run(find())
+        return self.run(find_states())
 
-    def counted(self, reason: str) -> float:
+    def read_counter(self, reason: str) -> float:
         name = "share_coordinator_expired_share_partitions_total"
         return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0
 

@@ -64,7 +64,7 @@ class Ledger:
         """Poll once, acknowledge the records by `rule`, and record the deliveries and acknowledgements."""
         deliveries = consumer.poll(timeout_ms)
         for delivery in deliveries:
-            self._note_delivery(delivery)
+            self._record_delivery(delivery)
         if deliveries:
             types = [rule(delivery) for delivery in deliveries]
             outcome = consumer.settle(types)
@@ -72,7 +72,7 @@ class Ledger:
             for delivery, said in zip(deliveries, types, strict=True):
                 partition = (delivery.topic, delivery.partition)
                 if partition in outcome and outcome[partition] is None:
-                    self._note_done(delivery, said)
+                    self._record_completion(delivery, said)
                 elif said != "RELEASE":
                     self.in_doubt[delivery.partition, delivery.offset] = said
         return deliveries
@@ -96,31 +96,31 @@ class Ledger:
         except ConditionTimeout as error:
             raise ConditionTimeout(f"{error}, but {len(self.settled)}") from None
 
-    def _note_delivery(self, delivery: Delivery) -> None:
+    def _record_delivery(self, delivery: Delivery) -> None:
         record = (delivery.partition, delivery.offset)
         counts = self.delivery_counts[record]
         counts.append(delivery.delivery_count)
         if record in self.settled:
             acknowledged = f"{self.settled[record]} {self._settled_when[record]}"
-            self._break(f"acknowledgement {acknowledged} was lost: {delivery}")
+            self._record_violation(f"acknowledgement {acknowledged} was lost: {delivery}")
         if delivery.delivery_count <= self._released_at.get(record, 0):
-            self._break(f"the delivery count did not increase, {counts}: {delivery}")
+            self._record_violation(f"the delivery count did not increase, {counts}: {delivery}")
         if delivery.value != str(delivery.offset):
-            self._break(f"the value is not the produced value: {delivery}")
+            self._record_violation(f"the value is not the produced value: {delivery}")
 
-    def _break(self, promise: str) -> None:
-        self.broken_promises.append(f"{self._when()}: {promise}")
+    def _record_violation(self, promise: str) -> None:
+        self.broken_promises.append(f"{self._current_time_text()}: {promise}")
 
-    def _when(self) -> str:
+    def _current_time_text(self) -> str:
         return f"at {time.strftime('%H:%M:%S')} {self.phase}".rstrip()
 
-    def _note_done(self, delivery: Delivery, said: str) -> None:
+    def _record_completion(self, delivery: Delivery, said: str) -> None:
         record = (delivery.partition, delivery.offset)
         if said == "RELEASE":
             self._released_at[record] = delivery.delivery_count
         else:
             self.settled[record] = said
-            self._settled_when[record] = self._when()
+            self._settled_when[record] = self._current_time_text()
             self.in_doubt.pop(record, None)
 
 
@@ -155,7 +155,7 @@ def new_topic(
     return name, group, topic_id
 
 
-def produce(client: KafkaClient, topic: str, partitions: int, *, first: int, count: int) -> None:
+def produce_records(client: KafkaClient, topic: str, partitions: int, *, first: int, count: int) -> None:
     """Append `count` records to each partition; the value of each is its offset, which begins at `first`."""
     for partition in range(partitions):
         offsets = client.produce(topic, count, first=first, partition=partition)
@@ -169,7 +169,7 @@ def consume_rest(client: KafkaClient, group: str, topic: str, partitions: int, *
     Records arrive in order, so all earlier records have arrived then. The group must be empty, so that the
     broker reads the state of the group again.
     """
-    produce(client, topic, partitions, first=end, count=1)
+    produce_records(client, topic, partitions, first=end, count=1)
     lasts = {(partition, end) for partition in range(partitions)}
     ledger = Ledger()
     consumer = client.share_consumer(group, topic)

@@ -18,7 +18,7 @@ import pytest
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce
+from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce_records
 from tests.e2e.test_migration import KAFKAS_OWN, OURS, reject_or_accept_late
 from tests.kafka import (
     RELEASES,
@@ -34,7 +34,7 @@ from tests.kafka import (
 from tests.kafka.broker import new_cluster
 from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
-from tests.kafka.wire import ask
+from tests.kafka.wire import send_request
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -50,7 +50,7 @@ SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 BROKER_SETTINGS = {"group.share.initialize.retry.interval.ms": "120000"}
 
 
-def sample(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
+def read_metric(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
     """Return the sum of the samples of a metric family that have these labels."""
     status, body = coordinator.get("/metrics")
     assert status == 200
@@ -64,8 +64,8 @@ def sample(coordinator: CoordinatorProcess, name: str, **labels: str) -> float:
     return total
 
 
-def in_all(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
-    return [sample(coordinator, name, **labels) for coordinator in rig.coordinators]
+def sum_over_coordinators(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
+    return [read_metric(coordinator, name, **labels) for coordinator in rig.coordinators]
 
 
 def start_all(rig: ReplicatedRig) -> None:
@@ -75,7 +75,7 @@ def start_all(rig: ReplicatedRig) -> None:
     for coordinator in rig.coordinators:
         coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
-        lambda: set(in_all(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
+        lambda: set(sum_over_coordinators(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
         seconds=120,
         what="every coordinator owns shards",
     )
@@ -155,7 +155,7 @@ def migrate_to_ours(rig: ReplicatedRig, ledger: Ledger) -> None:
     assert [state for state in initial if state["partition"] in acknowledged] == []
 
 
-def lead_to_ours(rig: ReplicatedRig) -> None:
+def route_to_our_coordinators(rig: ReplicatedRig) -> None:
     """Restart the brokers with the HAProxy ports as advertised inter-broker listeners."""
     for broker, haproxy in zip(rig.brokers, rig.haproxies, strict=True):
         broker.kill()
@@ -186,7 +186,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         client, ledger = rig.client, Ledger()
         ledger.phase = "with Kafka's own coordinator"
         topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
-        produce(client, topic, PARTITIONS, first=0, count=RECORDS)
+        produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120)
         consumer.close()
@@ -194,7 +194,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         assert ledger.broken_promises == []
 
         migrate_to_ours(rig, ledger)
-        lead_to_ours(rig)
+        route_to_our_coordinators(rig)
         start_all(rig)
         ledger.phase = "after the migration"
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
@@ -202,12 +202,20 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
         assert ledger.broken_promises == []
-        assert in_all(rig, "share_coordinator_forwarding") == [1.0] * 3
-        forwarded = in_all(rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE")
+        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [1.0] * 3
+        forwarded = sum_over_coordinators(
+            rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE"
+        )
         assert sum(forwarded) > 0
         # No request was answered with NOT_COORDINATOR, and no broker sent FindCoordinator.
-        assert in_all(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR") == [0.0] * 3
-        assert in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator") == [0.0] * 3
+        assert (
+            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR")
+            == [0.0] * 3
+        )
+        assert (
+            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
+            == [0.0] * 3
+        )
         assert ledger.failed_commits == 0
 
         # Replace the coordinator with the fewest forwarded requests; other coordinators own its shards
@@ -224,7 +232,9 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
         delete_kafkas_topic(rig)
         assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
-        assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+        assert (
+            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+        )
         assert "__share_group_state" not in client.topics()
         assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
 
@@ -237,18 +247,20 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
         start_all(rig)
         client, ledger = rig.client, Ledger()
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
-        produce(client, topic, PARTITIONS, first=0, count=RECORDS)
+        produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
         assert ledger.broken_promises == []
-        assert in_all(rig, "share_coordinator_forwarding") == [0.0] * 3
-        assert in_all(rig, "share_coordinator_forwarded_total") == [0.0] * 3
-        assert min(in_all(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [0.0] * 3
+        assert sum_over_coordinators(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+        assert (
+            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+        )
         keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
-        answers = [ask(one.port, find_coordinator, 6, request) for one in rig.coordinators]
+        answers = [send_request(one.port, find_coordinator, 6, request) for one in rig.coordinators]
         assert answers[0] == answers[1] == answers[2]
         ports = {found.port for found in answers[0].coordinators}
         assert ports == {coordinator.port for coordinator in rig.coordinators}

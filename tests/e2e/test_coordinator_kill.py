@@ -54,9 +54,9 @@ class ExpectedState:
         self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
         self.acknowledged = 0
         self.state_epoch = self.asked_state_epoch = 0
-        self._restart(0)
+        self._expect_reset(0)
 
-    def _restart(self, start_offset: int) -> None:
+    def _expect_reset(self, start_offset: int) -> None:
         self.start_offset = self.asked_start_offset = start_offset
         self.next_offset = start_offset
         self.kept: dict[int, Progress] = {}
@@ -69,10 +69,10 @@ class ExpectedState:
             await client.initialize(self.key, self.asked_state_epoch, self.next_offset)
             self._was_initialized()
         else:
-            await self._write(client, dice)
+            await self._send_write(client, dice)
         self.acknowledged += 1
 
-    async def _write(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
+    async def _send_write(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
         first_offset = self.next_offset
         if dice.random() < 0.3:
             first_offset = dice.randint(self.asked_start_offset, self.next_offset)
@@ -97,7 +97,7 @@ class ExpectedState:
 
     def _was_initialized(self) -> None:
         self.state_epoch = self.asked_state_epoch
-        self._restart(self.next_offset)
+        self._expect_reset(self.next_offset)
 
     def check(self, state: ReadState) -> None:
         """Check that the coordinator's state contains all acknowledged writes, and only requested writes."""
@@ -150,7 +150,7 @@ class KilledCoordinator:
             await self._write_until_killed()
         await asyncio.to_thread(self.coordinator.start)
         async with AsyncExitStack() as stack:
-            await self._check(await self._clients(stack))
+            await self._check_states(await self._open_clients(stack))
         await asyncio.to_thread(self.coordinator.stop)
 
     async def _kill_in_the_middle_of_a_start(self) -> None:
@@ -159,7 +159,7 @@ class KilledCoordinator:
         await asyncio.sleep(self.dice.uniform(0, 1.5))
         process.kill()
 
-    async def _clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
+    async def _open_clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
         address = ("127.0.0.1", self.coordinator.port)
         return [
             await stack.enter_async_context(
@@ -170,17 +170,17 @@ class KilledCoordinator:
             for _ in range(CLIENTS)
         ]
 
-    async def _check(self, clients: list[ShareCoordinatorClient]) -> None:
+    async def _check_states(self, clients: list[ShareCoordinatorClient]) -> None:
         for number, book in enumerate(self.books):
             if book.acknowledged:
                 book.check(await clients[number % CLIENTS].read(book.key, LEADER_EPOCH))
 
     async def _write_until_killed(self) -> None:
         async with AsyncExitStack() as stack:
-            clients = await self._clients(stack)
-            await self._check(clients)
+            clients = await self._open_clients(stack)
+            await self._check_states(clients)
             self._enough.clear()
-            self._acknowledged_max = self._acknowledged() + self.dice.randint(1, WRITES_MAX)
+            self._acknowledged_max = self._count_acknowledged() + self.dice.randint(1, WRITES_MAX)
             async with asyncio.TaskGroup() as writers:
                 for number, book in enumerate(self.books):
                     writers.create_task(self._keep_writing(clients[number % CLIENTS], book))
@@ -193,14 +193,14 @@ class KilledCoordinator:
         try:
             while True:
                 await book.work(client, self.dice)
-                if self._acknowledged() >= self._acknowledged_max:
+                if self._count_acknowledged() >= self._acknowledged_max:
                     self._enough.set()
         except CoordinatorUnavailable:
             # The coordinator must not fail before the kill.
             if not self._enough.is_set():
                 raise
 
-    def _acknowledged(self) -> int:
+    def _count_acknowledged(self) -> int:
         return sum(book.acknowledged for book in self.books)
 
 

@@ -36,7 +36,7 @@ def coordinator(rig: ExpiringRig) -> Coordinator:
     return rig.coordinator
 
 
-def expires(coordinator: Coordinator, group: str) -> None:
+def wait_for_expiry(coordinator: Coordinator, group: str) -> None:
     """Wait until the state of a group has expired.
 
     If a restarted coordinator has not reached a broker yet, it deletes the state in a later round.
@@ -48,7 +48,7 @@ def expires(coordinator: Coordinator, group: str) -> None:
 
 def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig, coordinator: Coordinator) -> None:
     rig.client.create_topic("empty", partitions=2)
-    before = coordinator.counted("group_empty")
+    before = coordinator.read_counter("group_empty")
     rig.visit("leaving", "empty")
     coordinator.round()
     coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
@@ -56,7 +56,7 @@ def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig, coordi
     assert coordinator.status("leaving") == {"empty": EMPTY_LATER}
     coordinator.pass_time(LOOK_MINUTES)
     assert coordinator.states("leaving") == set()
-    assert coordinator.counted("group_empty") == before + 2
+    assert coordinator.read_counter("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
     # Kafka has deleted the group, so a new group starts according to share.auto.offset.reset.
     rig.visit("leaving", "empty")
@@ -146,7 +146,7 @@ def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: Coordinato
     coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
     assert len(coordinator.states("disturbed")) == 1
     coordinator.pass_time(LOOK_MINUTES)
-    expires(coordinator, "disturbed")
+    wait_for_expiry(coordinator, "disturbed")
 
 
 def test_join_between_check_and_deletion_keeps_state(rig: ExpiringRig, coordinator: Coordinator) -> None:
@@ -185,7 +185,7 @@ def test_state_of_deleted_topic_expires_after_grace_time(rig: ExpiringRig, coord
     # The group has members, but they cannot use the state of a deleted topic.
     coordinator.pass_time(LOOK_MINUTES)
     assert len(coordinator.states("surviving")) == 3
-    assert coordinator.counted("topic_deleted") >= 3
+    assert coordinator.read_counter("topic_deleted") >= 3
     member.close()
 
 
@@ -193,18 +193,18 @@ def test_state_of_unknown_group_expires_after_grace_time(rig: ExpiringRig, coord
     topic_id = parse_topic_id(rig.client.create_topic("orphaned"))
     keys = {SharePartitionKey("left-behind", topic_id, partition) for partition in range(4)}
 
-    async def leave_behind() -> None:
+    async def leave_state() -> None:
         async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
             for key in keys:
                 await client.initialize(key, 1, 0)
 
-    coordinator.run(leave_behind())
+    coordinator.run(leave_state())
     coordinator.round()
     coordinator.pass_time(GRACE_MINUTES - LOOK_MINUTES)
     assert coordinator.states("left-behind") == keys
     coordinator.pass_time(LOOK_MINUTES)
     assert coordinator.states("left-behind") == set()
-    assert coordinator.counted("group_deleted") >= 4
+    assert coordinator.read_counter("group_deleted") >= 4
 
 
 def test_nothing_expires_while_no_broker_is_reachable(rig: ExpiringRig, coordinator: Coordinator) -> None:
@@ -220,7 +220,7 @@ def test_nothing_expires_while_no_broker_is_reachable(rig: ExpiringRig, coordina
     assert len(coordinator.states("unheard")) == 1
     coordinator.restart()
     # Kafka's group epoch shows that no member joined during the outage.
-    expires(coordinator, "unheard")
+    wait_for_expiry(coordinator, "unheard")
 
 
 def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: Coordinator) -> None:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.e2e.expiry_rig import delete_topic
-from tests.e2e.test_cluster_migration import sample
+from tests.e2e.test_cluster_migration import read_metric
 from tests.kafka import Broker, CoordinatorProcess, HAProxy, KafkaClient, KafkaJars, free_ports, wait_until
 from tests.kafka.broker import new_cluster
 from tests.kafka.processes import PROGRAM
@@ -84,11 +84,11 @@ def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
     rig.visit("workers", "payments")
     rig.visit("mailers", "orders")
 
-    def shown() -> list[list[str]] | None:
+    def list_rows() -> list[list[str]] | None:
         rows = rig.rows()
         return rows if len(rows) == 4 else None
 
-    head, *rows = wait_until(shown, seconds=120, what="the coordinator reports both groups as empty")
+    head, *rows = wait_until(list_rows, seconds=120, what="the coordinator reports both groups as empty")
     assert head == ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
     assert sorted(row[:4] for row in rows) == [
         ["mailers", "orders", "0-2", "group_empty"],
@@ -100,18 +100,22 @@ def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
     # A kill -9 between two checks does not change the time since which the groups are empty.
     rig.coordinator.kill()
     rig.coordinator.start()
-    assert sorted(wait_until(shown, seconds=120, what="both groups are reported again")[1:]) == sorted(rows)
+    assert sorted(wait_until(list_rows, seconds=120, what="both groups are reported again")[1:]) == sorted(
+        rows
+    )
 
     delete_topic(rig.broker, rig.client, "payments")
     name = "share_coordinator_expired_share_partitions_total"
     wait_until(
-        lambda: sample(rig.coordinator, name, reason="topic_deleted") == 3,
+        lambda: read_metric(rig.coordinator, name, reason="topic_deleted") == 3,
         seconds=120,
         what="the state of the topic is deleted",
     )
     assert sorted(rig.rows()[1:]) == sorted(row for row in rows if row[1] == "orders")
-    assert sample(rig.coordinator, "share_coordinator_expiry_failures_total") == 0
-    assert sample(rig.coordinator, "share_coordinator_expiry_last_round_timestamp_seconds") > 1_700_000_000
+    assert read_metric(rig.coordinator, "share_coordinator_expiry_failures_total") == 0
+    assert (
+        read_metric(rig.coordinator, "share_coordinator_expiry_last_round_timestamp_seconds") > 1_700_000_000
+    )
 
 
 def test_commands_of_expiry_page(rig: Rig) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.expiry_rig import delete_topic
-from tests.e2e.test_cluster_migration import sample
+from tests.e2e.test_cluster_migration import read_metric
 from tests.kafka import CoordinatorProcess, KafkaJars, ShareConsumer, ShareGroupTool, wait_until
 from tests.kafka.rig import ReplicatedRig, replicated_rig
 
@@ -39,15 +39,17 @@ def start(*coordinators: CoordinatorProcess) -> None:
         coordinator.process.wait_ready(lambda each=coordinator: each.get("/readyz")[0] == 200, seconds=120)
 
 
-def expired(coordinators: list[CoordinatorProcess], reason: str) -> float:
-    return sum(sample(coordinator, EXPIRED, reason=reason) for coordinator in coordinators)
+def sum_expired(coordinators: list[CoordinatorProcess], reason: str) -> float:
+    return sum(read_metric(coordinator, EXPIRED, reason=reason) for coordinator in coordinators)
 
 
-def held(coordinators: list[CoordinatorProcess]) -> list[float]:
-    return [sample(coordinator, "share_coordinator_shard_share_partitions") for coordinator in coordinators]
+def count_share_partitions(coordinators: list[CoordinatorProcess]) -> list[float]:
+    return [
+        read_metric(coordinator, "share_coordinator_shard_share_partitions") for coordinator in coordinators
+    ]
 
 
-def join(rig: ReplicatedRig, topic: str) -> ShareConsumer:
+def join_group(rig: ReplicatedRig, topic: str) -> ShareConsumer:
     """Join the group and accept the records of a topic; return the consumer."""
     rig.client.produce(topic, 1)
     consumer = rig.client.share_consumer("workers", topic)
@@ -62,20 +64,24 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     for topic in ("kept", "deleted"):
         rig.client.create_topic(topic, partitions=PARTITIONS)
     rig.client.set_group_config("workers", {"share.auto.offset.reset": "earliest"})
-    members = [join(rig, topic) for topic in ("kept", "deleted")]
+    members = [join_group(rig, topic) for topic in ("kept", "deleted")]
     wait_until(
-        lambda: sum(held(coordinators)) == 2 * PARTITIONS, seconds=120, what="all state is initialized"
+        lambda: sum(count_share_partitions(coordinators)) == 2 * PARTITIONS,
+        seconds=120,
+        what="all state is initialized",
     )
-    assert min(held(coordinators)) > 0, "each coordinator owns state of the group"
+    assert min(count_share_partitions(coordinators)) > 0, "each coordinator owns state of the group"
     # The brokers may have been loading their groups at the first requests of the coordinators.
-    failures = [sample(each, "share_coordinator_expiry_failures_total") for each in coordinators]
+    failures = [read_metric(each, "share_coordinator_expiry_failures_total") for each in coordinators]
 
     delete_topic(rig.brokers[0], rig.client, "deleted")
     wait_until(
-        lambda: sum(held(coordinators)) == PARTITIONS, seconds=120, what="the owners delete the topic's state"
+        lambda: sum(count_share_partitions(coordinators)) == PARTITIONS,
+        seconds=120,
+        what="the owners delete the topic's state",
     )
     wait_until(
-        lambda: expired(coordinators, "topic_deleted") == PARTITIONS,
+        lambda: sum_expired(coordinators, "topic_deleted") == PARTITIONS,
         seconds=120,
         what="all deletions are counted",
     )
@@ -85,9 +91,9 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
         member.close()
     coordinators[-1].stop()
     start(coordinators[-1])
-    wait_until(lambda: sum(held(coordinators)) == 0, seconds=400, what="the group expires")
+    wait_until(lambda: sum(count_share_partitions(coordinators)) == 0, seconds=400, what="the group expires")
     wait_until(
-        lambda: expired(coordinators, "group_empty") == PARTITIONS,
+        lambda: sum_expired(coordinators, "group_empty") == PARTITIONS,
         seconds=120,
         what="all deletions are counted",
     )
@@ -95,6 +101,6 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     tool = ShareGroupTool(rig.brokers[0].jars, rig.brokers[0].bootstrap)
     assert "workers" in tool.list()
     for coordinator, before in zip(coordinators, failures, strict=True):
-        assert sample(coordinator, "share_coordinator_expiry_failures_total") <= before, (
+        assert read_metric(coordinator, "share_coordinator_expiry_failures_total") <= before, (
             coordinator.process.log.read_text()
         )

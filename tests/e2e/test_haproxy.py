@@ -39,20 +39,20 @@ class HAProxyWithSockets:
 
 
 @pytest.fixture
-def split(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
-    with started(tmp_path, with_another=False) as split:
+def split_haproxy(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
+    with start_haproxy(tmp_path, with_another=False) as split:
         yield split
 
 
 @pytest.fixture
-def split_with_another(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
+def split_haproxy_with_another(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
     """An HAProxy whose configuration has two further coordinators, of which the first never runs."""
-    with started(tmp_path, with_another=True) as split:
+    with start_haproxy(tmp_path, with_another=True) as split:
         yield split
 
 
 @contextmanager
-def started(directory: Path, *, with_another: bool) -> Iterator[HAProxyWithSockets]:
+def start_haproxy(directory: Path, *, with_another: bool) -> Iterator[HAProxyWithSockets]:
     port, broker_port, coordinator_port, other_port, nobody = free_ports(5)
     haproxy = HAProxy(
         directory,
@@ -62,19 +62,19 @@ def started(directory: Path, *, with_another: bool) -> Iterator[HAProxyWithSocke
         other_coordinator_ports=(nobody, other_port) if with_another else (),
     )
     with ExitStack() as stack:
-        broker = stack.enter_context(listening(broker_port))
+        broker = stack.enter_context(open_listener(broker_port))
         stack.callback(haproxy.kill)
         haproxy.start()
         yield HAProxyWithSockets(haproxy, broker, coordinator_port, other_port)
 
 
-def listening(port: int) -> socket.socket:
+def open_listener(port: int) -> socket.socket:
     listener = socket.create_server(("127.0.0.1", port))
     listener.settimeout(60)
     return listener
 
 
-def frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
+def make_frame(client_id: str, api_key: int = API_VERSIONS) -> bytes:
     """Return a request frame, by default ApiVersions, which a broker sends first on a connection."""
     header = request_header.RequestHeader(api_key, 4, 0, client_id)
     body = request_header.encode(header, 2) + b"\x0dapache-kafka\x064.4.0\x00"
@@ -96,9 +96,9 @@ def receive_first_bytes(listener: socket.socket, size: int) -> bytes:
     return content
 
 
-def test_persister_is_routed_to_coordinator(split: HAProxyWithSockets) -> None:
-    first_frame = frame("Persister-client-1")
-    with listening(split.coordinator_port) as coordinator, split.connect() as persister:
+def test_persister_is_routed_to_coordinator(split_haproxy: HAProxyWithSockets) -> None:
+    first_frame = make_frame("Persister-client-1")
+    with open_listener(split_haproxy.coordinator_port) as coordinator, split_haproxy.connect() as persister:
         persister.sendall(first_frame)
         assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
@@ -115,43 +115,45 @@ def test_persister_is_routed_to_coordinator(split: HAProxyWithSockets) -> None:
     ],
 )
 def test_other_connections_are_routed_to_broker(
-    split: HAProxyWithSockets, client_id: str, api_key: int
+    split_haproxy: HAProxyWithSockets, client_id: str, api_key: int
 ) -> None:
-    first_frame = frame(client_id, api_key)
-    with listening(split.coordinator_port), split.connect() as connection:
+    first_frame = make_frame(client_id, api_key)
+    with open_listener(split_haproxy.coordinator_port), split_haproxy.connect() as connection:
         connection.sendall(first_frame)
-        assert receive_first_bytes(split.broker, len(first_frame)) == first_frame
+        assert receive_first_bytes(split_haproxy.broker, len(first_frame)) == first_frame
 
 
-def test_fragmented_first_frame_is_routed_like_a_whole_one(split: HAProxyWithSockets) -> None:
-    first_frame = frame("Persister-client-1")
-    with listening(split.coordinator_port) as coordinator, split.connect() as persister:
+def test_fragmented_first_frame_is_routed_like_a_whole_one(split_haproxy: HAProxyWithSockets) -> None:
+    first_frame = make_frame("Persister-client-1")
+    with open_listener(split_haproxy.coordinator_port) as coordinator, split_haproxy.connect() as persister:
         persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (first_frame[:4], first_frame[4:20], first_frame[20:30], first_frame[30:]):
             persister.sendall(piece)
         assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
-def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(split: HAProxyWithSockets) -> None:
+def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(
+    split_haproxy: HAProxyWithSockets,
+) -> None:
     """A slow persister's connection must not reach the broker, whose own coordinator would store writes."""
-    with listening(split.coordinator_port), split.connect() as slow:
-        slow.sendall(frame("Persister-client-1")[:30])
+    with open_listener(split_haproxy.coordinator_port), split_haproxy.connect() as slow:
+        slow.sendall(make_frame("Persister-client-1")[:30])
         with suppress(ConnectionResetError):
             assert slow.recv(1) == b""
-    first_frame = frame("broker-1-fetcher-0", FETCH)
-    with split.connect() as other:
+    first_frame = make_frame("broker-1-fetcher-0", FETCH)
+    with split_haproxy.connect() as other:
         other.sendall(first_frame)
-        assert receive_first_bytes(split.broker, len(first_frame)) == first_frame, (
+        assert receive_first_bytes(split_haproxy.broker, len(first_frame)) == first_frame, (
             "the broker received the slow frame"
         )
 
 
-def test_persister_waits_for_restarting_coordinator(split: HAProxyWithSockets) -> None:
+def test_persister_waits_for_restarting_coordinator(split_haproxy: HAProxyWithSockets) -> None:
     """No process listens when the persister connects; the started coordinator receives its first bytes."""
-    first_frame = frame("Persister-client-1")
-    with split.connect() as persister:
+    first_frame = make_frame("Persister-client-1")
+    with split_haproxy.connect() as persister:
         persister.sendall(first_frame)
-        with listening(split.coordinator_port) as coordinator:
+        with open_listener(split_haproxy.coordinator_port) as coordinator:
             assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
@@ -161,34 +163,38 @@ LED_ELSEWHERE = re.compile(r" any_coordinator/other-2 .* \d+/\d+/\d+/\d+/\+?(\d+
 TRIED_AGAIN_MAX = 2
 
 
-def test_other_coordinator_is_used_while_own_one_is_down(split_with_another: HAProxyWithSockets) -> None:
-    split, first_frame = split_with_another, frame("Persister-client-1")
-    with listening(split.other_port) as other:
+def test_other_coordinator_is_used_while_own_one_is_down(
+    split_haproxy_with_another: HAProxyWithSockets,
+) -> None:
+    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
+    with open_listener(split.other_port) as other:
         for _ in range(3):
             with split.connect() as persister:
                 persister.sendall(first_frame)
                 assert receive_first_bytes(other, len(first_frame)) == first_frame
         # Other connections between brokers are not affected.
         with split.connect() as connection:
-            fetch = frame("broker-1-fetcher-0", FETCH)
+            fetch = make_frame("broker-1-fetcher-0", FETCH)
             connection.sendall(fetch)
             assert receive_first_bytes(split.broker, len(fetch)) == fetch
 
-    def logged() -> list[str] | None:
+    def count_retries() -> list[str] | None:
         """Return the number of retries of each of the three connections when all have ended."""
         tries = LED_ELSEWHERE.findall(split.haproxy.process.log.read_text())
         return tries if len(tries) == 3 else None
 
-    tries = wait_until(logged, seconds=120, what="HAProxy logs the connections")
+    tries = wait_until(count_retries, seconds=120, what="HAProxy logs the connections")
     assert max(map(int, tries)) <= TRIED_AGAIN_MAX
 
 
-def test_own_coordinator_is_preferred_after_its_restart(split_with_another: HAProxyWithSockets) -> None:
-    split, first_frame = split_with_another, frame("Persister-client-1")
-    with listening(split.other_port) as other, split.connect() as persister:
+def test_own_coordinator_is_preferred_after_its_restart(
+    split_haproxy_with_another: HAProxyWithSockets,
+) -> None:
+    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
+    with open_listener(split.other_port) as other, split.connect() as persister:
         persister.sendall(first_frame)
         assert receive_first_bytes(other, len(first_frame)) == first_frame
-        with listening(split.coordinator_port) as own:
+        with open_listener(split.coordinator_port) as own:
             own.settimeout(0.2)
 
             def is_led_to_our_own() -> bool:
@@ -202,8 +208,10 @@ def test_own_coordinator_is_preferred_after_its_restart(split_with_another: HAPr
             wait_until(is_led_to_our_own, seconds=120, what="HAProxy marks the own coordinator as UP")
 
 
-def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another: HAProxyWithSockets) -> None:
-    split, first_frame = split_with_another, frame("Persister-client-1")
+def test_persister_waits_for_own_coordinator_if_no_other_runs(
+    split_haproxy_with_another: HAProxyWithSockets,
+) -> None:
+    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
 
     def knows_that_nobody_is_there() -> bool:
         return "backend any_coordinator has no server available" in split.haproxy.process.log_tail()
@@ -211,14 +219,14 @@ def test_persister_waits_for_own_coordinator_if_no_other_runs(split_with_another
     wait_until(knows_that_nobody_is_there, seconds=120, what="HAProxy has checked all coordinators")
     with split.connect() as persister:
         persister.sendall(first_frame)
-        with listening(split.coordinator_port) as coordinator:
+        with open_listener(split.coordinator_port) as coordinator:
             assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
 def test_health_checks_cause_no_warnings_in_coordinator(
-    split_with_another: HAProxyWithSockets, tmp_path: Path
+    split_haproxy_with_another: HAProxyWithSockets, tmp_path: Path
 ) -> None:
-    split = split_with_another
+    split = split_haproxy_with_another
     (http_port,) = free_ports(1)
     other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")
     # HAProxy logs UP only for a server that it has marked DOWN before.
@@ -235,7 +243,7 @@ def test_health_checks_cause_no_warnings_in_coordinator(
             what="HAProxy marks the other coordinator as UP",
         )
         with split.connect() as persister:
-            persister.sendall(frame("Persister-client-1"))
+            persister.sendall(make_frame("Persister-client-1"))
             # The size and correlation id of the ApiVersions response.
             with persister.makefile("rb") as answer:
                 assert answer.read(8)[4:] == bytes(4)

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, consume_in_thread, consume_rest, new_topic, produce
+from tests.e2e.ledger import (
+    FOR_LONG,
+    Ledger,
+    accept_all,
+    consume_in_thread,
+    consume_rest,
+    new_topic,
+    produce_records,
+)
 from tests.kafka import (
     RELEASES,
     BuiltInRig,
@@ -60,16 +68,16 @@ class MovingRig:
         stack.callback(self.coordinator.kill)
         stack.callback(self.haproxy.kill)
 
-    def lead_to_ours(self) -> None:
+    def route_to_our_coordinator(self) -> None:
         self.haproxy.start()
-        self._restart(self.haproxy.port)
+        self._restart_broker(self.haproxy.port)
         self.coordinator.start()
 
     def lead_to_kafkas_own(self) -> None:
         self.coordinator.stop()
-        self._restart(self.rig.broker.internal_port)
+        self._restart_broker(self.rig.broker.internal_port)
 
-    def _restart(self, interbroker_port: int) -> None:
+    def _restart_broker(self, interbroker_port: int) -> None:
         """Restart the broker with another advertised inter-broker address."""
         broker = self.rig.broker
         broker.stop()
@@ -100,7 +108,7 @@ class MovingRig:
             timeout=120,
         )
 
-    def migrated(self, source: str, target: str, *options: str) -> dict[str, Any]:
+    def migrate_successfully(self, source: str, target: str, *options: str) -> dict[str, Any]:
         """Migrate, which must succeed, and return the report."""
         done = self.migrate(source, target, *options)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
@@ -144,15 +152,15 @@ def test_share_group_continues_after_migration_and_migration_back(
         ours = f"journal:{moving.coordinator.data}" if place == "journal" else place
         client = moving.rig.client
         topic, group, topic_id = new_topic(client, "moved", partitions=2, settings=FOR_LONG)
-        produce(client, topic, 2, first=0, count=RECORDS // 2)
+        produce_records(client, topic, 2, first=0, count=RECORDS // 2)
         ledger = Ledger()
         consume_some(moving, ledger, group, topic, RECORDS // 3)
 
-        report = moving.migrated(KAFKAS_OWN, ours)
+        report = moving.migrate_successfully(KAFKAS_OWN, ours)
         assert (report["executed"], report["counts"]["copy"]) == (False, 2)
-        report = moving.migrated(KAFKAS_OWN, ours, "--execute")
+        report = moving.migrate_successfully(KAFKAS_OWN, ours, "--execute")
         assert (report["verified"], report["counts"]["copy"]) == (True, 2)
-        moving.lead_to_ours()
+        moving.route_to_our_coordinator()
         consume_some(moving, ledger, group, topic, 2 * RECORDS // 3)
         shown = [moving.coordinator.share_partition(group, topic_id, partition) for partition in range(2)]
         assert all(shown), "the broker did not use this coordinator"
@@ -161,9 +169,9 @@ def test_share_group_continues_after_migration_and_migration_back(
         refused = moving.migrate(ours, KAFKAS_OWN, "--execute")
         assert refused.returncode == 1
         assert "the target holds state that is not the source's: 2 share-partitions" in refused.stderr
-        report = moving.migrated(ours, KAFKAS_OWN, "--execute", "--replace")
+        report = moving.migrate_successfully(ours, KAFKAS_OWN, "--execute", "--replace")
         assert (report["verified"], report["counts"]["replace"]) == (True, 2)
-        assert moving.migrated(ours, KAFKAS_OWN)["counts"]["already there"] == 2
+        assert moving.migrate_successfully(ours, KAFKAS_OWN)["counts"]["already there"] == 2
         consume_some(moving, ledger, group, topic, RECORDS)
 
         assert consume_rest(client, group, topic, 2, end=RECORDS // 2) == []
@@ -183,7 +191,7 @@ def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
 
         def is_refused() -> str | None:
             nonlocal produced
-            produce(client, topic, 1, first=produced, count=2_000)
+            produce_records(client, topic, 1, first=produced, count=2_000)
             produced += 2_000
             ledger.wait_settled(produced - 1_990, seconds=120)
             done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")

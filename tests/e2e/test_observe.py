@@ -23,7 +23,7 @@ RECORDS = 12
 
 
 @contextmanager
-def observing(rig: BuiltInRig, directory: Path) -> Iterator[ObserverProcess]:
+def run_observer(rig: BuiltInRig, directory: Path) -> Iterator[ObserverProcess]:
     """Run an observer of the rig's cluster; kill it at the end."""
     observer = ObserverProcess(directory, rig.broker.bootstrap)
     observer.start()
@@ -33,13 +33,13 @@ def observing(rig: BuiltInRig, directory: Path) -> Iterator[ObserverProcess]:
         observer.kill()
 
 
-def answer(observer: ObserverProcess, path: str) -> Any:
+def get_json(observer: ObserverProcess, path: str) -> Any:
     status, body = observer.get(path)
     assert status == 200, body
     return json.loads(body)
 
 
-def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
+def consume_all(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
     """Acknowledge all records of one poll with the type `how`."""
     consumer = rig.client.share_consumer(GROUP, topic)
     records = wait_until(consumer.poll, seconds=seconds, what="records are delivered")
@@ -48,7 +48,7 @@ def consume(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> No
 
 
 def read_share_partition(observer: ObserverProcess, topic_id: str) -> dict[str, Any]:
-    partition = answer(observer, f"/api/v1/share-partition?group={GROUP}&topic={topic_id}&partition=0")
+    partition = get_json(observer, f"/api/v1/share-partition?group={GROUP}&topic={topic_id}&partition=0")
     assert isinstance(partition, dict)
     return partition
 
@@ -59,17 +59,17 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", RECORDS)
-        with observing(rig, tmp_path) as observer:
+        with run_observer(rig, tmp_path) as observer:
             # The state topic is created when the first share group consumes.
             wait_until(lambda: observer.get("/livez")[0] == 200, seconds=60, what="HTTP is served")
-            consume(rig, "orders", "ACCEPT")
+            consume_all(rig, "orders", "ACCEPT")
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
             rig.client.produce("orders", RECORDS, first=RECORDS)
-            consume(rig, "orders", "RELEASE")
+            consume_all(rig, "orders", "RELEASE")
 
             described = rig.share_groups.describe_offsets(GROUP)[0]
             partition = wait_until(
-                lambda: _with_released(read_share_partition(observer, topic_id)),
+                lambda: _select_released(read_share_partition(observer, topic_id)),
                 seconds=10,
                 what="the API shows the released record",
             )
@@ -80,7 +80,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert partition["records_by_state"] == {"AVAILABLE": RECORDS}
             assert partition["delivery_count_max"] == 1
             signals = wait_until(
-                lambda: _with_lag(answer(observer, "/api/v1/signals")),
+                lambda: _wait_for_lag(get_json(observer, "/api/v1/signals")),
                 seconds=30,
                 what="signals are computed",
             )
@@ -93,11 +93,11 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert (events[0]["delivery_state"], events[0]["delivery_count"]) == ("AVAILABLE", 1)
 
 
-def _with_released(partition: dict[str, Any]) -> dict[str, Any] | None:
+def _select_released(partition: dict[str, Any]) -> dict[str, Any] | None:
     return partition if partition["records_by_state"].get("AVAILABLE") else None
 
 
-def _with_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
+def _wait_for_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
     return signals if signals["items"] and signals["items"][0]["lag"] == RECORDS else None
 
 
@@ -106,14 +106,14 @@ def test_observer_survives_broker_restart_and_creates_nothing(tmp_path: Path) ->
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", RECORDS)
-        consume(rig, "orders", "REJECT")
+        consume_all(rig, "orders", "REJECT")
         topics = rig.client.topics()
-        with observing(rig, tmp_path) as observer:
+        with run_observer(rig, tmp_path) as observer:
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
             rig.broker.kill()
             rig.broker.start()
             rig.client.produce("orders", RECORDS, first=RECORDS)
-            consume(rig, "orders", "ACCEPT", seconds=120)
+            consume_all(rig, "orders", "ACCEPT", seconds=120)
             wait_until(
                 lambda: read_share_partition(observer, topic_id)["start_offset"] >= RECORDS,
                 seconds=30,

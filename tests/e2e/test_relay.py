@@ -18,7 +18,7 @@ from tests.e2e.ledger import (
     consume_rest,
     mixed_acknowledgements,
     new_topic,
-    produce,
+    produce_records,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
 from tests.kafka.built_in import STATE_TOPIC
@@ -50,17 +50,17 @@ NO_TOPICS = b"\0\0\0\0\0"
 
 
 @pytest.fixture(scope="module")
-def plain(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
+def plain_rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayedRig]:
     """A broker that accepts the logins of the users `kafka` and `eve`."""
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
     with relayed_rig(newest_jars, tmp_path_factory.mktemp("plain"), security, ALLOWED) as rig:
         yield rig
 
 
-def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
+def consume_with_group(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
     """Consume records with a share group, and check that none is lost or delivered twice."""
     topic, group, topic_id = new_topic(rig.client, name, partitions=partitions)
-    produce(rig.client, topic, partitions, first=0, count=50)
+    produce_records(rig.client, topic, partitions, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     ledger.consume_until_settled(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
@@ -73,7 +73,7 @@ def share(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
     assert STATE_TOPIC not in rig.client.topics()
 
 
-class Stranger:
+class RawClient:
     """A client that connects to the relay's port and sends raw frames."""
 
     def __init__(self, rig: RelayedRig) -> None:
@@ -101,68 +101,68 @@ class Stranger:
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
-def test_share_group_works_with_sasl_between_brokers(plain: RelayedRig) -> None:
-    share(plain, "behind-a-login")
-    assert plain.relay.figure('connections{destination="coordinator"}') >= 1
+def test_share_group_works_with_sasl_between_brokers(plain_rig: RelayedRig) -> None:
+    consume_with_group(plain_rig, "behind-a-login")
+    assert plain_rig.relay.figure('connections{destination="coordinator"}') >= 1
 
 
-def test_principal_not_on_list_reaches_only_broker(plain: RelayedRig) -> None:
-    before = plain.relay.figure('connections_decided_total{destination="coordinator"}')
-    with closing(Stranger(plain)) as eve:
+def test_principal_not_on_list_reaches_only_broker(plain_rig: RelayedRig) -> None:
+    before = plain_rig.relay.figure('connections_decided_total{destination="coordinator"}')
+    with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
         assert eve.ask(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
-    with closing(Stranger(plain)) as eve:
+    with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
         assert eve.ask(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
-    assert plain.relay.figure('connections_refused_total{reason="principal"}') == 1
-    assert plain.relay.figure('connections_decided_total{destination="coordinator"}') == before
+    assert plain_rig.relay.figure('connections_refused_total{reason="principal"}') == 1
+    assert plain_rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
 
 
-def test_wrong_password_is_refused_by_broker(plain: RelayedRig) -> None:
-    with closing(Stranger(plain)) as stranger:
+def test_wrong_password_is_refused_by_broker(plain_rig: RelayedRig) -> None:
+    with closing(RawClient(plain_rig)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert stranger.ask(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
 
 
-def test_client_without_login_is_refused(plain: RelayedRig) -> None:
+def test_client_without_login_is_refused(plain_rig: RelayedRig) -> None:
     for client_id in (PERSISTER, FETCHER):
-        with closing(Stranger(plain)) as stranger:
+        with closing(RawClient(plain_rig)) as stranger:
             assert stranger.ask(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
 
 
-def test_kills_of_relay_lose_no_acknowledged_record(plain: RelayedRig) -> None:
+def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:
     partitions, kills, per_round = 3, 4, 60
-    topic, group, _ = new_topic(plain.client, "kills", partitions=partitions)
+    topic, group, _ = new_topic(plain_rig.client, "kills", partitions=partitions)
     ledger = Ledger()
-    consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = plain_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for kill in range(kills):
-            produce(plain.client, topic, partitions, first=kill * per_round, count=per_round)
+            produce_records(plain_rig.client, topic, partitions, first=kill * per_round, count=per_round)
             ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=120)
-            plain.relay.kill()
-            plain.relay.start()
+            plain_rig.relay.kill()
+            plain_rig.relay.start()
             ledger.wait_settled((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
-    assert consume_rest(plain.client, group, topic, partitions, end=kills * per_round) == []
+    assert consume_rest(plain_rig.client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
 
 
-def test_persister_waits_for_killed_coordinator(plain: RelayedRig) -> None:
-    topic, group, _ = new_topic(plain.client, "waits")
+def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
+    topic, group, _ = new_topic(plain_rig.client, "waits")
     ledger = Ledger()
-    consumer = plain.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = plain_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-        produce(plain.client, topic, 1, first=0, count=100)
+        produce_records(plain_rig.client, topic, 1, first=0, count=100)
         ledger.wait_settled(20, seconds=120)
-        plain.coordinator.kill()
+        plain_rig.coordinator.kill()
         # All earlier records may be acknowledged already, so produce further records.
-        produce(plain.client, topic, 1, first=100, count=100)
+        produce_records(plain_rig.client, topic, 1, first=100, count=100)
         wait_until(
-            lambda: plain.relay.figure("connections_waiting_for_coordinator") > 0,
+            lambda: plain_rig.relay.figure("connections_waiting_for_coordinator") > 0,
             seconds=120,
             what="a persister is held",
         )
-        plain.coordinator.start()
+        plain_rig.coordinator.start()
         ledger.wait_settled(200, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
@@ -170,9 +170,9 @@ def test_persister_waits_for_killed_coordinator(plain: RelayedRig) -> None:
 
 def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: KafkaJars, tmp_path: Path) -> None:
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS), ALLOWED) as rig:
-        share(rig, "scram")
+        consume_with_group(rig, "scram")
         before = rig.relay.figure('connections_decided_total{destination="coordinator"}')
-        with closing(Stranger(rig)) as stranger:
+        with closing(RawClient(rig)) as stranger:
             stranger.ask(handshake_request(SCRAM))
             challenge = stranger.ask(token_request(b"n,,n=kafka,r=a-nonce"))
             assert Struct(">h").unpack_from(challenge, 5) == (ErrorCode.NONE,)
@@ -193,7 +193,7 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
             round_number = 0
             while rig.relay.figure("reauthentications_total") < 4:
                 assert round_number < 20_000
-                produce(rig.client, topic, 1, first=round_number * 10, count=10)
+                produce_records(rig.client, topic, 1, first=round_number * 10, count=10)
                 round_number += 1
                 ledger.wait_settled(round_number * 10, seconds=120)
         consumer.close()
@@ -215,7 +215,7 @@ def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, 
     }
     tls = tls_between_brokers(str(broker.combined_file), trusted, client_auth="required")
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS, tls=tls), settings) as rig:
-        share(rig, "over-tls")
+        consume_with_group(rig, "over-tls")
 
 
 def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -236,20 +236,20 @@ def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: P
         "ssl.certificate.location": str(relay.combined_file),
     }
     with relayed_rig(newest_jars, tmp_path, BrokerSecurity(overrides), settings) as rig:
-        share(rig, "tls-alone")
+        consume_with_group(rig, "tls-alone")
 
 
 def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tmp_path: Path) -> None:
     """Each record has three copies before it is acknowledged, and replication passes through the relays."""
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
-        share(rig, "replicated", partitions=6)
+        consume_with_group(rig, "replicated", partitions=6)
         sent = [relay.figure('received_bytes_total{destination="broker"}') for relay in rig.relays]
         assert min(sent) > 10_000
         topic, group, _ = new_topic(rig.client, "survives", partitions=3)
-        produce(rig.client, topic, 3, first=0, count=30)
+        produce_records(rig.client, topic, 3, first=0, count=30)
         rig.relays[1].kill()
         rig.relays[1].start()
-        produce(rig.client, topic, 3, first=30, count=30)
+        produce_records(rig.client, topic, 3, first=30, count=30)
         rig.brokers[1].kill()
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
@@ -260,4 +260,4 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
 
 def test_share_group_works_with_oldest_release(tmp_path: Path) -> None:
     with relayed_rig(fetch_jars(RELEASES[0]), tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED) as rig:
-        share(rig, "oldest")
+        consume_with_group(rig, "oldest")

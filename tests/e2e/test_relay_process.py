@@ -34,7 +34,7 @@ while True:
 """
 
 
-def listening(port: int) -> socket.socket:
+def open_listener(port: int) -> socket.socket:
     listener = socket.create_server((HERE, port))
     listener.settimeout(60)
     return listener
@@ -45,8 +45,8 @@ class HeldRelay:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.port, broker_port, coordinator_port, http_port = free_ports(4)
-        self.broker = stack.enter_context(listening(broker_port))
-        self.coordinator = stack.enter_context(listening(coordinator_port))
+        self.broker = stack.enter_context(open_listener(broker_port))
+        self.coordinator = stack.enter_context(open_listener(coordinator_port))
         settings = {
             "listen": f"{HERE}:1",
             "http": f"{HERE}:{http_port}",
@@ -84,7 +84,7 @@ def relay(tmp_path: Path) -> Iterator[HeldRelay]:
         yield HeldRelay(tmp_path, stack)
 
 
-def arrives(said: bytes, at: socket.socket) -> bool:
+def receives_bytes(said: bytes, at: socket.socket) -> bool:
     connection, _ = at.accept()
     with closing(connection), connection.makefile("rb") as stream:
         connection.settimeout(60)
@@ -98,13 +98,13 @@ def test_connection_during_restart_waits(relay: HeldRelay) -> None:
         with relay.connect() as fetcher, relay.connect() as persister:
             fetcher.sendall(fetch)
             persister.sendall(write)
-            assert arrives(fetch, relay.broker)
-            assert arrives(write, relay.coordinator)
+            assert receives_bytes(fetch, relay.broker)
+            assert receives_bytes(write, relay.coordinator)
         relay.end(how)
         # The old process is gone, and the new process has not loaded yet.
         relay.wait_logged("started", times)
         with relay.connect() as early:
             early.sendall(fetch)
-            assert arrives(fetch, relay.broker)
+            assert receives_bytes(fetch, relay.broker)
         relay.wait_logged("relay on", times)
     assert relay.process.logged("stopped") == 1

@@ -18,7 +18,7 @@ from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 KEY_PASSWORD = "open-sesame-of-the-key"
 
 
-class Secured:
+class SecuredCoordinator:
     """A coordinator with TLS and tokens, its files, and commands that use its HTTP API."""
 
     def __init__(self, folder: Path) -> None:
@@ -72,8 +72,8 @@ class Secured:
 
 
 @pytest.fixture
-def secured(tmp_path: Path) -> Iterator[Secured]:
-    running = Secured(tmp_path)
+def secured_coordinator(tmp_path: Path) -> Iterator[SecuredCoordinator]:
+    running = SecuredCoordinator(tmp_path)
     running.process.start()
     try:
         running.process.wait_ready(running.answers, seconds=120)
@@ -82,36 +82,40 @@ def secured(tmp_path: Path) -> Iterator[Secured]:
         running.process.kill()
 
 
-def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secured) -> None:
-    assert secured.run("groups", "list").returncode == 0
-    refused = secured.run("prune", "--execute")
+def test_commands_work_while_certificates_and_tokens_are_replaced(
+    secured_coordinator: SecuredCoordinator,
+) -> None:
+    assert secured_coordinator.run("groups", "list").returncode == 0
+    refused = secured_coordinator.run("prune", "--execute")
     assert (refused.returncode, "token reader may only read" in refused.stderr) == (1, True)
-    assert secured.run("prune", "--execute", token="writing").returncode == 0
+    assert secured_coordinator.run("prune", "--execute", token="writing").returncode == 0
 
     # An expired certificate, then a valid one.
-    secured.issue("ended", ended=True)
+    secured_coordinator.issue("ended", ended=True)
     wait_until(
-        lambda: "certificate has expired" in secured.run("shards").stderr,
+        lambda: "certificate has expired" in secured_coordinator.run("shards").stderr,
         seconds=120,
         what="the coordinator presents the expired certificate",
     )
-    secured.issue("renewed")
-    wait_until(secured.answers, seconds=120, what="the coordinator presents the renewed certificate")
+    secured_coordinator.issue("renewed")
+    wait_until(
+        secured_coordinator.answers, seconds=120, what="the coordinator presents the renewed certificate"
+    )
 
     # An invalid token file is ignored; a valid one is used.
-    write_token_file(secured.folder, "nonsense\n")
-    log = secured.process.log
+    write_token_file(secured_coordinator.folder, "nonsense\n")
+    log = secured_coordinator.process.log
     wait_until(
         lambda: "The new tokens are invalid, and the previous ones stay in use" in log.read_text(),
         seconds=120,
         what="a complaint",
     )
-    assert secured.answers()
-    write_token_file(secured.folder, f"reader read {WRITING}\n")
-    wait_until(lambda: not secured.answers(), seconds=120, what="the old token is refused")
-    assert secured.run("shards", token="writing").returncode == 0
+    assert secured_coordinator.answers()
+    write_token_file(secured_coordinator.folder, f"reader read {WRITING}\n")
+    wait_until(lambda: not secured_coordinator.answers(), seconds=120, what="the old token is refused")
+    assert secured_coordinator.run("shards", token="writing").returncode == 0
 
-    secured.process.stop(seconds=120)
+    secured_coordinator.process.stop(seconds=120)
     text = log.read_text()
     assert "Traceback" not in text
     for secret in (READING, WRITING, KEY_PASSWORD):
@@ -121,13 +125,17 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(secured: Secur
     assert done == [("token operator", "prune")]
 
 
-def test_config_show_hides_secrets(secured: Secured) -> None:
+def test_config_show_hides_secrets(secured_coordinator: SecuredCoordinator) -> None:
     shown = subprocess.run(
-        [PROGRAM, "config", "show"], env=secured.environment, capture_output=True, text=True, check=True
+        [PROGRAM, "config", "show"],
+        env=secured_coordinator.environment,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert KEY_PASSWORD not in shown
     assert READING not in shown
-    assert str(secured.tokens) in shown
+    assert str(secured_coordinator.tokens) in shown
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,7 @@ def test_config_show_hides_secrets(secured: Secured) -> None:
 def test_unusable_file_is_reported_in_one_line_at_start(
     tmp_path: Path, setting: str, text: str | None, said: str
 ) -> None:
-    secured = Secured(tmp_path)
+    secured = SecuredCoordinator(tmp_path)
     file = tmp_path / "useless"
     if text is not None:
         file.write_text(text)

@@ -49,7 +49,7 @@ class WireExchange(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sides(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerPorts]:
+def server_ports(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ListenerPorts]:
     """A broker with an authorizer, and a coordinator with a list of allowed principals."""
     folder = tmp_path_factory.mktemp("answers")
     security = sasl_between_brokers(PLAIN, BROKERS, EVE)
@@ -88,14 +88,16 @@ CLOSES_WITHIN_S, CLOSES_AT_LAST_WITHIN_S = 2.0, 60.0
 
 def exchange_with_both(sides: ListenerPorts, frames: Sequence[bytes]) -> tuple[WireExchange, WireExchange]:
     """Return the exchanges with the coordinator and with Kafka. If only one closed, retry with more time."""
-    heard = exchange(sides.ours, frames), exchange(sides.kafka, frames)
+    heard = exchange_frames(sides.ours, frames), exchange_frames(sides.kafka, frames)
     if heard[0].closed != heard[1].closed:
         patience_s = CLOSES_AT_LAST_WITHIN_S
-        return exchange(sides.ours, frames, patience_s), exchange(sides.kafka, frames, patience_s)
+        return exchange_frames(sides.ours, frames, patience_s), exchange_frames(
+            sides.kafka, frames, patience_s
+        )
     return heard
 
 
-def exchange(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> WireExchange:
+def exchange_frames(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITHIN_S) -> WireExchange:
     """Send each frame after the response to the previous frame, and detect whether the server closes."""
     answers: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port), timeout=120) as peer, peer.makefile("rb") as stream:
@@ -114,12 +116,12 @@ def exchange(port: int, frames: Sequence[bytes], patience_s: float = CLOSES_WITH
             return WireExchange(answers, True)
 
 
-def handshake(mechanism: str = PLAIN, version: int = 1) -> bytes:
+def handshake_frame(mechanism: str = PLAIN, version: int = 1) -> bytes:
     body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest(mechanism), version)
     return request_frame(17, version, 7, body, flexible=False)
 
 
-def find(version: int) -> bytes:
+def find_coordinator_frame(version: int) -> bytes:
     request = find_api.FindCoordinatorRequest(
         key="" if version >= 4 else KEY,
         key_type=2 if version else 0,
@@ -128,47 +130,49 @@ def find(version: int) -> bytes:
     return request_frame(10, version, 9, find_api.encode_request(request, version), flexible=version >= 3)
 
 
-def bare(token: bytes) -> bytes:
+def size_prefixed(token: bytes) -> bytes:
     return pack(">i", len(token)) + token
 
 
 GOOD = f"\0{EVE.user}\0{EVE.password}".encode()
-LOGGED_IN = [handshake(), authenticate_frame(GOOD)]
+LOGGED_IN = [handshake_frame(), authenticate_frame(GOOD)]
 
 LOGINS: dict[str, list[bytes]] = {
-    "a mechanism that is not enabled": [handshake("GSSAPI")],
-    "a mechanism that is not enabled, in the oldest version": [handshake("SCRAM-SHA-256", 0)],
+    "a mechanism that is not enabled": [handshake_frame("GSSAPI")],
+    "a mechanism that is not enabled, in the oldest version": [handshake_frame("SCRAM-SHA-256", 0)],
     "a good login": LOGGED_IN,
-    "a good login, v0": [handshake(), authenticate_frame(GOOD, 0)],
-    "a good login, v1": [handshake(), authenticate_frame(GOOD, 1)],
-    "a bare token": [handshake(version=0), bare(GOOD), find(6)],
-    "a bare token that is wrong": [handshake(version=0), bare(b"\0alice\0wrong")],
+    "a good login, v0": [handshake_frame(), authenticate_frame(GOOD, 0)],
+    "a good login, v1": [handshake_frame(), authenticate_frame(GOOD, 1)],
+    "a bare token": [handshake_frame(version=0), size_prefixed(GOOD), find_coordinator_frame(6)],
+    "a bare token that is wrong": [handshake_frame(version=0), size_prefixed(b"\0alice\0wrong")],
     "a login after the login": [*LOGGED_IN, authenticate_frame(GOOD)],
-    "a handshake after the login": [*LOGGED_IN, handshake()],
-    "another request after the handshake": [handshake(), find(6)],
-    "another request after the handshake, not batched": [handshake(), find(3)],
-    "a handshake after the handshake": [handshake(), handshake()],
-    "another request first": [find(6)],
+    "a handshake after the login": [*LOGGED_IN, handshake_frame()],
+    "another request after the handshake": [handshake_frame(), find_coordinator_frame(6)],
+    "another request after the handshake, not batched": [handshake_frame(), find_coordinator_frame(3)],
+    "a handshake after the handshake": [handshake_frame(), handshake_frame()],
+    "another request first": [find_coordinator_frame(6)],
     "a token first": [authenticate_frame(GOOD)],
     "a version of SaslAuthenticate to come": [
-        handshake(),
+        handshake_frame(),
         request_frame(
             36, 9, 2, sasl_authenticate.encode_request(sasl_authenticate.SaslAuthenticateRequest(GOOD), 2)
         ),
     ],
     "half a header": [b"\0\0\0\2ab"],
     "bytes that are no handshake": [b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff"],
-    **{f"a token like {token!r}": [handshake(), authenticate_frame(token)] for token, _ in PLAIN_TOKENS},
+    **{
+        f"a token like {token!r}": [handshake_frame(), authenticate_frame(token)] for token, _ in PLAIN_TOKENS
+    },
 }
 
 
 @pytest.mark.parametrize("name", LOGINS)
-def test_login_is_answered_like_kafka(sides: ListenerPorts, name: str) -> None:
-    ours, kafkas = exchange_with_both(sides, LOGINS[name])
+def test_login_is_answered_like_kafka(server_ports: ListenerPorts, name: str) -> None:
+    ours, kafkas = exchange_with_both(server_ports, LOGINS[name])
     assert ours == kafkas
 
 
-def states() -> Iterator[tuple[str, bytes]]:
+def state_requests() -> Iterator[tuple[str, bytes]]:
     """Yield a state request for two partitions, for each API and each version that Kafka 4.4.0 supports."""
     parts = {
         "Initialize": (
@@ -196,12 +200,15 @@ def states() -> Iterator[tuple[str, bytes]]:
             yield f"{name} v{version}", request_frame(api.API_KEY, version, 8, body)
 
 
-REFUSED = {**dict(states()), **{f"FindCoordinator v{version}": find(version) for version in range(6, 7)}}
+REFUSED = {
+    **dict(state_requests()),
+    **{f"FindCoordinator v{version}": find_coordinator_frame(version) for version in range(6, 7)},
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_unauthorized_request_is_answered_like_kafka(sides: ListenerPorts, name: str) -> None:
+def test_unauthorized_request_is_answered_like_kafka(server_ports: ListenerPorts, name: str) -> None:
     frames = [*LOGGED_IN, REFUSED[name]]
-    ours, kafkas = exchange_with_both(sides, frames)
+    ours, kafkas = exchange_with_both(server_ports, frames)
     assert len(ours.answers) == 3
     assert ours == kafkas

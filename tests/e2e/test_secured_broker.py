@@ -9,7 +9,7 @@ import pytest
 from coordinator.client import ClientSecurity, ShareCoordinatorClient, ShareCoordinatorError
 from protocol.errors import ErrorCode
 from tests.builders import KEY
-from tests.certificates import Authority, subject_of
+from tests.certificates import Authority, make_subject
 from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
@@ -17,7 +17,7 @@ from tests.e2e.ledger import (
     consume_rest,
     mixed_acknowledgements,
     new_topic,
-    produce,
+    produce_records,
 )
 from tests.kafka import KafkaJars, wait_until
 from tests.kafka.secured import (
@@ -36,10 +36,10 @@ BROKERS = Login("kafka", "between-brokers")
 STATE_TOPIC = "__share_group_state"
 
 
-def share(rig: SecuredRig, name: str) -> None:
+def consume_with_group(rig: SecuredRig, name: str) -> None:
     """Consume records with a share group, and check that none is lost or delivered twice."""
     topic, group, topic_id = new_topic(rig.client, name, partitions=2)
-    produce(rig.client, topic, 2, first=0, count=50)
+    produce_records(rig.client, topic, 2, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
@@ -52,11 +52,11 @@ def share(rig: SecuredRig, name: str) -> None:
     assert STATE_TOPIC not in rig.client.topics()
 
 
-def log_of(rig: SecuredRig) -> str:
+def read_log(rig: SecuredRig) -> str:
     return rig.coordinator.process.log.read_text()
 
 
-def figure(rig: SecuredRig, name: str) -> float:
+def read_metric(rig: SecuredRig, name: str) -> float:
     """Return a metric of the coordinator; 0 if it does not exist yet."""
     status, body = rig.coordinator.get("/metrics")
     assert status == 200
@@ -84,14 +84,14 @@ class Certificates:
         self.authority = Authority(folder)
         self.broker = self.authority.issue(
             "broker",
-            subject=subject_of("broker-1", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"),
+            subject=make_subject("broker-1", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"),
         )
         self.coordinator = self.authority.issue("coordinator")
         self.tool = self.authority.issue("tool")
         self.stranger = self.authority.issue("stranger")
 
     @property
-    def between_brokers(self) -> BrokerSecurity:
+    def inter_broker_settings(self) -> BrokerSecurity:
         return BrokerSecurity(
             {
                 "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",
@@ -102,7 +102,7 @@ class Certificates:
         )
 
     @property
-    def of_coordinator(self) -> dict[str, str]:
+    def coordinator_settings(self) -> dict[str, str]:
         return {
             "listen.security.protocol": "SSL",
             "listen.ssl.certificate.location": str(self.coordinator.certificate),
@@ -125,40 +125,44 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture(scope="module")
-def mutual_tls(
+def mutual_tls_rig(
     newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
     """A broker and a coordinator with TLS client authentication in both directions."""
     folder = tmp_path_factory.mktemp("mutual-tls")
-    with secured_rig(newest_jars, folder, certificates.between_brokers, certificates.of_coordinator) as rig:
+    with secured_rig(
+        newest_jars, folder, certificates.inter_broker_settings, certificates.coordinator_settings
+    ) as rig:
         yield rig
 
 
-def test_share_group_works_over_mutual_tls(mutual_tls: SecuredRig) -> None:
-    share(mutual_tls, "mutual-tls")
-    assert "WARNING" not in log_of(mutual_tls)
+def test_share_group_works_over_mutual_tls(mutual_tls_rig: SecuredRig) -> None:
+    consume_with_group(mutual_tls_rig, "mutual-tls")
+    assert "WARNING" not in read_log(mutual_tls_rig)
 
 
-def test_only_allowed_certificates_are_authorized(mutual_tls: SecuredRig, certificates: Certificates) -> None:
+def test_only_allowed_certificates_are_authorized(
+    mutual_tls_rig: SecuredRig, certificates: Certificates
+) -> None:
     uninitialised = ErrorCode.INVALID_REQUEST
-    assert read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == uninitialised
-    refused = read_as(mutual_tls, certificates.client(certificates.stranger.combined_file))
+    assert read_as(mutual_tls_rig, certificates.client(certificates.tool.combined_file)) == uninitialised
+    refused = read_as(mutual_tls_rig, certificates.client(certificates.stranger.combined_file))
     assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    assert log_of(mutual_tls).count("A client is not allowed by listen.allowed.principals.") == 1
+    assert read_log(mutual_tls_rig).count("A client is not allowed by listen.allowed.principals.") == 1
 
 
 def test_certificates_are_reloaded_while_group_consumes(
-    mutual_tls: SecuredRig, certificates: Certificates
+    mutual_tls_rig: SecuredRig, certificates: Certificates
 ) -> None:
-    topic, group, _ = new_topic(mutual_tls.client, "renewed")
+    topic, group, _ = new_topic(mutual_tls_rig.client, "renewed")
     ledger = Ledger()
-    consumer = mutual_tls.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = mutual_tls_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for renewal in range(3):
-            produce(mutual_tls.client, topic, 1, first=renewal * 40, count=40)
+            produce_records(mutual_tls_rig.client, topic, 1, first=renewal * 40, count=40)
             ledger.wait_settled(renewal * 40 + 20, seconds=120)
-            opened = figure(mutual_tls, "connections_opened_total")
-            loaded = log_of(mutual_tls).count("Reloaded the TLS files.")
+            opened = read_metric(mutual_tls_rig, "connections_opened_total")
+            loaded = read_log(mutual_tls_rig).count("Reloaded the TLS files.")
             if renewal < 2:
                 certificates.authority.issue("coordinator")
             else:
@@ -167,23 +171,24 @@ def test_certificates_are_reloaded_while_group_consumes(
             told = "Reloaded the TLS files." if renewal < 2 else "the previous ones stay in use"
             wait_until(
                 lambda told=told, loaded=loaded: (
-                    log_of(mutual_tls).count(told)  # type: ignore[misc]
+                    read_log(mutual_tls_rig).count(told)  # type: ignore[misc]
                     > (loaded if "again" in told else 0)
                 ),
                 seconds=120,
                 what="the coordinator checks the certificate files",
             )
             ledger.wait_settled((renewal + 1) * 40, seconds=120)
-            assert figure(mutual_tls, "connections_opened_total") == opened
+            assert read_metric(mutual_tls_rig, "connections_opened_total") == opened
     consumer.close()
     assert ledger.broken_promises == []
     assert (
-        read_as(mutual_tls, certificates.client(certificates.tool.combined_file)) == ErrorCode.INVALID_REQUEST
+        read_as(mutual_tls_rig, certificates.client(certificates.tool.combined_file))
+        == ErrorCode.INVALID_REQUEST
     )
 
 
 @pytest.fixture(scope="module")
-def scram(
+def scram_rig(
     newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
     """A broker that authenticates by SCRAM over TLS, and reauthenticates twice a minute."""
@@ -205,42 +210,42 @@ def scram(
         yield rig
 
 
-def test_share_group_works_across_reauthentication(scram: SecuredRig) -> None:
+def test_share_group_works_across_reauthentication(scram_rig: SecuredRig) -> None:
     logins = 'rpc_requests_total{api="SaslAuthenticate",code="NONE"}'
-    topic, group, _ = new_topic(scram.client, "anew")
+    topic, group, _ = new_topic(scram_rig.client, "anew")
     ledger = Ledger()
-    consumer = scram.client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = scram_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-        produce(scram.client, topic, 1, first=0, count=20)
+        produce_records(scram_rig.client, topic, 1, first=0, count=20)
         ledger.wait_settled(20, seconds=120)
-        opened, before = figure(scram, "connections_opened_total"), figure(scram, logins)
+        opened, before = read_metric(scram_rig, "connections_opened_total"), read_metric(scram_rig, logins)
         # SCRAM needs two SaslAuthenticate requests, so this count includes at least three reauthentications.
         count = 20
-        while figure(scram, logins) < before + 6:
-            produce(scram.client, topic, 1, first=count, count=10)
+        while read_metric(scram_rig, logins) < before + 6:
+            produce_records(scram_rig.client, topic, 1, first=count, count=10)
             count += 10
             ledger.wait_settled(count, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
-    assert figure(scram, "connections_opened_total") == opened
-    assert figure(scram, 'connections_closed_total{reason="session_expired"}') == 0
-    assert BROKERS.password not in log_of(scram)
+    assert read_metric(scram_rig, "connections_opened_total") == opened
+    assert read_metric(scram_rig, 'connections_closed_total{reason="session_expired"}') == 0
+    assert BROKERS.password not in read_log(scram_rig)
 
 
 def test_changed_password_is_used_for_next_login(
-    scram: SecuredRig, certificates: Certificates, tmp_path: Path
+    scram_rig: SecuredRig, certificates: Certificates, tmp_path: Path
 ) -> None:
-    users = Path(scram.broker.directory / "users.properties")
+    users = Path(scram_rig.broker.directory / "users.properties")
     security = ClientSecurity(
         "SASL_SSL", SCRAM, "eve", "new-secret", ca_file=str(certificates.authority.certificate)
     )
-    assert read_as(scram, security) == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert read_as(scram_rig, security) == ErrorCode.SASL_AUTHENTICATION_FAILED
     fresh = tmp_path / "fresh"
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
-    wait_until(lambda: "Reloaded the users." in log_of(scram), seconds=120, what="the file is read")
+    wait_until(lambda: "Reloaded the users." in read_log(scram_rig), seconds=120, what="the file is read")
     # The login succeeds, but the user is not on the list of allowed principals.
-    assert read_as(scram, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert read_as(scram_rig, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -253,5 +258,5 @@ def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path:
     }
     security = sasl_between_brokers(PLAIN, BROKERS)
     with secured_rig(newest_jars, tmp_path, security, settings) as rig:
-        share(rig, "plain")
-        assert BROKERS.password not in log_of(rig)
+        consume_with_group(rig, "plain")
+        assert BROKERS.password not in read_log(rig)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import Authority, IssuedCertificate
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consume_rest, mixed_acknowledgements, new_topic, produce
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    consume_rest,
+    mixed_acknowledgements,
+    new_topic,
+    produce_records,
+)
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
 from tests.kafka.client import KafkaClient
@@ -77,7 +84,7 @@ def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_pat
         stack.callback(client.close)
 
         topic, group, topic_id = new_topic(client, "all-the-way")
-        produce(client, topic, 1, first=0, count=50)
+        produce_records(client, topic, 1, first=0, count=50)
         ledger = Ledger()
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         ledger.consume_until_settled(consumer, mixed_acknowledgements, 50, seconds=120)

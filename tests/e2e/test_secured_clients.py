@@ -28,7 +28,7 @@ MODULES = {
 
 
 @contextmanager
-def serving(directory: Path, settings: Mapping[str, str]) -> Iterator[CoordinatorProcess]:
+def run_coordinator(directory: Path, settings: Mapping[str, str]) -> Iterator[CoordinatorProcess]:
     """Run a coordinator with these settings, and check that it stops without a traceback."""
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
@@ -68,7 +68,7 @@ def tokens_allowed(directory: Path) -> str:
     return ",".join(f"file://{directory / name}" for name in ("good.jwt", "expired.jwt"))
 
 
-def login(
+def login_settings(
     mechanism: str, user: str = "", password: str = "", *, protocol: str = "SASL_PLAINTEXT"
 ) -> dict[str, str]:
     words = f' username="{user}" password="{password}"' if user else ""
@@ -81,7 +81,7 @@ def login(
 
 def token_login(directory: Path, name: str) -> dict[str, str]:
     return {
-        **login("OAUTHBEARER"),
+        **login_settings("OAUTHBEARER"),
         "sasl.oauthbearer.token.endpoint.url": f"file://{directory / name}",
         "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer."
         "OAuthBearerLoginCallbackHandler",
@@ -103,19 +103,19 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
         "listen.sasl.oauthbearer.jwks.endpoint.url": issuer.write_keys(tmp_path / "keys.json"),
         "listen.allowed.principals": "User:alice;User:bob;User:carol",
     }
-    with serving(tmp_path, settings) as coordinator:
+    with run_coordinator(tmp_path, settings) as coordinator:
         said = connect_clients(
             newest_jars,
             tmp_path,
             coordinator,
-            login("PLAIN", "alice", "alice-secret"),
-            login("SCRAM-SHA-256", "alice", "alice-secret"),
-            login("SCRAM-SHA-512", "alice", "alice-secret"),
-            login("SCRAM-SHA-512", "bob", "bob-secret"),
+            login_settings("PLAIN", "alice", "alice-secret"),
+            login_settings("SCRAM-SHA-256", "alice", "alice-secret"),
+            login_settings("SCRAM-SHA-512", "alice", "alice-secret"),
+            login_settings("SCRAM-SHA-512", "bob", "bob-secret"),
             token_login(tmp_path, "good.jwt"),
-            login("PLAIN", "alice", "guessed-it"),
-            login("SCRAM-SHA-256", "alice", "guessed-it"),
-            login("SCRAM-SHA-512", "mallory", "guessed-it"),
+            login_settings("PLAIN", "alice", "guessed-it"),
+            login_settings("SCRAM-SHA-256", "alice", "guessed-it"),
+            login_settings("SCRAM-SHA-512", "mallory", "guessed-it"),
             token_login(tmp_path, "expired.jwt"),
         )
         log = coordinator.process.log.read_text()
@@ -138,8 +138,10 @@ def test_disabled_mechanism_is_refused(newest_jars: KafkaJars, tmp_path: Path) -
         "listen.sasl.users.file": str(tmp_path / "users.properties"),
         "listen.allowed.principals": "User:alice",
     }
-    with serving(tmp_path, settings) as coordinator:
-        (said,) = connect_clients(newest_jars, tmp_path, coordinator, login("PLAIN", "alice", "alice-secret"))
+    with run_coordinator(tmp_path, settings) as coordinator:
+        (said,) = connect_clients(
+            newest_jars, tmp_path, coordinator, login_settings("PLAIN", "alice", "alice-secret")
+        )
     assert said == (
         "UnsupportedSaslMechanismException: Client SASL mechanism 'PLAIN' not enabled in the server, enabled "
         "mechanisms are [SCRAM-SHA-512]"
@@ -161,7 +163,7 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
         "listen.allowed.principals": "User:CN=broker-1",
     }
 
-    def client(trusted: Authority, own: str = "") -> dict[str, str]:
+    def client_settings(trusted: Authority, own: str = "") -> dict[str, str]:
         return {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
@@ -172,16 +174,16 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
     # A disconnected client retries until these timeouts.
     soon = {"default.api.timeout.ms": "5000", "request.timeout.ms": "2500"}
 
-    with serving(tmp_path, settings) as coordinator:
+    with run_coordinator(tmp_path, settings) as coordinator:
         said = connect_clients(
             newest_jars,
             tmp_path,
             coordinator,
-            client(authority, str(authority.issue("broker-1").combined_file)),
-            client(stranger, str(authority.issue("broker-1").combined_file)),
-            soon | client(authority, str(stranger.issue("broker-1").combined_file)),
-            soon | client(authority, str(authority.issue("late", ended=True).combined_file)),
-            soon | client(authority),
+            client_settings(authority, str(authority.issue("broker-1").combined_file)),
+            client_settings(stranger, str(authority.issue("broker-1").combined_file)),
+            soon | client_settings(authority, str(stranger.issue("broker-1").combined_file)),
+            soon | client_settings(authority, str(authority.issue("late", ended=True).combined_file)),
+            soon | client_settings(authority),
             soon | {"security.protocol": "PLAINTEXT"},
         )
         log = coordinator.process.log.read_text()

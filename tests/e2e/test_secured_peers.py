@@ -76,12 +76,14 @@ class SecurityFiles:
 
 
 @pytest.fixture
-def side(tmp_path: Path) -> SecurityFiles:
+def security_files(tmp_path: Path) -> SecurityFiles:
     return SecurityFiles(tmp_path)
 
 
 @pytest.fixture
-def pair(built_in: BuiltInRig, side: SecurityFiles, tmp_path: Path) -> Iterator[list[CoordinatorProcess]]:
+def coordinator_pair(
+    built_in: BuiltInRig, security_files: SecurityFiles, tmp_path: Path
+) -> Iterator[list[CoordinatorProcess]]:
     """Two coordinators that share a topic and forward requests for each other's shards."""
     topic = new_topic("peers")
     with ExitStack() as stack:
@@ -96,7 +98,7 @@ def pair(built_in: BuiltInRig, side: SecurityFiles, tmp_path: Path) -> Iterator[
                 http_port=http_port,
                 log="kafka",
                 settings={
-                    **side.settings(name),
+                    **security_files.settings(name),
                     "bootstrap.servers": built_in.broker.bootstrap,
                     "share.coordinator.state.topic.name": topic,
                     "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
@@ -114,7 +116,7 @@ def pair(built_in: BuiltInRig, side: SecurityFiles, tmp_path: Path) -> Iterator[
         yield coordinators
 
 
-def forwarded(coordinator: CoordinatorProcess) -> float:
+def count_forwarded(coordinator: CoordinatorProcess) -> float:
     """Return the number of requests that a coordinator forwarded successfully."""
     _, body = coordinator.get("/metrics")
     lines = body.decode().splitlines()
@@ -127,12 +129,12 @@ def forwarded(coordinator: CoordinatorProcess) -> float:
 
 @pytest.mark.broker
 def test_authenticated_coordinators_forward_to_each_other(
-    pair: list[CoordinatorProcess], side: SecurityFiles
+    coordinator_pair: list[CoordinatorProcess], security_files: SecurityFiles
 ) -> None:
-    async def ask(port: int, leader_epoch: int) -> list[int]:
+    async def send_read(port: int, leader_epoch: int) -> list[int]:
         # The client sends all requests to one coordinator, which forwards about half of them.
         async with ShareCoordinatorClient(
-            ("localhost", port), direct=True, retry=PATIENT, security=side.tool
+            ("localhost", port), direct=True, retry=PATIENT, security=security_files.tool
         ) as client:
             if leader_epoch == 1:
                 for key in KEYS:
@@ -140,17 +142,17 @@ def test_authenticated_coordinators_forward_to_each_other(
             states = [await client.read(key, leader_epoch) for key in KEYS]
         return [state.start_offset for state in states]
 
-    for leader_epoch, coordinator in enumerate(pair, 1):
-        assert asyncio.run(ask(coordinator.port, leader_epoch)) == list(range(len(KEYS)))
-    assert all(forwarded(coordinator) > 0 for coordinator in pair)
-    for coordinator in pair:
+    for leader_epoch, coordinator in enumerate(coordinator_pair, 1):
+        assert asyncio.run(send_read(coordinator.port, leader_epoch)) == list(range(len(KEYS)))
+    assert all(count_forwarded(coordinator) > 0 for coordinator in coordinator_pair)
+    for coordinator in coordinator_pair:
         log = coordinator.process.log.read_text()
         assert "of-coordinators" not in log
         assert "A login failed." not in log
 
 
 def test_tools_authenticate_to_coordinator(
-    share_coordinator: CommandLine, side: SecurityFiles, tmp_path: Path
+    share_coordinator: CommandLine, security_files: SecurityFiles, tmp_path: Path
 ) -> None:
     journal = tmp_path / "from"
     asyncio.run(
@@ -158,7 +160,11 @@ def test_tools_authenticate_to_coordinator(
     )
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
-        tmp_path, port=port, http_port=http_port, log="memory", settings=side.settings("coordinator")
+        tmp_path,
+        port=port,
+        http_port=http_port,
+        log="memory",
+        settings=security_files.settings("coordinator"),
     )
     try:
         coordinator.start()
@@ -166,19 +172,19 @@ def test_tools_authenticate_to_coordinator(
         refused = share_coordinator(*to)
         assert refused.exit_code == 1
         assert refused.err.startswith("share-coordinator: the target cannot be reached: ")
-        carried = share_coordinator(*to, "--coordinator-config", side.tool_file())
+        carried = share_coordinator(*to, "--coordinator-config", security_files.tool_file())
         assert (carried.exit_code, carried.err) == (0, "")
         assert carried.out.splitlines()[-1] == "Source and target have the same state of 5 share-partitions."
 
         live = ("--from", f"journal:{journal}", "--live", f"localhost:{port}")
         compared = share_coordinator(
-            *("recovery", "diff", *live, "--coordinator-config", side.tool_file(), "-o", "json")
+            *("recovery", "diff", *live, "--coordinator-config", security_files.tool_file(), "-o", "json")
         )
         found = json.loads(compared.out)
         # One share-partition was reinitialized in the journal, and RPCs cannot transfer its leader epoch.
         assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
         played = share_coordinator(
-            *("demo", "-b", f"localhost:{port}", "--coordinator-config", side.tool_file())
+            *("demo", "-b", f"localhost:{port}", "--coordinator-config", security_files.tool_file())
         )
         assert played.exit_code == 0, played.err
         stranger = share_coordinator("demo", "-b", f"localhost:{port}")

@@ -22,23 +22,28 @@ STOP_TIMEOUT_S = 120
 ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("SHARE_COORDINATOR_")}
 
 
-def command(*args: str) -> list[str]:
+def serve_command(*args: str) -> list[str]:
     return [PROGRAM, *args]
 
 
-def failed(*args: str) -> tuple[int, list[str]]:
+def run_failing(*args: str) -> tuple[int, list[str]]:
     """Run a command that is expected to exit; return its exit code and the lines of stderr."""
     done = subprocess.run(
-        command(*args), capture_output=True, text=True, timeout=STOP_TIMEOUT_S, env=ENVIRONMENT, check=False
+        serve_command(*args),
+        capture_output=True,
+        text=True,
+        timeout=STOP_TIMEOUT_S,
+        env=ENVIRONMENT,
+        check=False,
     )
     return done.returncode, done.stderr.splitlines()
 
 
 @contextmanager
-def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
+def run_serve(*args: str) -> Iterator["subprocess.Popen[str]"]:
     """Run `serve` until the block ends; it is ready when the block begins."""
     process = subprocess.Popen(
-        command("serve", *args, "--logging-format", "json"),
+        serve_command("serve", *args, "--logging-format", "json"),
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
@@ -59,7 +64,7 @@ def serving(*args: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.fixture
-def addresses() -> list[str]:
+def address_flags() -> list[str]:
     """Command-line flags for two free addresses: the listener and HTTP."""
     port, http_port = free_ports(2)
     return ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
@@ -67,10 +72,10 @@ def addresses() -> list[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_coordinator_serves_until_signal(
-    addresses: list[str], tmp_path: Path, number: signal.Signals
+    address_flags: list[str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    with serving(*addresses, "--data-dir", str(tmp_path / "new" / "data")) as process:
-        with urllib.request.urlopen(f"http://{addresses[3]}/livez", timeout=120) as answer:
+    with run_serve(*address_flags, "--data-dir", str(tmp_path / "new" / "data")) as process:
+        with urllib.request.urlopen(f"http://{address_flags[3]}/livez", timeout=120) as answer:
             assert json.load(answer)["status"] == "alive"
         process.send_signal(number)
         _, said = process.communicate(timeout=STOP_TIMEOUT_S)
@@ -81,29 +86,31 @@ def test_coordinator_serves_until_signal(
 
 
 @pytest.mark.parametrize("flag", ["--listen", "--http"])
-def test_address_in_use_is_reported_in_one_line(addresses: list[str], flag: str) -> None:
+def test_address_in_use_is_reported_in_one_line(address_flags: list[str], flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken_address = f"127.0.0.1:{taken.getsockname()[1]}"
-        addresses[addresses.index(flag) + 1] = taken_address
-        exit_code, said = failed("serve", *addresses, "--log", "memory", "--logging-level", "error")
+        address_flags[address_flags.index(flag) + 1] = taken_address
+        exit_code, said = run_failing("serve", *address_flags, "--log", "memory", "--logging-level", "error")
     assert exit_code == 1
     assert len(said) == 1
     assert taken_address in said[0]
     assert "in use" in said[0]
 
 
-def test_second_process_on_journal_is_refused(addresses: list[str], tmp_path: Path) -> None:
-    with serving(*addresses, "--data-dir", str(tmp_path)) as process:
+def test_second_process_on_journal_is_refused(address_flags: list[str], tmp_path: Path) -> None:
+    with run_serve(*address_flags, "--data-dir", str(tmp_path)) as process:
         port, http_port = free_ports(2)
         others = ["--listen", f"127.0.0.1:{port}", "--http", f"127.0.0.1:{http_port}"]
-        exit_code, said = failed("serve", *others, "--data-dir", str(tmp_path), "--logging-level", "error")
+        exit_code, said = run_failing(
+            "serve", *others, "--data-dir", str(tmp_path), "--logging-level", "error"
+        )
     assert exit_code == 1
     assert len(said) == 1
     assert f"held by process {process.pid}" in said[0]
 
 
 def test_invalid_setting_is_reported_in_one_line() -> None:
-    assert failed("serve", "--max-connections", "none") == (
+    assert run_failing("serve", "--max-connections", "none") == (
         2,
         [
             "share-coordinator: max.connections=none cannot be used: it must be a whole number from 1 to "
@@ -112,11 +119,11 @@ def test_invalid_setting_is_reported_in_one_line() -> None:
     )
 
 
-def test_setting_that_contradicts_journal_is_refused(addresses: list[str], tmp_path: Path) -> None:
-    with serving(*addresses, "--data-dir", str(tmp_path), "--state-topic-num-partitions", "4"):
+def test_setting_that_contradicts_journal_is_refused(address_flags: list[str], tmp_path: Path) -> None:
+    with run_serve(*address_flags, "--data-dir", str(tmp_path), "--state-topic-num-partitions", "4"):
         pass
     more = ("--data-dir", str(tmp_path), "--state-topic-num-partitions", "5", "--logging-level", "error")
-    exit_code, said = failed("serve", *addresses, *more)
+    exit_code, said = run_failing("serve", *address_flags, *more)
     assert exit_code == 2
     assert len(said) == 1
     assert "share.coordinator.state.topic.num.partitions=5 cannot be used: it must be 4" in said[0]
@@ -124,7 +131,7 @@ def test_setting_that_contradicts_journal_is_refused(addresses: list[str], tmp_p
 
 def test_demo_runs_without_other_processes() -> None:
     done = subprocess.run(
-        command("demo", "--own", "-o", "json"),
+        serve_command("demo", "--own", "-o", "json"),
         capture_output=True,
         text=True,
         timeout=STOP_TIMEOUT_S,

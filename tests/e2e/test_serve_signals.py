@@ -42,7 +42,7 @@ def coordinator(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPro
         process.stop()
 
 
-def signals(coordinator: CoordinatorProcess) -> dict[str, Any]:
+def get_signals(coordinator: CoordinatorProcess) -> dict[str, Any]:
     status, body = coordinator.get(f"/api/v1/signal?group={GROUP}")
     return json.loads(body) if status == 200 else {}
 
@@ -67,9 +67,9 @@ def test_coordinator_reports_rates_and_lost_records(
 
         asyncio.run(send())
 
-    asyncio.run(_initialize(coordinator.port, key))
+    asyncio.run(_initialize_state(coordinator.port, key))
     wait_until(
-        lambda: signals(coordinator).get("lag") == RECORDS, seconds=COMPUTED_S, what="the lag is computed"
+        lambda: get_signals(coordinator).get("lag") == RECORDS, seconds=COMPUTED_S, what="the lag is computed"
     )
 
     def has_rates() -> bool:
@@ -80,12 +80,12 @@ def test_coordinator_reports_rates_and_lost_records(
             StateBatch(8, 9, ARCHIVED, 5),
             StateBatch(10, 11, ACKNOWLEDGED, 1),
         )
-        shown = signals(coordinator)
+        shown = get_signals(coordinator)
         rates = ("acknowledged_per_second", "released_per_second", "rejected_per_second")
         return all((shown[name] or 0) > 0 for name in rates)
 
     wait_until(has_rates, seconds=COMPUTED_S, what="all three rates are above 0")
-    assert signals(coordinator)["oldest_record_age_seconds"] >= 1
+    assert get_signals(coordinator)["oldest_record_age_seconds"] >= 1
 
     # Advances the log start offset, as retention does; the next leader begins there.
     asyncio.run(_delete_records(built_in.broker.bootstrap, before_offset=8))
@@ -96,10 +96,10 @@ def test_coordinator_reports_rates_and_lost_records(
         calls += 1
         if calls == 1:
             write(8)
-        return signals(coordinator)["lost_records"] > 0
+        return get_signals(coordinator)["lost_records"] > 0
 
     wait_until(is_lost, seconds=COMPUTED_S, what="lost records are reported")
-    shown = signals(coordinator)
+    shown = get_signals(coordinator)
     assert shown["problem"] == "lost-before-delivery"
     # At most 4 of the 8 deleted offsets are complete, in flight or counted as such.
     assert 4 <= shown["lost_records"] <= 8
@@ -108,7 +108,7 @@ def test_coordinator_reports_rates_and_lost_records(
     assert key_and_event == (GROUP.encode(), shown["message"].partition(",")[0])
 
 
-async def _initialize(port: int, key: SharePartitionKey) -> None:
+async def _initialize_state(port: int, key: SharePartitionKey) -> None:
     async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
         await client.initialize(key, state_epoch=1, start_offset=0)
 

@@ -10,11 +10,11 @@ SIZE = (10, 4)
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
+def shape_costs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ShapeCost]:
     found = measure_shapes(tmp_path_factory.mktemp("shapes"), [SIZE], rounds=3, requests=2_000)
     return {cost.load.kind: cost for cost in found}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shape_costs_at_most_three_times_the_cheapest(kind: str, measured: dict[str, ShapeCost]) -> None:
-    assert measured[kind].times <= TIMES_MAX, measured
+def test_shape_costs_at_most_three_times_the_cheapest(kind: str, shape_costs: dict[str, ShapeCost]) -> None:
+    assert shape_costs[kind].times <= TIMES_MAX, shape_costs

@@ -23,7 +23,7 @@ from tests.e2e.ledger import (
     consume_rest,
     mixed_acknowledgements,
     new_topic,
-    produce,
+    produce_records,
 )
 from tests.kafka import BuiltInRig, StandaloneRig, wait_until
 from tests.kafka.fixtures import STANDALONE, only_ours
@@ -37,7 +37,7 @@ FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
 
 def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) -> None:
     topic, group, _ = new_topic(rig.client, "kinds", settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=100)
+    produce_records(rig.client, topic, 1, first=0, count=100)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
     ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
@@ -55,7 +55,7 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
 @only_ours
 def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
-    produce(standalone.client, topic, 1, first=0, count=10)
+    produce_records(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # Consume until all records but the released record are acknowledged.
     Ledger().consume_until_settled(consumer, mixed_acknowledgements, 9, seconds=120)
@@ -87,7 +87,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     chance = random.Random(standalone.broker.jars.release)
     ledger = Ledger()
     for kill in range(kills):
-        produce(client, topic, partitions, first=kill * per_round, count=per_round)
+        produce_records(client, topic, partitions, first=kill * per_round, count=per_round)
         goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consume_in_thread(ledger, consumer, mixed_acknowledgements):
@@ -98,12 +98,12 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
-    def nothing_is_open() -> bool:
+    def is_nothing_open() -> bool:
         ledger.consume(consumer, mixed_acknowledgements)
         known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
         return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
 
-    wait_until(nothing_is_open, seconds=120, what="every record is acknowledged, or stored in a final state")
+    wait_until(is_nothing_open, seconds=120, what="every record is acknowledged, or stored in a final state")
     consumer.close()
 
     assert consume_rest(client, group, topic, partitions, end=kills * per_round) == []
@@ -116,7 +116,7 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
     Records are released one commit before the failure. The next delivery must have the stored count plus one.
     """
     topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=30)
+    produce_records(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
     ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
@@ -133,24 +133,24 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
 
 
 def test_delivery_counts_continue_after_kill_of_broker(rig: BuiltInRig) -> None:
-    def disaster() -> None:
+    def kill_and_restart() -> None:
         rig.broker.kill()
         rig.broker.start()
 
-    run_disaster(rig, "broker-killed", disaster)
+    run_disaster(rig, "broker-killed", kill_and_restart)
 
 
 @only_ours
 def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalone: StandaloneRig) -> None:
     """Both processes lose their memory, so the broker must get all state from the journal."""
 
-    def disaster() -> None:
+    def kill_and_restart() -> None:
         standalone.broker.kill()
         standalone.coordinator.kill()
         standalone.coordinator.start()
         standalone.broker.start()
 
-    run_disaster(standalone, "both-killed", disaster)
+    run_disaster(standalone, "both-killed", kill_and_restart)
 
 
 @pytest.mark.parametrize("rig", STANDALONE[-1:], indirect=True)

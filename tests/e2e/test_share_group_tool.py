@@ -6,7 +6,7 @@ coordinator, and initializes and deletes state there.
 
 import pytest
 
-from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, produce
+from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, produce_records
 from tests.kafka import BuiltInRig, StandaloneRig
 from tests.kafka.share_group_tool import DescribedOffset
 
@@ -36,12 +36,12 @@ def expected_offset(rig: BuiltInRig, group: str, topic: str, start_offset: int, 
 
 def test_start_offset_and_lag_are_described(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "described", settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=10)
+    produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
     # The broker stores a new start offset with the next write.
-    produce(rig.client, topic, 1, first=10, count=1)
+    produce_records(rig.client, topic, 1, first=10, count=1)
     read_all(rig, group, topic, 1)
-    produce(rig.client, topic, 1, first=11, count=3)
+    produce_records(rig.client, topic, 1, first=11, count=3)
 
     assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 10, 3)]
     if isinstance(rig, StandaloneRig):
@@ -57,7 +57,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
         )
         return
     topic, group, _ = new_topic(rig.client, "reset", settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=10)
+    produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
     rig.share_groups.reset_offsets_to_earliest(group, topic)
@@ -67,7 +67,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
 
 def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=10)
+    produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
     rig.share_groups.delete_offsets(group, topic)
@@ -79,7 +79,7 @@ def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
 
 def test_group_is_deleted(rig: BuiltInRig) -> None:
     topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=FOR_LONG)
-    produce(rig.client, topic, 1, first=0, count=10)
+    produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
     rig.share_groups.delete(group)

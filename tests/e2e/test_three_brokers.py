@@ -2,7 +2,14 @@
 
 import pytest
 
-from tests.e2e.ledger import FEW_AT_A_TIME, Ledger, consume_rest, mixed_acknowledgements, new_topic, produce
+from tests.e2e.ledger import (
+    FEW_AT_A_TIME,
+    Ledger,
+    consume_rest,
+    mixed_acknowledgements,
+    new_topic,
+    produce_records,
+)
 from tests.kafka import ThreeBrokerRig
 
 pytestmark = pytest.mark.broker
@@ -14,7 +21,7 @@ def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) 
     """Each record has three replicas, so the brokers must also reach each other through HAProxy."""
     client = three_brokers.client
     topic, group, _ = new_topic(client, "replicated", partitions=PARTITIONS)
-    produce(client, topic, PARTITIONS, first=0, count=50)
+    produce_records(client, topic, PARTITIONS, first=0, count=50)
     ledger = Ledger()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
     ledger.consume_until_settled(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)

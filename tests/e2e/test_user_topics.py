@@ -44,13 +44,13 @@ def coordinator(
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory", settings=settings)
     process.start()
     try:
-        asyncio.run(fill(port, parse_topic_id(topic[1])))
+        asyncio.run(write_states(port, parse_topic_id(topic[1])))
         yield process
     finally:
         process.stop()
 
 
-async def fill(port: int, topic_id: bytes) -> None:
+async def write_states(port: int, topic_id: bytes) -> None:
     async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
         key = SharePartitionKey("watchers", topic_id, 1)
         await client.initialize(key, state_epoch=1, start_offset=2)
@@ -67,7 +67,7 @@ async def fill(port: int, topic_id: bytes) -> None:
         )
 
 
-def described(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
+def describe_watchers(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
     url = f"http://127.0.0.1:{coordinator.http_port}"
     done = subprocess.run(
         [PROGRAM, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
@@ -85,12 +85,12 @@ def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
 ) -> None:
     flags = ("--bootstrap-servers", built_in.broker.bootstrap)
 
-    def shown() -> list[dict[str, Any]]:
+    def list_rows() -> list[dict[str, Any]]:
         """Return both states with the lag, or [] if the broker did not answer the command in time."""
-        items = sorted(described(coordinator, *flags), key=lambda item: item["topic"] is None)
+        items = sorted(describe_watchers(coordinator, *flags), key=lambda item: item["topic"] is None)
         return items if items[0]["lag"] is not None else []
 
-    known, unknown = wait_until(shown, seconds=120, what="the lag is known")
+    known, unknown = wait_until(list_rows, seconds=120, what="the lag is known")
     assert (known["topic"], known["partition"]) == (topic[0], 1)
     assert (known["end_offset"], known["lag"]) == (RECORDS, RECORDS - 2 - 3)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
@@ -101,20 +101,20 @@ def test_coordinator_with_bootstrap_servers_resolves_topic_names(
 ) -> None:
     knows = "the coordinator knows the cluster" in request.node.name
 
-    def names() -> set[str | None]:
-        return {item["topic"] for item in described(coordinator)}
+    def topic_names() -> set[str | None]:
+        return {item["topic"] for item in describe_watchers(coordinator)}
 
     if knows:
-        wait_until(lambda: names() == {topic[0], None}, seconds=120, what="the name is known")
+        wait_until(lambda: topic_names() == {topic[0], None}, seconds=120, what="the name is known")
         trouble = None
     else:
-        assert names() == {None}
+        assert topic_names() == {None}
         trouble = "bootstrap.servers is not set"
     assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] == trouble
 
 
 def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
-    async def ask() -> None:
+    async def query_topic() -> None:
         topics = UserTopics(built_in.broker.bootstrap)
         topic_id = parse_topic_id(topic[1])
         try:
@@ -128,14 +128,14 @@ def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[s
         finally:
             await topics.close()
 
-    asyncio.run(ask())
+    asyncio.run(query_topic())
     assert "no-such-topic" not in built_in.client.topics()
 
 
 def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
     (dead,) = free_ports(1)
 
-    async def ask() -> None:
+    async def query_topic() -> None:
         topics = UserTopics(f"127.0.0.1:{dead}")
         try:
             with pytest.raises(LogUnavailable, match=f"No broker of 127.0.0.1:{dead} can be reached"):
@@ -143,7 +143,7 @@ def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
         finally:
             await topics.close()
 
-    asyncio.run(ask())
+    asyncio.run(query_topic())
     port, http_port = free_ports(2)
     process = CoordinatorProcess(
         tmp_path,
@@ -154,8 +154,8 @@ def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
     )
     process.start()
     try:
-        asyncio.run(fill(port, bytes(15) + b"y"))
-        assert described(process)[0]["lag"] is None
+        asyncio.run(write_states(port, bytes(15) + b"y"))
+        assert describe_watchers(process)[0]["lag"] is None
         trouble = wait_until(
             lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=120, what="trouble"
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.fuzz.instrumented import COMPILED_TARGETS, ROOT, build, environment
+from tests.fuzz.instrumented import COMPILED_TARGETS, ROOT, build_modules, instrumented_environment
 
 CORPUS = Path(__file__).with_name("corpus")
 FINDINGS = ROOT / "build/findings"
@@ -32,7 +32,7 @@ def run_fuzzer(
     command = ["-m", "tests.fuzz.fuzzer", name, decoder, str(seconds), str(findings), str(new)]
     return subprocess.run(
         [sys.executable, *command, str(CORPUS / name)],
-        env=environment() if name in COMPILED_TARGETS else None,
+        env=instrumented_environment() if name in COMPILED_TARGETS else None,
         capture_output=True,
         text=True,
         errors="replace",
@@ -90,7 +90,7 @@ def main() -> int:
 
         TARGETS[options.target](options.file.read_bytes())
         return 0
-    build()
+    build_modules()
     FINDINGS.mkdir(parents=True, exist_ok=True)
     names = [options.target] if options.target else _TARGETS
     if options.planted:

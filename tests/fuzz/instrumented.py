@@ -38,7 +38,7 @@ def built_path(module: str) -> Path:
     return BUILT / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def build() -> None:
+def build_modules() -> None:
     """Compile outdated modules concurrently. Raises CalledProcessError."""
     BUILT.mkdir(parents=True, exist_ok=True)
     coverage = BUILT / "coverage.o"
@@ -56,7 +56,7 @@ def build() -> None:
             raise subprocess.CalledProcessError(process.returncode, process.args)
 
 
-def environment() -> dict[str, str]:
+def instrumented_environment() -> dict[str, str]:
     """Return the environment of a process that imports the instrumented modules."""
     runtime = subprocess.run(
         ["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
@@ -96,5 +96,5 @@ def pytest_report_header() -> str:
 
 
 if __name__ == "__main__":
-    build()
-    raise SystemExit(subprocess.run(sys.argv[1:], env=environment(), check=False).returncode)
+    build_modules()
+    raise SystemExit(subprocess.run(sys.argv[1:], env=instrumented_environment(), check=False).returncode)

@@ -19,7 +19,7 @@ from tests.fuzz import targets
 Plant = Callable[[Any, str, Any], None]
 
 
-def _with_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
+def _plant_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
     def decode_with_defect(*arguments: Any) -> Any:
         try:
             return decode(*arguments)
@@ -31,7 +31,7 @@ def _with_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
 
 def request(plant: Plant) -> None:
     """Raise an undocumented error for a malformed request."""
-    plant(targets, "decode_frame", _with_undocumented_error(targets.decode_frame))
+    plant(targets, "decode_frame", _plant_undocumented_error(targets.decode_frame))
 
 
 def frames(plant: Plant) -> None:
@@ -42,7 +42,7 @@ def frames(plant: Plant) -> None:
 
 def record_batch(plant: Plant) -> None:
     """Raise an undocumented error for a malformed state record."""
-    plant(targets, "decode_record", _with_undocumented_error(targets.decode_record))
+    plant(targets, "decode_record", _plant_undocumented_error(targets.decode_record))
 
 
 def loading(plant: Plant) -> None:

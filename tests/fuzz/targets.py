@@ -60,7 +60,7 @@ def frames(data: bytes) -> None:
         assert whole.receive_data(data) == found
 
 
-def with_valid_checksums(data: bytes) -> bytes:
+def correct_checksums(data: bytes) -> bytes:
     """Correct the checksums of record batches, as far as their lengths permit."""
     fixed = bytearray(data)
     at = 0
@@ -78,13 +78,13 @@ def with_valid_checksums(data: bytes) -> bytes:
 def record_batch(data: bytes) -> None:
     """Decode record batches of a log, and their state records."""
     with suppress(DecodeError):
-        for batch in decode_batches(with_valid_checksums(data)):
+        for batch in decode_batches(correct_checksums(data)):
             for record in batch.records:
                 with suppress(DecodeError):
                     decode_record(record.key, record.value)
 
 
-def _replayed(data: bytes, make: Callable[[Shard], Any]) -> object:
+def _replay_data(data: bytes, make: Callable[[Shard], Any]) -> object:
     shard = Shard(0, SnapshotPolicy(updates_max=500))
     replay = make(shard)
     try:
@@ -98,11 +98,12 @@ def _replayed(data: bytes, make: Callable[[Shard], Any]) -> object:
 
 def loading(data: bytes) -> None:
     """Load the log of a shard with the compiled module and with the Python implementation."""
-    data = with_valid_checksums(data)
+    data = correct_checksums(data)
     module: Any = fastpath.loading
-    expected = _replayed(data, GeneralReplay)
+    expected = _replay_data(data, GeneralReplay)
     assert (
-        _replayed(data, lambda shard: module.Replay(shard, module.InternedNames(), replay_record)) == expected
+        _replay_data(data, lambda shard: module.Replay(shard, module.InternedNames(), replay_record))
+        == expected
     )
 
 
@@ -134,14 +135,14 @@ def journal(data: bytes) -> None:
 
 
 @cache
-def _users() -> Users:
+def _make_users() -> Users:
     file = Path(mkdtemp(prefix="share-coordinator-fuzz-")) / "users.properties"
     file.write_text("user=secret\n", "utf-8")
     return Users(str(file), "listen.sasl.users.file", ("PLAIN", "SCRAM-SHA-256"))
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _event_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
@@ -153,9 +154,9 @@ def sasl(data: bytes) -> None:
             for token in tokens:
                 await exchange.take(token)
 
-    users = _users()
-    _loop().run_until_complete(take(PlainExchange(users), [data]))
-    _loop().run_until_complete(take(ScramExchange("SCRAM-SHA-256", users), data.split(b"\0\0")))
+    users = _make_users()
+    _event_loop().run_until_complete(take(PlainExchange(users), [data]))
+    _event_loop().run_until_complete(take(ScramExchange("SCRAM-SHA-256", users), data.split(b"\0\0")))
 
 
 def writes(data: bytes) -> None:
@@ -166,7 +167,7 @@ def writes(data: bytes) -> None:
         return
     asked = (write_api.API_KEY, data[0] & 1, data[1:])
 
-    async def outcome(module: Any) -> object:
+    async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
         try:
             coordinator = Coordinator(SnapshotPolicy(), AllTopics())
@@ -183,10 +184,10 @@ def writes(data: bytes) -> None:
         await coordinator.runtime.stop()
         return coordinator.answers, batches
 
-    async def compare() -> None:
-        assert await outcome(fastpath.compiled) == await outcome(None)
+    async def compare_modules() -> None:
+        assert await execute_write(fastpath.compiled) == await execute_write(None)
 
-    _loop().run_until_complete(compare())
+    _event_loop().run_until_complete(compare_modules())
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

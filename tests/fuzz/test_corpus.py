@@ -14,7 +14,7 @@ CORPUS = Path(__file__).with_name("corpus")
 
 
 @pytest.fixture(params=TARGETS)
-def name(request: pytest.FixtureRequest) -> str:
+def target_name(request: pytest.FixtureRequest) -> str:
     """Return the name of a target. Skip the test if its decoders are not installed."""
     target: str = request.param
     if target in COMPILED_TARGETS and (fastpath.loading is None or fastpath.compiled is None):
@@ -22,12 +22,12 @@ def name(request: pytest.FixtureRequest) -> str:
     return target
 
 
-def corpus(name: str) -> Iterator[tuple[Path, bytes]]:
+def read_corpus(name: str) -> Iterator[tuple[Path, bytes]]:
     for file in sorted((CORPUS / name).iterdir()):
         yield file, file.read_bytes()
 
 
-def mutations(data: bytes) -> Iterator[bytes]:
+def mutate_input(data: bytes) -> Iterator[bytes]:
     """Yield an input, and simple mutations like those of the fuzzer."""
     yield data
     yield data + b"\xff"
@@ -36,29 +36,29 @@ def mutations(data: bytes) -> Iterator[bytes]:
         yield data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
 
 
-def test_target_accepts_its_corpus(name: str) -> None:
+def test_target_accepts_its_corpus(target_name: str) -> None:
     replayed = 0
-    for file, data in corpus(name):
+    for file, data in read_corpus(target_name):
         try:
-            TARGETS[name](data)
+            TARGETS[target_name](data)
         except BaseException as error:
-            error.add_note(f"python -m tests.fuzz {name} {file}")
+            error.add_note(f"python -m tests.fuzz {target_name} {file}")
             raise
         replayed += 1
     assert replayed
 
 
-def test_target_detects_its_planted_defect(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    DEFECTS[name](monkeypatch.setattr)
+def test_target_detects_its_planted_defect(target_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    DEFECTS[target_name](monkeypatch.setattr)
 
     def is_noticed(data: bytes) -> bool:
         try:
-            TARGETS[name](data)
+            TARGETS[target_name](data)
         except Exception:
             return True
         return False
 
-    assert any(is_noticed(mutated) for _, data in corpus(name) for mutated in mutations(data))
+    assert any(is_noticed(mutated) for _, data in read_corpus(target_name) for mutated in mutate_input(data))
 
 
 def test_each_target_has_a_corpus_and_a_planted_defect() -> None:

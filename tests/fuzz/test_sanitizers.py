@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.instrumented import FLAGS, environment
+from tests.fuzz.instrumented import FLAGS, instrumented_environment
 
 SOURCE = Path(__file__).with_name("planted_overflow.c")
 
@@ -22,7 +22,7 @@ def test_planted_memory_error_ends_the_process(function: str, report: str, tmp_p
     subprocess.run(["gcc", *FLAGS, str(SOURCE), "-o", str(library)], check=True)
     ended = subprocess.run(
         [sys.executable, "-c", f"import ctypes; ctypes.CDLL({str(library)!r}).{function}(16)"],
-        env=environment(),
+        env=instrumented_environment(),
         capture_output=True,
         text=True,
         check=False,

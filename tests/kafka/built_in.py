@@ -11,7 +11,7 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig
-from tests.kafka.wire import HOST, ask
+from tests.kafka.wire import HOST, send_request
 
 STATE_TOPIC = "__share_group_state"
 STATE_PARTITIONS = 50
@@ -45,7 +45,7 @@ def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltI
 
 def _has_coordinator(port: int, key: SharePartitionKey) -> bool:
     request = find_coordinator.FindCoordinatorRequest(key_type=_SHARE, coordinator_keys=[str(key)])
-    (coordinator,) = ask(port, find_coordinator, 6, request).coordinators
+    (coordinator,) = send_request(port, find_coordinator, 6, request).coordinators
     return bool(coordinator.error_code == ErrorCode.NONE)
 
 
@@ -66,5 +66,5 @@ def _can_store_state(port: int, key: SharePartitionKey) -> bool:
     """
     topic = summary_api.ReadStateSummaryData(key.topic_id, [summary_api.PartitionData(key.partition, 0)])
     request = summary_api.ReadShareGroupStateSummaryRequest(key.group_id, [topic])
-    ((result,),) = (topic.partitions for topic in ask(port, summary_api, 0, request).results)
+    ((result,),) = (topic.partitions for topic in send_request(port, summary_api, 0, request).results)
     return bool(result.error_code == ErrorCode.NONE)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.kafka.served_process import INSTALLED, Build, ServedProcess
+from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
@@ -21,7 +21,7 @@ class CoordinatorProcess(ServedProcess):
         advertised_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         log: str = "journal",
-        build: Build = INSTALLED,
+        build: ProgramBuild = INSTALLED,
     ) -> None:
         """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 

@@ -43,7 +43,7 @@ class StepPrinter:
         self._step += 1
         self._console.print(f"\n[bold]{self._step}. {title}[/bold]", soft_wrap=True)
 
-    def say(self, text: str) -> None:
+    def print_text(self, text: str) -> None:
         """Print a sentence."""
         self._console.print(f"   {text}", soft_wrap=True)
 
@@ -58,7 +58,7 @@ class StepPrinter:
 
     def state(self, state: dict[str, Any]) -> None:
         """Print the state of a share-partition as the coordinator's API returns it."""
-        self.say(
+        self.print_text(
             f"start offset {state['start_offset']}, state epoch {state['state_epoch']}, "
             f"leader epoch {state['leader_epoch']}"
         )
@@ -70,10 +70,10 @@ class StepPrinter:
         if runs:
             self._console.print(table)
         else:
-            self.say("no record is in flight: all records below the start offset are acknowledged")
+            self.print_text("no record is in flight: all records below the start offset are acknowledged")
 
 
-def deliver(consumer: ShareConsumer, count: int) -> list[Delivery]:
+def poll_records(consumer: ShareConsumer, count: int) -> list[Delivery]:
     """Poll until records arrive, and return the records of that poll."""
     got = wait_until(lambda: consumer.poll(), seconds=120, what="records are delivered")
     assert len(got) >= min(count, 1)
@@ -94,18 +94,20 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     show.step(f"A producer writes {RECORDS} records to topic {TOPIC}")
     rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
     offsets = rig.client.produce(TOPIC, RECORDS)
-    show.say(f"offsets {offsets[0]} to {offsets[-1]}, topic id {topic_id}")
+    show.print_text(f"offsets {offsets[0]} to {offsets[-1]}, topic id {topic_id}")
 
     show.step(f"A share consumer of group {GROUP} receives and acknowledges the records")
     consumer = rig.client.share_consumer(GROUP, TOPIC)
-    got = deliver(consumer, RECORDS)
+    got = poll_records(consumer, RECORDS)
     types = [
         "RELEASE" if place in RELEASED else "REJECT" if place in REJECTED else "ACCEPT"
         for place in range(len(got))
     ]
     committed = consumer.settle(types)
     show.deliveries(got, types)
-    show.say("commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values()))
+    show.print_text(
+        "commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values())
+    )
 
     show.step("The coordinator stores the state of the share-partition (GET " + path + ")")
     show.state(state())
@@ -113,11 +115,11 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     show.step("The coordinator is killed (kill -9) and restarted")
     rig.coordinator.kill()
     rig.coordinator.start()
-    show.say("the state after the coordinator replayed its journal:")
+    show.print_text("the state after the coordinator replayed its journal:")
     show.state(state())
 
     show.step("Only the released records are delivered again")
-    got = deliver(consumer, len(RELEASED))
+    got = poll_records(consumer, len(RELEASED))
     types = ["ACCEPT"] * len(got)
     consumer.settle(types)
     show.deliveries(got, types)
@@ -127,27 +129,29 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     show.step("Kafka's own tool shows the start offset: kafka-share-groups.sh --describe --offsets")
     consumer.close()
     for line in rig.share_groups.run("--describe", "--offsets", "--group", GROUP).strip().splitlines():
-        show.say(line)
+        show.print_text(line)
     internal = sorted(name for name in rig.client.topics() if name.startswith("__"))
-    show.say(f"internal topics of the cluster: {', '.join(internal) or 'none'}; no __share_group_state")
+    show.print_text(
+        f"internal topics of the cluster: {', '.join(internal) or 'none'}; no __share_group_state"
+    )
     assert "__share_group_state" not in internal
 
 
-def without_kafka(missing: list[str]) -> int:
+def run_without_kafka(missing: list[str]) -> int:
     """Run the demo with a simulated share-partition leader, for machines without Kafka's prerequisites."""
     print(f"Without a real Kafka: {install_hint(missing)}\n", flush=True)
     return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
 
 
-def with_kafka(folder: Path) -> int:
+def run_with_kafka(folder: Path) -> int:
     """Start all processes and run the demo."""
     show = StepPrinter()
     release = RELEASES[-1]
     show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
-    show.say("(the first time, Maven fetches Kafka's jars)")
+    show.print_text("(the first time, Maven fetches Kafka's jars)")
     with standalone_rig(fetch_jars(release), folder) as rig:
-        show.say(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")
-        show.say(f"its HTTP API http://127.0.0.1:{rig.coordinator.http_port}")
+        show.print_text(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")
+        show.print_text(f"its HTTP API http://127.0.0.1:{rig.coordinator.http_port}")
         run_steps(rig, show)
     return 0
 
@@ -156,9 +160,9 @@ def main() -> int:
     """Run the demo with Kafka, or without Kafka if a required program is missing."""
     missing = missing_programs()
     if missing:
-        return without_kafka(missing)
+        return run_without_kafka(missing)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-demo-") as folder:
-        return with_kafka(Path(folder))
+        return run_with_kafka(Path(folder))
 
 
 if __name__ == "__main__":

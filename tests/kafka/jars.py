@@ -31,7 +31,7 @@ _UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms
 
 
 class Jvm(NamedTuple):
-    """Heap and options of a JVM; `archived_classes` enables a class data sharing archive (`_archived`)."""
+    """Heap and options of a JVM; `archived_classes` enables a class data sharing archive (`_cds_option`)."""
 
     heap_mb: int
     options: tuple[str, ...]
@@ -71,11 +71,11 @@ class KafkaJars:
         """Return the command that runs `main_class`, of Kafka or of `tests/kafka/java`."""
         class_path = self._class_path()
         return [
-            _program("java"),
+            _find_program("java"),
             f"-Xmx{jvm.heap_mb}m",
             *jvm.options,
             *_WARNINGS_ASIDE,
-            *(self._archived(class_path) if jvm.archived_classes else ()),
+            *(self._cds_option(class_path) if jvm.archived_classes else ()),
             f"-Dlog4j2.configurationFile={_LOG_CONFIG}",
             "-cp",
             class_path,
@@ -97,31 +97,44 @@ class KafkaJars:
 
     def _class_path(self) -> str:
         # Sorted, because an archive of classes is valid for one class-path order only.
-        return os.pathsep.join(map(str, [self._classes(), *sorted(self.directory.glob("*.jar"))]))
+        return os.pathsep.join(map(str, [self._build_test_jar(), *sorted(self.directory.glob("*.jar"))]))
 
-    def _classes(self) -> Path:
+    def _build_test_jar(self) -> Path:
         """Return the jar of `tests/kafka/java`, which is rebuilt when a source changes."""
         sources = sorted(_JAVA_SOURCES.glob("*.java"))
-        made = self.directory.parent / f"driver-{_digest(*(source.read_bytes() for source in sources))}"
+        made = (
+            self.directory.parent
+            / f"driver-{_dependencies_digest(*(source.read_bytes() for source in sources))}"
+        )
         if not made.exists():
             with _fill_directory_once(made) as empty, tempfile.TemporaryDirectory() as scratch:
                 if empty:
-                    compiler = [_program("javac"), "-cp", f"{self.directory}/*", "-d", scratch]
-                    _run([*compiler, *map(str, sources)])
-                    _run([_program("jar"), "--create", "--file", str(empty / _CLASSES), "-C", scratch, "."])
+                    compiler = [_find_program("javac"), "-cp", f"{self.directory}/*", "-d", scratch]
+                    _run_command([*compiler, *map(str, sources)])
+                    _run_command(
+                        [
+                            _find_program("jar"),
+                            "--create",
+                            "--file",
+                            str(empty / _CLASSES),
+                            "-C",
+                            scratch,
+                            ".",
+                        ]
+                    )
         return made / _CLASSES
 
-    def _archived(self, class_path: str) -> list[str]:
+    def _cds_option(self, class_path: str) -> list[str]:
         """Return the JVM option for a class data sharing archive (JEP 350), which is created if missing.
 
         With an archive, a broker needs two thirds of the processor time to start, and tests start hundreds of
         brokers. The archive is written by a broker that starts and stops. It is valid for one JVM and one
         class path until either changes. If the JVM writes no archive, return no options.
         """
-        java = Path(_program("java")).resolve()
+        java = Path(_find_program("java")).resolve()
         ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]
         wanted = [str(java), class_path, *ages, *QUICK_BROKER_JVM.options]
-        made = self.directory.parent / f"archive-{_digest(*(word.encode() for word in wanted))}"
+        made = self.directory.parent / f"archive-{_dependencies_digest(*(word.encode() for word in wanted))}"
         if not made.exists():
             with _fill_directory_once(made) as empty:
                 if empty:
@@ -142,7 +155,7 @@ def _write_class_archive(jars: KafkaJars, archive: Path) -> None:
         broker.stop()
 
 
-def _digest(*parts: bytes) -> str:
+def _dependencies_digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -163,21 +176,21 @@ def fetch_jars(release: str) -> KafkaJars:
 
 def _run_maven(release: str, output: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, "pom.xml").write_text(_pom(release))
-        _run(
-            [_program("mvn"), "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
+        Path(scratch, "pom.xml").write_text(_pom_xml(release))
+        _run_command(
+            [_find_program("mvn"), "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
             directory=scratch,
         )
 
 
-def _pom(release: str) -> str:
+def _pom_xml(release: str) -> str:
     tools = _TOOLS_RELEASE.get(release, release)
     wanted = [
-        _dependency("org.apache.kafka", "kafka_2.13", release, without=("kafka-tools-api",)),
-        _dependency("org.apache.kafka", "kafka-tools-api", tools),
-        _dependency("org.apache.kafka", "kafka-tools", tools, without=_UNUSED),
-        _dependency("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-        _dependency("org.apache.logging.log4j", "log4j-core", "2.24.3"),
+        _dependency_xml("org.apache.kafka", "kafka_2.13", release, without=("kafka-tools-api",)),
+        _dependency_xml("org.apache.kafka", "kafka-tools-api", tools),
+        _dependency_xml("org.apache.kafka", "kafka-tools", tools, without=_UNUSED),
+        _dependency_xml("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        _dependency_xml("org.apache.logging.log4j", "log4j-core", "2.24.3"),
     ]
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
@@ -186,7 +199,7 @@ def _pom(release: str) -> str:
     )
 
 
-def _dependency(group: str, artifact: str, version: str, without: tuple[str, ...] = ()) -> str:
+def _dependency_xml(group: str, artifact: str, version: str, without: tuple[str, ...] = ()) -> str:
     exclusions = "".join(
         f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId></exclusion>"
         for name in without
@@ -217,12 +230,12 @@ def _fill_directory_once(directory: Path) -> Iterator[Path | None]:
         unfinished.rename(directory)
 
 
-def _program(name: str) -> str:
+def _find_program(name: str) -> str:
     path = program_path(name)
     assert path is not None, f"{name} is not installed"
     return path
 
 
-def _run(command: list[str], directory: str | None = None) -> None:
+def _run_command(command: list[str], directory: str | None = None) -> None:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"

@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], T | None], *, seconds: float, what: str) 
 
 
 @cache
-def _reaper() -> subprocess.Popen[str]:
+def _start_reaper() -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-S", str(Path(__file__).with_name("reaper.py"))],
         stdin=subprocess.PIPE,
@@ -55,7 +55,7 @@ def _reaper() -> subprocess.Popen[str]:
 
 
 def _notify_reaper(change: str, pid: int) -> None:
-    stdin = _reaper().stdin
+    stdin = _start_reaper().stdin
     assert stdin is not None
     stdin.write(f"{change}{pid}\n")
     stdin.flush()

@@ -109,7 +109,7 @@ def built_in_rig(
         broker = Broker(jars, directory, jvm=jvm, overrides=overrides)
         stack.callback(broker.kill)
         broker.start()
-        client = _client(stack, broker, directory)
+        client = _start_client(stack, broker, directory)
         yield BuiltInRig(broker, client, ShareGroupTool(jars, broker.bootstrap))
 
 
@@ -130,10 +130,10 @@ def standalone_rig(
     if with_cluster:
         settings = {"bootstrap.servers": cluster.bootstrap, **(settings or {})}
     with ExitStack() as stack:
-        coordinator = _coordinator(stack, directory, settings)
-        broker, haproxy = _fronted_broker(stack, jars, directory, coordinator, cluster, 1, jvm)
+        coordinator = _make_coordinator(stack, directory, settings)
+        broker, haproxy = _start_broker_behind_haproxy(stack, jars, directory, coordinator, cluster, 1, jvm)
         broker.start()
-        client = _client(stack, broker, directory)
+        client = _start_client(stack, broker, directory)
         yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)
 
 
@@ -141,10 +141,10 @@ def standalone_rig(
 def three_broker_rig(jars: KafkaJars, directory: Path) -> Iterator[ThreeBrokerRig]:
     """Start a coordinator and three brokers that use it; kill all of them at the end."""
     with ExitStack() as stack:
-        coordinator = _coordinator(stack, directory)
+        coordinator = _make_coordinator(stack, directory)
         cluster = new_cluster(brokers=3)
-        brokers, haproxies = _fronted_cluster(stack, jars, directory, [coordinator] * 3, cluster)
-        yield ThreeBrokerRig(brokers, _client(stack, brokers[0], directory), haproxies, coordinator)
+        brokers, haproxies = _start_cluster_behind_haproxy(stack, jars, directory, [coordinator] * 3, cluster)
+        yield ThreeBrokerRig(brokers, _start_client(stack, brokers[0], directory), haproxies, coordinator)
 
 
 @contextmanager
@@ -153,13 +153,13 @@ def replicated_rig(jars: KafkaJars, directory: Path, settings: Mapping[str, str]
     with ExitStack() as stack:
         cluster = new_cluster(brokers=3)
         coordinators = [
-            _replica(stack, directory, cluster, member.node_id, settings) for member in cluster.members
+            _make_replica(stack, directory, cluster, member.node_id, settings) for member in cluster.members
         ]
-        brokers, haproxies = _fronted_cluster(stack, jars, directory, coordinators, cluster)
-        yield ReplicatedRig(brokers, _client(stack, brokers[0], directory), haproxies, coordinators)
+        brokers, haproxies = _start_cluster_behind_haproxy(stack, jars, directory, coordinators, cluster)
+        yield ReplicatedRig(brokers, _start_client(stack, brokers[0], directory), haproxies, coordinators)
 
 
-def _replica(
+def _make_replica(
     stack: ExitStack, directory: Path, cluster: Membership, node_id: int, settings: Mapping[str, str]
 ) -> CoordinatorProcess:
     """Return a coordinator, not started yet, for the broker with this id."""
@@ -177,7 +177,7 @@ def _replica(
     return coordinator
 
 
-def _coordinator(
+def _make_coordinator(
     stack: ExitStack, directory: Path, settings: Mapping[str, str] | None = None
 ) -> CoordinatorProcess:
     port, http_port = free_ports(2)
@@ -187,7 +187,7 @@ def _coordinator(
     return coordinator
 
 
-def _fronted_cluster(
+def _start_cluster_behind_haproxy(
     stack: ExitStack,
     jars: KafkaJars,
     directory: Path,
@@ -199,7 +199,7 @@ def _fronted_cluster(
     for member, coordinator in zip(cluster.members, coordinators, strict=True):
         own = directory / f"broker-{member.node_id}"
         own.mkdir()
-        broker, haproxy = _fronted_broker(stack, jars, own, coordinator, cluster, member.node_id)
+        broker, haproxy = _start_broker_behind_haproxy(stack, jars, own, coordinator, cluster, member.node_id)
         # No broker is ready before a majority of brokers runs.
         broker.process.start()
         brokers.append(broker)
@@ -209,7 +209,7 @@ def _fronted_cluster(
     return brokers, haproxies
 
 
-def _fronted_broker(
+def _start_broker_behind_haproxy(
     stack: ExitStack,
     jars: KafkaJars,
     directory: Path,
@@ -230,7 +230,7 @@ def _fronted_broker(
     return broker, haproxy
 
 
-def _client(stack: ExitStack, broker: Broker, directory: Path) -> KafkaClient:
+def _start_client(stack: ExitStack, broker: Broker, directory: Path) -> KafkaClient:
     client = KafkaClient(broker.jars, broker.bootstrap, directory)
     stack.callback(client.close)
     return client

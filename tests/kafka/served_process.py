@@ -13,14 +13,14 @@ _STOP_S = 90
 _ANSWER_S = 60
 
 
-class Build(NamedTuple):
+class ProgramBuild(NamedTuple):
     """The program to start: its command, and the environment variables that the command needs."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
-INSTALLED = Build((PROGRAM,), {})
+INSTALLED = ProgramBuild((PROGRAM,), {})
 
 
 class ServedProcess:
@@ -33,7 +33,7 @@ class ServedProcess:
         settings: Mapping[str, str],
         log: Path,
         http_port: int,
-        build: Build = INSTALLED,
+        build: ProgramBuild = INSTALLED,
     ) -> None:
         """Prepare a process that serves HTTP at `http_port`, without starting it."""
         self.http_port = http_port

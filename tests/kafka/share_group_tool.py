@@ -36,8 +36,8 @@ class ShareGroupTool:
                 row["GROUP"],
                 row["TOPIC"],
                 int(row["PARTITION"]),
-                _number(row["START-OFFSET"]),
-                _number(row.get("LAG", "-")),
+                _parse_number(row["START-OFFSET"]),
+                _parse_number(row.get("LAG", "-")),
             )
             for row in rows
         ]
@@ -58,20 +58,20 @@ class ShareGroupTool:
     def run(self, *options: str) -> str:
         """Run the tool and return its output. An error fails the test."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
-        assert not _failed(done), f"{options}: {done.stdout}{done.stderr}"
+        assert not _has_failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def run_failing(self, *options: str) -> str:
         """Run the tool, which must fail, and return its output."""
         done = self._jars.run(_TOOL, "--bootstrap-server", self._bootstrap, *options)
-        assert _failed(done), f"{options}: {done.stdout}{done.stderr}"
+        assert _has_failed(done), f"{options}: {done.stdout}{done.stderr}"
         return done.stdout
 
 
-def _failed(done: "subprocess.CompletedProcess[str]") -> bool:
+def _has_failed(done: "subprocess.CompletedProcess[str]") -> bool:
     # The tool's exit code is 0 after most errors.
     return done.returncode != 0 or "Error:" in done.stdout
 
 
-def _number(cell: str) -> int | None:
+def _parse_number(cell: str) -> int | None:
     return None if cell == "-" else int(cell)

@@ -17,7 +17,7 @@ class Direction(Flag):
     BOTH = REQUESTS | RESPONSES
 
 
-class _Way:
+class _ProxyDirection:
     """One direction: data passes while `open` is set, each portion `delay_s` after its arrival."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class TcpProxy:
         """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
         self.port = port
         self._to_port = to_port
-        self._ways = {Direction.REQUESTS: _Way(), Direction.RESPONSES: _Way()}
+        self._ways = {Direction.REQUESTS: _ProxyDirection(), Direction.RESPONSES: _ProxyDirection()}
         self._closing = threading.Event()
         self._lock = threading.Lock()
         # The client's and the server's end of each connection.
         self._connections: set[tuple[socket.socket, socket.socket]] = set()
         self._threads: list[threading.Thread] = []
         self._listening = socket.create_server((_HERE, port), backlog=100)
-        self._begin(self._accept)
+        self._start_thread(self._accept)
 
     def cut(self, direction: Direction = Direction.BOTH) -> None:
         """Stop forwarding."""
@@ -83,7 +83,7 @@ class TcpProxy:
             self._threads.pop().join()
         self._listening.close()
 
-    def _begin(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
+    def _start_thread(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
         thread = threading.Thread(target=work, args=arguments, daemon=True)
         with self._lock:
             self._threads = [each for each in self._threads if each.is_alive()]
@@ -95,19 +95,19 @@ class TcpProxy:
         with suppress(OSError):
             while True:
                 here, _ = self._listening.accept()
-                self._begin(self._connect, here)
+                self._start_thread(self._connect, here)
 
     def _connect(self, here: socket.socket) -> None:
         with here, suppress(OSError), socket.create_connection((_HERE, self._to_port)) as there:
             with self._lock:
                 self._connections.add((here, there))
-            back = self._begin(self._copy_stream, there, here, self._ways[Direction.RESPONSES])
+            back = self._start_thread(self._copy_stream, there, here, self._ways[Direction.RESPONSES])
             self._copy_stream(here, there, self._ways[Direction.REQUESTS])
             back.join()
             with self._lock:
                 self._connections.discard((here, there))
 
-    def _copy_stream(self, source: socket.socket, sink: socket.socket, way: _Way) -> None:
+    def _copy_stream(self, source: socket.socket, sink: socket.socket, way: _ProxyDirection) -> None:
         with suppress(OSError):
             data = b"-"
             while data:

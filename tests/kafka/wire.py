@@ -9,7 +9,7 @@ from protocol.messages import request_header, response_header
 HOST = "127.0.0.1"
 
 
-def ask(port: int, api: Any, version: int, request: Any) -> Any:
+def send_request(port: int, api: Any, version: int, request: Any) -> Any:
     """Send one request over a new connection to `port` of the loopback address; return the response.
 
     `api` is a module of `protocol.messages`, and `version` a flexible version of that API.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.benchmarks.start_systems import coordinator_process
 from tests.limits.attacks import HTTP, KAFKA
-from tests.limits.cost import HEADINGS, measure
+from tests.limits.cost import HEADINGS, measure_attack
 from tests.limits.observed import LoopTimes
-from tests.limits.victims import settings_of
+from tests.limits.victims import coordinator_settings
 
 
 def main() -> int:
@@ -29,9 +29,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-limits-") as name:
         folder = Path(name)
         loop_times = LoopTimes(folder / "loop-times")
-        with coordinator_process(folder / "attacked", settings_of(folder), loop_times.build) as process:
+        with coordinator_process(
+            folder / "attacked", coordinator_settings(folder), loop_times.build
+        ) as process:
             for kind in options.kinds:
-                cost = measure(process, [kind], options.connections, options.seconds, loop_times)
+                cost = measure_attack(process, [kind], options.connections, options.seconds, loop_times)
                 print(cost.line(), flush=True)
                 faults += [f"{kind}: {fault}" for fault in cost.faults()]
     for fault in faults:

@@ -30,7 +30,7 @@ def handshake_frames(token: bytes) -> bytes:
     """Return the frames of a login with PLAIN."""
     handshake = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
     authenticate = sasl_authenticate.encode_request(sasl_authenticate.SaslAuthenticateRequest(token), 2)
-    return frames.frame(frames.SASL_HANDSHAKE, 1, handshake, flexible=False) + frames.frame(
+    return frames.make_frame(frames.SASL_HANDSHAKE, 1, handshake, flexible=False) + frames.make_frame(
         frames.SASL_AUTHENTICATE, 2, authenticate
     )
 
@@ -41,7 +41,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Log in. The token is sent after the handshake response, because it must not arrive earlier."""
     reader, writer = await open_one()
     whole = handshake_frames(token)
@@ -52,13 +52,13 @@ async def _logged_in(open_one: Open, token: bytes) -> tuple[asyncio.StreamReader
     return reader, writer
 
 
-async def drained(writer: asyncio.StreamWriter) -> None:
+async def drain_writer(writer: asyncio.StreamWriter) -> None:
     """Wait until more can be written. Over TLS, `drain` alone does not detect a closed connection."""
     await writer.drain()
     await asyncio.sleep(0)
 
 
-async def silent(open_one: Open) -> None:
+async def stay_silent(open_one: Open) -> None:
     """Send nothing."""
     await open_one()
     await asyncio.sleep(_FOREVER_S)
@@ -72,32 +72,32 @@ async def slow_start(open_one: Open) -> None:
         await asyncio.sleep(1)
 
 
-async def half_frame(open_one: Open) -> None:
+async def send_half_frame(open_one: Open) -> None:
     """Announce the largest frame before authentication, and send half of it."""
     reader, writer = await open_one()
     writer.write((64 << 10).to_bytes(4, "big") + bytes(32 << 10))
     await reader.read()
 
 
-async def failed_login(open_one: Open) -> None:
+async def fail_login(open_one: Open) -> None:
     """Log in with a wrong password."""
-    await _logged_in(open_one, b"\0broker\0wrong")
+    await _open_logged_in(open_one, b"\0broker\0wrong")
 
 
 async def slow_reader(open_one: Open) -> None:
     """Send large requests as a user who is not authorized, and read no responses."""
-    _, writer = await _logged_in(open_one, NOT_LISTED)
+    _, writer = await _open_logged_in(open_one, NOT_LISTED)
     while not writer.transport.is_closing():
-        writer.write(frames.with_keys([b""] * 1_000))
-        await drained(writer)
+        writer.write(frames.make_find_with_keys([b""] * 1_000))
+        await drain_writer(writer)
 
 
-async def pipelining(open_one: Open) -> None:
+async def pipeline_requests(open_one: Open) -> None:
     """Send many requests at once, and read the responses."""
-    reader, writer = await _logged_in(open_one, NOT_LISTED)
+    reader, writer = await _open_logged_in(open_one, NOT_LISTED)
     while not writer.transport.is_closing():
-        writer.write(2_000 * frames.with_keys([b"a"]))
-        await drained(writer)
+        writer.write(2_000 * frames.make_find_with_keys([b"a"]))
+        await drain_writer(writer)
         await reader.read(1 << 20)
 
 
@@ -143,15 +143,15 @@ async def http_wrong_token(open_one: Open) -> None:
 
 # For each kind: the attack of one connection, and whether it completes a TLS handshake first.
 KAFKA: dict[str, tuple[Attack, bool]] = {
-    "silent": (silent, False),
+    "silent": (stay_silent, False),
     "slow handshake": (slow_start, False),
-    "half frame": (half_frame, True),
-    "failed logins": (failed_login, True),
+    "half frame": (send_half_frame, True),
+    "failed logins": (fail_login, True),
     "slow reader": (slow_reader, True),
-    "pipelining": (pipelining, True),
+    "pipelining": (pipeline_requests, True),
 }
 HTTP: dict[str, tuple[Attack, bool]] = {
-    "http silent": (silent, False),
+    "http silent": (stay_silent, False),
     "http half head": (http_half_head, False),
     "http half body": (http_half_body, False),
     "http pipelining": (http_pipelining, False),
@@ -178,10 +178,10 @@ async def attack(kinds: str, port: int, count: int, seconds: float) -> int:
     tls_context = untrusting_context()
     opening = asyncio.Semaphore(_OPENING_AT_A_TIME)
 
-    async def once(act: Attack, uses_tls: bool) -> None:
+    async def keep_connection_open(act: Attack, uses_tls: bool) -> None:
         writers: list[asyncio.StreamWriter] = []
 
-        async def open_one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        async def open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             nonlocal opened
             async with opening:
                 opened += 1
@@ -192,17 +192,17 @@ async def attack(kinds: str, port: int, count: int, seconds: float) -> int:
 
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
-                await act(open_one)
+                await act(open_connection)
         finally:
             for writer in writers:
                 writer.transport.abort()
 
-    async def again_and_again(act: Attack, uses_tls: bool) -> None:
+    async def repeat_attack(act: Attack, uses_tls: bool) -> None:
         while True:
-            await once(act, uses_tls)
+            await keep_connection_open(act, uses_tls)
             await asyncio.sleep(0.5)
 
-    tasks = [asyncio.create_task(again_and_again(*named[index % len(named)])) for index in range(count)]
+    tasks = [asyncio.create_task(repeat_attack(*named[index % len(named)])) for index in range(count)]
     await asyncio.sleep(seconds)
     for task in tasks:
         task.cancel()

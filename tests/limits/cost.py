@@ -10,7 +10,7 @@ from tests.benchmarks.machine import resident_bytes
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.limits.attacks import HTTP, KAFKA
 from tests.limits.observed import LoopTime, LoopTimes
-from tests.limits.victims import Clients
+from tests.limits.victims import MeasuredClients
 
 P999_MS_MAX = 50.0
 # CPU time of the event loop between two ticks, which does not depend on other processes.
@@ -65,19 +65,19 @@ class Cost(NamedTuple):
         )
 
 
-def measure(
+def measure_attack(
     process: CoordinatorProcess, kinds: Sequence[str], count: int, seconds: float, loop_times: LoopTimes
 ) -> Cost:
     """Attack each port of the kinds with `count` connections, and return the measured effect."""
     pid = process.process.pid
     before = highest = resident_bytes(pid)
-    clients = Clients(process)
+    clients = MeasuredClients(process)
     loop_times.begin()
     attackers = []
     for known, port in ((KAFKA, process.port), (HTTP, process.http_port)):
         if chosen := [kind for kind in kinds if kind in known]:
             arguments = [",".join(chosen), str(port), str(count), str(seconds)]
-            attackers.append(_start(arguments))
+            attackers.append(_start_attack(arguments))
     opened = 0
     try:
         while any(attacker.poll() is None for attacker in attackers):
@@ -99,19 +99,19 @@ def measure(
         seconds,
         loop,
         len(clients.broker_ms),
-        p999(clients.broker_ms),
-        p999(clients.probe_ms),
+        percentile_999(clients.broker_ms),
+        percentile_999(clients.probe_ms),
         (highest - before) / 1e6,
         left / 1e6,
     )
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+def _start_attack(arguments: Sequence[str]) -> subprocess.Popen[str]:
     """Start an attack. It prints the number of connections that it has opened."""
     command = [sys.executable, "-m", "tests.limits.attacks", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def p999(values: list[float]) -> float:
+def percentile_999(values: list[float]) -> float:
     """Return the 99.9th percentile."""
     return sorted(values)[int(len(values) * 0.999)]

@@ -14,7 +14,7 @@ FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 10, 17, 18, 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 
 
-def frame(api_key: int, version: int, body: bytes, *, flexible: bool = True) -> bytes:
+def make_frame(api_key: int, version: int, body: bytes, *, flexible: bool = True) -> bytes:
     """Return a request frame with its size."""
     header = _HEADER.pack(api_key, version, 7, 4) + b"load" + (b"\0" if flexible else b"")
     return _SIZE.pack(len(header) + len(body)) + header + body
@@ -32,36 +32,36 @@ def partition_fields(api_key: int, partition: int) -> bytes:
     return number + b"\0"
 
 
-def with_partitions(api_key: int, count: int, group: bytes = b"g") -> bytes:
+def make_request_with_partitions(api_key: int, count: int, group: bytes = b"g") -> bytes:
     """Return a request for `count` partitions of one topic, in version 0."""
     partitions = b"".join(partition_fields(api_key, number) for number in range(count))
     group = write_uvarint(len(group) + 1) + group
     topic = _TOPIC_ID + write_uvarint(count + 1) + partitions + b"\0"
-    return frame(api_key, 0, group + b"\x02" + topic + b"\0")
+    return make_frame(api_key, 0, group + b"\x02" + topic + b"\0")
 
 
-def with_topics(api_key: int, count: int) -> bytes:
+def make_request_with_topics(api_key: int, count: int) -> bytes:
     """Return a request for `count` topics without partitions, in version 0."""
-    return frame(api_key, 0, _GROUP + write_uvarint(count + 1) + count * (_TOPIC_ID + b"\x01\0") + b"\0")
+    return make_frame(api_key, 0, _GROUP + write_uvarint(count + 1) + count * (_TOPIC_ID + b"\x01\0") + b"\0")
 
 
-def with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
+def make_write_with_batches(count: int, *, tags: bytes = b"\0") -> bytes:
     """Return a write of `count` overlapping state batches to one share-partition."""
     batch = Struct(">qqbh")
     batches = b"".join(batch.pack(count - n, count - n + 10, 2, 1 + n % 5) + tags for n in range(count))
     fields = bytes(12) + bytes(8) + write_uvarint(count + 1)
-    return frame(WRITE, 0, _GROUP + b"\x02" + _TOPIC_ID + b"\x02" + fields + batches + b"\0\0\0")
+    return make_frame(WRITE, 0, _GROUP + b"\x02" + _TOPIC_ID + b"\x02" + fields + batches + b"\0\0\0")
 
 
-def batches_of(count: int) -> bytes:
+def make_batches(count: int) -> bytes:
     """Return state batches that do not merge."""
     return b"".join(Struct(">qqbhx").pack(2 * n, 2 * n, n % 3, 1) for n in range(count))
 
 
-def write_of(partition: int, batches: bytes, count: int) -> bytes:
-    """Return a write of state batches to a partition that `with_partitions` initialized."""
+def make_write(partition: int, batches: bytes, count: int) -> bytes:
+    """Return a write of state batches to a partition that `make_request_with_partitions` initialized."""
     fields = partition.to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(12) + write_uvarint(count + 1)
-    return frame(
+    return make_frame(
         WRITE,
         0,
         _GROUP + b"\x02" + _TOPIC_ID + b"\x02" + fields + batches + b"\0\0\0",
@@ -69,62 +69,62 @@ def write_of(partition: int, batches: bytes, count: int) -> bytes:
 
 
 def with_one_batch_each(count: int) -> bytes:
-    """Return a write of one state batch to each partition that `with_partitions` initialized."""
-    batch = write_uvarint(2) + batches_of(1) + b"\0"
+    """Return a write of one state batch to each partition that `make_request_with_partitions` initialized."""
+    batch = write_uvarint(2) + make_batches(1) + b"\0"
     fields = (1).to_bytes(4, "big") + bytes(12)
     partitions = b"".join(number.to_bytes(4, "big") + fields + batch for number in range(count))
     topic = _TOPIC_ID + write_uvarint(count + 1) + partitions + b"\0"
-    return frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
+    return make_frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
 
 
-def with_keys(keys: list[bytes]) -> bytes:
+def make_find_with_keys(keys: list[bytes]) -> bytes:
     """Return a FindCoordinator request for these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)
-    return frame(FIND_COORDINATOR, 6, b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0")
+    return make_frame(FIND_COORDINATOR, 6, b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0")
 
 
-def with_tags(api_key: int, version: int, fields: bytes, count: int) -> bytes:
+def make_request_with_tags(api_key: int, version: int, fields: bytes, count: int) -> bytes:
     """Return a request with `count` empty tagged fields at its end."""
-    return frame(api_key, version, fields + write_uvarint(count) + count * b"\0\0")
+    return make_frame(api_key, version, fields + write_uvarint(count) + count * b"\0\0")
 
 
-def with_header_tags(count: int) -> bytes:
+def make_request_with_header_tags(count: int) -> bytes:
     """Return an ApiVersions request with `count` tagged fields in its header."""
     header = _HEADER.pack(API_VERSIONS, 3, 7, 4) + b"load" + write_uvarint(count) + count * b"\0\0"
     return _SIZE.pack(len(header)) + header
 
 
-def largest(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def largest_frames(frame_bytes: int) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield the name and the builder of each expensive frame of at most `frame_bytes`."""
     names = {INITIALIZE: "Initialize", READ: "Read", WRITE: "Write", DELETE: "Delete", SUMMARY: "Summary"}
     room = frame_bytes - 100
     for api_key, name in names.items():
         count = room // len(partition_fields(api_key, 0))
-        yield f"{name} partitions", lambda key=api_key, count=count: with_partitions(key, count)  # type: ignore[misc]
-        yield f"{name} topics", lambda key=api_key: with_topics(key, room // 18)  # type: ignore[misc]
-    yield "Write batches", lambda: with_batches(room // 20)
-    yield "Write tagged batches", lambda: with_batches(room // 22, tags=b"\x01\0\0")
-    yield "FindCoordinator empty keys", lambda: with_keys([b""] * room)
+        yield f"{name} partitions", lambda key=api_key, count=count: make_request_with_partitions(key, count)  # type: ignore[misc]
+        yield f"{name} topics", lambda key=api_key: make_request_with_topics(key, room // 18)  # type: ignore[misc]
+    yield "Write batches", lambda: make_write_with_batches(room // 20)
+    yield "Write tagged batches", lambda: make_write_with_batches(room // 22, tags=b"\x01\0\0")
+    yield "FindCoordinator empty keys", lambda: make_find_with_keys([b""] * room)
     yield (
         "FindCoordinator long keys",
-        lambda: with_keys(["\U0001f600".encode() + b"a" * 32_000] * (room // 32_010)),
+        lambda: make_find_with_keys(["\U0001f600".encode() + b"a" * 32_000] * (room // 32_010)),
     )
-    yield "FindCoordinator tags", lambda: with_tags(FIND_COORDINATOR, 6, b"\x02\x01", room // 2)
-    yield "ApiVersions tags", lambda: with_tags(API_VERSIONS, 3, b"\x02a\x02b", room // 2)
-    yield "header tags", lambda: with_header_tags(room // 2)
-    yield "SaslAuthenticate tags", lambda: with_tags(SASL_AUTHENTICATE, 2, b"\x02a", room // 2)
+    yield "FindCoordinator tags", lambda: make_request_with_tags(FIND_COORDINATOR, 6, b"\x02\x01", room // 2)
+    yield "ApiVersions tags", lambda: make_request_with_tags(API_VERSIONS, 3, b"\x02a\x02b", room // 2)
+    yield "header tags", lambda: make_request_with_header_tags(room // 2)
+    yield "SaslAuthenticate tags", lambda: make_request_with_tags(SASL_AUTHENTICATE, 2, b"\x02a", room // 2)
     yield (
         "SaslHandshake",
-        lambda: frame(SASL_HANDSHAKE, 1, (0x7FFF).to_bytes(2, "big") + b"a" * 0x7FFF, flexible=False),
+        lambda: make_frame(SASL_HANDSHAKE, 1, (0x7FFF).to_bytes(2, "big") + b"a" * 0x7FFF, flexible=False),
     )
 
 
-def large_and_legal() -> Iterator[tuple[str, Callable[[], bytes]]]:
+def large_valid_requests() -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield requests that a broker with 10 000 share-partitions may send, and some larger ones."""
     for api_key, name in ((INITIALIZE, "Initialize"), (WRITE, "Write"), (READ, "Read"), (SUMMARY, "Summary")):
-        yield f"{name} 29 000", lambda key=api_key: with_partitions(key, 29_000)  # type: ignore[misc]
-    yield "Write 20 000 batches", lambda: with_batches(20_000)
+        yield f"{name} 29 000", lambda key=api_key: make_request_with_partitions(key, 29_000)  # type: ignore[misc]
+    yield "Write 20 000 batches", lambda: make_write_with_batches(20_000)
     key = "group:AAECAwQFBgcICQoLDA0ODw:"
-    yield "FindCoordinator 29 000", lambda: with_keys([f"{key}{n}".encode() for n in range(29_000)])
-    yield "Delete 29 000", lambda: with_partitions(DELETE, 29_000)
-    yield "Initialize long group", lambda: with_partitions(INITIALIZE, 20_000, b"g" * 32_000)
+    yield "FindCoordinator 29 000", lambda: make_find_with_keys([f"{key}{n}".encode() for n in range(29_000)])
+    yield "Delete 29 000", lambda: make_request_with_partitions(DELETE, 29_000)
+    yield "Initialize long group", lambda: make_request_with_partitions(INITIALIZE, 20_000, b"g" * 32_000)

@@ -23,14 +23,14 @@ def longest_callback() -> Iterator[LongestCallback]:
     longest = LongestCallback()
     run = asyncio.Handle._run
 
-    def timed(handle: asyncio.Handle) -> None:
+    def time_callback(handle: asyncio.Handle) -> None:
         began_s = time.thread_time()
         try:
             run(handle)
         finally:
             longest.seconds = max(longest.seconds, time.thread_time() - began_s)
 
-    asyncio.Handle._run = timed  # type: ignore[method-assign]
+    asyncio.Handle._run = time_callback  # type: ignore[method-assign]
     gc.disable()
     try:
         yield longest

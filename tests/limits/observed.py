@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from coordinator.process import event_loop
 from tests.kafka.jars import REPOSITORY
-from tests.kafka.served_process import Build
+from tests.kafka.served_process import ProgramBuild
 
 TICK_S = 0.001
 
@@ -37,10 +37,10 @@ class LoopTimes:
         self._begin = 0
 
     @property
-    def build(self) -> Build:
+    def build(self) -> ProgramBuild:
         """Return the program to start."""
         command = (sys.executable, "-m", "tests.limits.observed", str(self._file))
-        return Build(command, {"PYTHONPATH": str(REPOSITORY)})
+        return ProgramBuild(command, {"PYTHONPATH": str(REPOSITORY)})
 
     def begin(self) -> None:
         """Begin a measurement."""
@@ -53,27 +53,27 @@ class LoopTimes:
         return LoopTime(sum(ticks), ordered[int(len(ticks) * 0.999)] * 1000, ordered[-1] * 1000)
 
 
-async def _observed(main: Coroutine[None, None, Any], file: int) -> Any:
+async def _measure_main(main: Coroutine[None, None, Any], file: int) -> Any:
     loop = asyncio.get_running_loop()
     before_s = time.thread_time()
 
-    def tick() -> None:
+    def measure_tick() -> None:
         nonlocal before_s
         now_s = time.thread_time()
         os.write(file, array("d", [now_s - before_s]).tobytes())
         before_s = now_s
-        loop.call_later(TICK_S, tick)
+        loop.call_later(TICK_S, measure_tick)
 
-    tick()
+    measure_tick()
     return await main
 
 
-def _main(path: str, arguments: list[str]) -> None:
+def _run_observed(path: str, arguments: list[str]) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     run = event_loop.run
 
     def observed_run(main: Coroutine[None, None, Any]) -> Any:
-        return run(_observed(main, file))
+        return run(_measure_main(main, file))
 
     event_loop.run = observed_run  # type: ignore[assignment]
     from coordinator.cli import main as command
@@ -83,4 +83,4 @@ def _main(path: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2:])
+    _run_observed(sys.argv[1], sys.argv[2:])

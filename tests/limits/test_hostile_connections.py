@@ -9,9 +9,9 @@ import pytest
 
 from tests.benchmarks.start_systems import coordinator_process
 from tests.limits.attacks import HTTP, KAFKA
-from tests.limits.cost import measure
+from tests.limits.cost import measure_attack
 from tests.limits.observed import LoopTimes
-from tests.limits.victims import NO_ANSWER_MS, settings_of
+from tests.limits.victims import NO_ANSWER_MS, coordinator_settings
 
 CONNECTIONS_EACH_PORT = 50
 ATTACK_S = 3.0
@@ -27,8 +27,10 @@ LOOP_P999_MS_MAX = 50
 @pytest.mark.slow
 def test_hostile_connections_neither_delay_brokers_nor_leak_memory(tmp_path: Path) -> None:
     loop_times = LoopTimes(tmp_path / "loop-times")
-    with coordinator_process(tmp_path / "attacked", settings_of(tmp_path), loop_times.build) as process:
-        cost = measure(process, [*KAFKA, *HTTP], CONNECTIONS_EACH_PORT, ATTACK_S, loop_times)
+    with coordinator_process(
+        tmp_path / "attacked", coordinator_settings(tmp_path), loop_times.build
+    ) as process:
+        cost = measure_attack(process, [*KAFKA, *HTTP], CONNECTIONS_EACH_PORT, ATTACK_S, loop_times)
     assert cost.requests > 0
     # Every probe was answered. The latency depends on the machine; test_requests.py measures how long a
     # request blocks the event loop, in CPU time.

@@ -35,8 +35,8 @@ LOGIN_BYTES_MAX = 64 << 10
 CALLBACK_S_MAX = 0.05
 MEMORY_BYTES_MAX = 64 << 20
 
-EXPENSIVE = dict(frames.largest(FRAME_BYTES_MAX))
-LEGAL = dict(frames.large_and_legal())
+EXPENSIVE = dict(frames.largest_frames(FRAME_BYTES_MAX))
+LEGAL = dict(frames.large_valid_requests())
 
 
 async def response_or_close(client: Client) -> bytes | None:
@@ -47,7 +47,7 @@ async def response_or_close(client: Client) -> bytes | None:
         return None
 
 
-async def exchange(one: ServedCoordinator, data: bytes) -> bytes | None:
+async def exchange_frame(one: ServedCoordinator, data: bytes) -> bytes | None:
     """Send a frame on a new connection; return the response."""
     client = await one.connect()
     client.send(data)
@@ -63,7 +63,7 @@ async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: b
     seconds = []
     for _ in range(3):
         with longest_callback() as longest:
-            answer = await exchange(one, data)
+            answer = await exchange_frame(one, data)
         assert answer is not None or not answered
         seconds.append(longest.seconds)
     return min(seconds)
@@ -106,14 +106,14 @@ def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> Non
 
     async def scenario() -> None:
         async with serve_coordinator() as one:
-            await exchange(one, frames.with_partitions(frames.INITIALIZE, 20_000))
+            await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
             seconds_each = {}
             for count in (5_000, 20_000):
                 data = frames.with_one_batch_each(count)
                 seconds = []
                 for _ in range(3):
                     began_s = time.thread_time()
-                    assert await exchange(one, data) is not None
+                    assert await exchange_frame(one, data) is not None
                     seconds.append(time.thread_time() - began_s)
                 seconds_each[count] = min(seconds) / count
                 assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
@@ -128,16 +128,20 @@ def test_find_coordinator_in_steps_equals_small_requests() -> None:
 
     async def scenario() -> None:
         async with serve_coordinator() as one:
-            many = await exchange(one, frames.with_keys(keys))
+            many = await exchange_frame(one, frames.make_find_with_keys(keys))
             assert many is not None
             together = find_coordinator.decode_response(many, 1, 6).coordinators
             each = []
             for begin in range(0, len(keys), 50):
-                few = await exchange(one, frames.with_keys(keys[begin : begin + 50]))
+                few = await exchange_frame(one, frames.make_find_with_keys(keys[begin : begin + 50]))
                 assert few is not None
                 each += find_coordinator.decode_response(few, 1, 6).coordinators
             assert together == each
-            assert len(frames.with_keys(keys)) > LARGE_FIND_BYTES > len(frames.with_keys(keys[:50]))
+            assert (
+                len(frames.make_find_with_keys(keys))
+                > LARGE_FIND_BYTES
+                > len(frames.make_find_with_keys(keys[:50]))
+            )
 
     asyncio.run(scenario())
 
@@ -146,8 +150,8 @@ def test_requests_after_large_request_keep_their_order() -> None:
     async def scenario() -> None:
         async with serve_coordinator() as one:
             client = await one.connect()
-            client.send(frames.with_partitions(frames.INITIALIZE, 20_000))
-            client.send(frames.with_partitions(frames.READ, 1))
+            client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
+            client.send(frames.make_request_with_partitions(frames.READ, 1))
             await client.frame()
             (topic,) = read_share_group_state.decode_response((await client.frame())[1], 1, 0).results
             assert topic.partitions[0].state_epoch == 1
@@ -159,11 +163,11 @@ def test_other_client_is_served_during_large_request() -> None:
     async def scenario() -> None:
         async with serve_coordinator() as one:
             large, small = await one.connect(), await one.connect()
-            large.send(frames.with_partitions(frames.DELETE, 29_000))
+            large.send(frames.make_request_with_partitions(frames.DELETE, 29_000))
             answered = asyncio.ensure_future(large.frame())
             served_meanwhile = 0
             while not answered.done():
-                small.send(frames.with_partitions(frames.READ, 1))
+                small.send(frames.make_request_with_partitions(frames.READ, 1))
                 await small.frame()
                 served_meanwhile += 1
             assert served_meanwhile > 10
@@ -177,9 +181,9 @@ def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
     async def scenario() -> None:
         async with serve_coordinator() as one:
             leaving, staying = await one.connect(), await one.connect()
-            leaving.send(frames.with_partitions(frames.READ, 29_000))
+            leaving.send(frames.make_request_with_partitions(frames.READ, 29_000))
             await leaving.writer.drain()
-            staying.send(frames.with_partitions(frames.READ, 20_000))
+            staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
             leaving.writer.close()
             assert len((await staying.frame())[1]) > 20_000
 
@@ -192,11 +196,11 @@ def test_response_above_limit_returns_retriable_error_for_rest() -> None:
             api: Any = one.listener._listener_security.api
             api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
             api._fast_path_requests = api._service.fast_path_requests()
-            await exchange(one, frames.with_partitions(frames.INITIALIZE, 5))
+            await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 5))
             for partition in range(5):
-                batches = frames.batches_of(30)
-                await exchange(one, frames.write_of(partition, batches, 30))
-            read = await exchange(one, frames.with_partitions(frames.READ, 5))
+                batches = frames.make_batches(30)
+                await exchange_frame(one, frames.make_write(partition, batches, 30))
+            read = await exchange_frame(one, frames.make_request_with_partitions(frames.READ, 5))
             assert read is not None
             (topic,) = read_share_group_state.decode_response(read, 1, 0).results
             assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
@@ -207,7 +211,7 @@ def test_response_above_limit_returns_retriable_error_for_rest() -> None:
 def test_too_many_state_batches_are_refused() -> None:
     async def scenario() -> None:
         async with serve_coordinator() as one:
-            answer = await exchange(one, frames.with_batches(20_001))
+            answer = await exchange_frame(one, frames.make_write_with_batches(20_001))
             assert answer is not None
             (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
             assert topic.partitions[0].error_code == 42
@@ -237,7 +241,7 @@ def test_every_request_decoder_has_element_limit(api_key: int) -> None:
 
 
 def test_request_for_10_000_share_partitions_is_below_limit() -> None:
-    data = frames.with_partitions(frames.WRITE, 10_000)
+    data = frames.make_request_with_partitions(frames.WRITE, 10_000)
     write_share_group_state.decode_request(data, 19, 0, ELEMENTS_MAX // 2)
 
 
@@ -251,11 +255,11 @@ def test_unauthorized_client_gets_smallest_limits() -> None:
             one.listener._listener_security.api = refused  # type: ignore[assignment]
             refused.fast_path_requests = None  # type: ignore[attr-defined]
             keys = [b""] * UNTRUSTED_ELEMENTS_MAX
-            answer = await exchange(one, frames.with_keys(keys))
+            answer = await exchange_frame(one, frames.make_find_with_keys(keys))
             assert answer is not None
             assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
-            assert await exchange(one, frames.with_keys([*keys, b""])) is None
-            assert await exchange(one, frames.with_keys([b"a" * LOGIN_BYTES_MAX])) is None
+            assert await exchange_frame(one, frames.make_find_with_keys([*keys, b""])) is None
+            assert await exchange_frame(one, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
 
     asyncio.run(scenario())
 
@@ -270,7 +274,7 @@ def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
             refused.fast_path_requests = None  # type: ignore[attr-defined]
             client = await one.connect()
             with longest_callback() as longest:
-                client.send(60 * frames.with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
+                client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
                 for _ in range(60):
                     await client.frame()
             assert longest.seconds < CALLBACK_S_MAX
@@ -283,7 +287,7 @@ def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None
         async with serve_coordinator() as one:
             client = await one.connect()
             with longest_callback() as longest:
-                client.send(10 * frames.with_keys([b""] * 29_000))
+                client.send(10 * frames.make_find_with_keys([b""] * 29_000))
                 for _ in range(10):
                     await client.frame()
             assert longest.seconds < CALLBACK_S_MAX
@@ -298,7 +302,7 @@ def test_listener_has_the_measured_limits() -> None:
 
 def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
     """100 clients each send the largest legal request, and the log confirms nothing."""
-    data = frames.with_partitions(frames.INITIALIZE, 29_000)
+    data = frames.make_request_with_partitions(frames.INITIALIZE, 29_000)
     decoded_bytes_max = ServiceLimits().decoded_bytes_max
 
     async def scenario() -> None:
@@ -309,7 +313,7 @@ def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
             before = resident_bytes(os.getpid())
             for client in clients:
                 client.send(data)
-            await one.until(lambda: len(large._waiting) > 90 and large._current is None)
+            await one.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
             growth = resident_bytes(os.getpid()) - before
             # The frames are in the buffers of the clients and in the request memory of the server.
             assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
@@ -317,10 +321,10 @@ def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
             assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]
             for client in clients:
                 client.writer.close()
-            await one.until(lambda: one.listener.connection_count == 0)
+            await one.wait_until(lambda: one.listener.connection_count == 0)
             one.log.blocking = False
             one.log.release_appends()
-            await one.until(lambda: not large._waiting and large._current is None)
-            await one.until(lambda: large._decoded_bytes == 0)
+            await one.wait_until(lambda: not large._waiting and large._current is None)
+            await one.wait_until(lambda: large._decoded_bytes == 0)
 
     asyncio.run(scenario())

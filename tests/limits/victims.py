@@ -23,7 +23,7 @@ NO_ANSWER_MS = 10_000.0
 _USERS = "broker=broker-secret\nguest=guest-secret\n"
 
 
-class Clients:
+class MeasuredClients:
     """A broker with a permanent connection, and a probe with a new connection for each request."""
 
     def __init__(self, process: CoordinatorProcess) -> None:
@@ -49,7 +49,7 @@ class Clients:
             for part in (login[:first], login[first:]):
                 connection.sendall(part)
                 read_response(connection)
-            request = frames.with_keys([b"g:AAECAwQFBgcICQoLDA0ODw:0"])
+            request = frames.make_find_with_keys([b"g:AAECAwQFBgcICQoLDA0ODw:0"])
             while self._running:
                 began_s = time.perf_counter()
                 connection.sendall(request)
@@ -85,7 +85,7 @@ def read_response(connection: ssl.SSLSocket) -> bytes:
     return data
 
 
-def settings_of(folder: Path) -> dict[str, str]:
+def coordinator_settings(folder: Path) -> dict[str, str]:
     """Return the settings of a coordinator with TLS, logins and tokens."""
     server = Authority(folder / "authority").issue("coordinator")
     users, tokens = folder / "users.properties", folder / "tokens"

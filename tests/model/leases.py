@@ -61,7 +61,7 @@ class Record(NamedTuple):
     value: int = 0
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """A request in flight: its age in ticks, and its log offset (-1 before the append)."""
 
     record: Record
@@ -79,7 +79,7 @@ class Process(NamedTuple):
     claim_offset: int = -1
     age: int = 0
     wait: int = 0
-    sent: Sent | None = None
+    sent: SentRequest | None = None
     # The owner epoch of the previous ownership if it was a verified ownership of this process, else -1.
     before_epoch: int = -1
     # The end offset that the broker of this process returns since both were partitioned; -1 while connected.
@@ -101,7 +101,7 @@ class State(NamedTuple):
         return self.start + len(self.log)
 
 
-class Reading(NamedTuple):
+class LogReading(NamedTuple):
     """The result of reading the log from its start."""
 
     claim: AcceptedClaim | None
@@ -110,16 +110,16 @@ class Reading(NamedTuple):
 
 
 @cache
-def read(log: tuple[Record, ...], start: int, lease_ticks: int) -> Reading:
+def read(log: tuple[Record, ...], start: int, lease_ticks: int) -> LogReading:
     """Read a log with the coordinator's own filter."""
     validity, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
-        if validity.accepts(_encoded(record, offset, lease_ticks)) and record.kind == WRITE:
+        if validity.accepts(_encode_record(record, offset, lease_ticks)) and record.kind == WRITE:
             value, write_offset = record.value, offset
-    return Reading(validity.claim, value, write_offset)
+    return LogReading(validity.claim, value, write_offset)
 
 
-def _encoded(record: Record, offset: int, lease_ticks: int) -> LogRecord:
+def _encode_record(record: Record, offset: int, lease_ticks: int) -> LogRecord:
     lease_ms = lease_ticks * TICK_MS
     key, value = {
         CLAIM: encode_claim(0, "", lease_ms),
@@ -160,7 +160,7 @@ class Model:
         if state.late is not None:
             yield f"late {state.late.kind} arrives", state._replace(log=(*state.log, state.late), late=None)
         for number, process in enumerate(state.processes):
-            for name, following, changes in self._steps_of(state, process):
+            for name, following, changes in self._process_steps(state, process):
                 processes = list(state.processes)
                 processes[number] = following
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
@@ -178,7 +178,9 @@ class Model:
             )
         )
 
-    def _steps_of(self, state: State, process: Process) -> Iterator[tuple[str, Process, dict[str, object]]]:
+    def _process_steps(
+        self, state: State, process: Process
+    ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         is_cut = process.cut_at >= 0
         if is_cut:
             yield "is healed", process._replace(cut_at=-1), {}
@@ -193,18 +195,18 @@ class Model:
             yield "gives up", given_up, self._may_be_late(state, process.sent)
         if process.sent is not None:
             if not is_cut:
-                yield from self._travel(state, process, process.sent)
+                yield from self._move_request(state, process, process.sent)
             return
         yield from self._send(state, process)
         if process.phase == CLAIMED and not is_cut:
-            yield "reads the log", self._verified(state, process), {}
+            yield "reads the log", self._verify_claim(state, process), {}
         elif process.phase == WAITING and not process.wait:
             yield "serves", process._replace(phase=SERVING), {}
         elif process.phase == SERVING and not is_cut:
             yield from self._prune(state, process)
 
     @staticmethod
-    def _may_be_late(state: State, sent: Sent | None) -> dict[str, object]:
+    def _may_be_late(state: State, sent: SentRequest | None) -> dict[str, object]:
         if sent is None or sent.offset >= 0 or state.late is not None:
             return {}
         return {"late": sent.record}
@@ -214,21 +216,21 @@ class Model:
         counts = {kind: sum(record.kind == kind for record in state.log) for kind in (RENEWAL, RELEASE)}
         heard = max((record.owner_epoch for record in state.log), default=0)
         if process.phase in (IDLE, SERVING) and heard < scope.claims and process.cut_at < 0:
-            claim = Sent(Record(CLAIM, heard + 1))
+            claim = SentRequest(Record(CLAIM, heard + 1))
             before_epoch = epoch if process.phase == SERVING else process.before_epoch
             yield "claims", Process(CLAIMING, heard + 1, sent=claim, before_epoch=before_epoch), {}
         if process.phase == SERVING:
             if process.value < scope.writes:
-                sent = Sent(Record(WRITE, epoch, process.value + 1))
+                sent = SentRequest(Record(WRITE, epoch, process.value + 1))
                 yield "writes", process._replace(sent=sent), {}
             if counts[RENEWAL] < scope.renewals:
-                yield "renews", process._replace(sent=Sent(Record(RENEWAL, epoch))), {}
+                yield "renews", process._replace(sent=SentRequest(Record(RENEWAL, epoch))), {}
         if process.phase == SERVING and counts[RELEASE] < scope.releases:
-            sent = Sent(Record(RELEASE, epoch))
+            sent = SentRequest(Record(RELEASE, epoch))
             yield "releases", process._replace(phase=RELEASING, sent=sent), {}
 
-    def _travel(
-        self, state: State, process: Process, sent: Sent
+    def _move_request(
+        self, state: State, process: Process, sent: SentRequest
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         if sent.offset < 0:
             landed = sent._replace(offset=state.end)
@@ -255,7 +257,7 @@ class Model:
                     {"acknowledged": acknowledged},
                 )
 
-    def _verified(self, state: State, process: Process) -> Process:
+    def _verify_claim(self, state: State, process: Process) -> Process:
         found = read(state.log, state.start, self.scope.lease_ticks)
         claim = found.claim
         if claim is None or claim.log_offset != process.claim_offset:
@@ -303,12 +305,12 @@ def check(rules: Rules, scope: Scope) -> CoordinatorResult:
                 continue
             came_from[following] = (state, name)
             if not model.is_safe(following):
-                return CoordinatorResult(len(came_from), _trace(came_from, following))
+                return CoordinatorResult(len(came_from), _format_trace(came_from, following))
             waiting.append(following)
     return CoordinatorResult(len(came_from), None)
 
 
-def _trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+def _format_trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
     steps = []
     while (step := came_from[state]) is not None:
         state, name = step

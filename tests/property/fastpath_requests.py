@@ -9,7 +9,7 @@ from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.property.wire_model import all_messages, encode
+from tests.property.wire_model import all_messages, encode_reference
 
 WRITE_REQUEST, READ_REQUEST = (
     next(message for message in all_messages() if message.name == name)
@@ -63,7 +63,9 @@ class RequestGenerator:
         request = read_api.ReadShareGroupStateRequest(group, topics)
         asked = count()
         section = random.randrange(6) if self.is_unusual() else -1
-        body = encode(READ_REQUEST, request, 0, lambda: [UNKNOWN_TAG] if next(asked) == section else [])
+        body = encode_reference(
+            READ_REQUEST, request, 0, lambda: [UNKNOWN_TAG] if next(asked) == section else []
+        )
         if self.is_unusual() and self.is_unusual():
             body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
         return (read_api.API_KEY, 0, body) if version < 0 else (summary_api.API_KEY, version, body)
@@ -80,7 +82,7 @@ class RequestGenerator:
         request = write_api.WriteShareGroupStateRequest(group, topics)
         section = random.randrange(12) if self.is_unusual() else -1
         asked = count()
-        body = encode(
+        body = encode_reference(
             WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(asked) == section else []
         )
         if self.is_unusual() and self.is_unusual():

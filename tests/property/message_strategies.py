@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from protocol.codegen.schema import Field, Message, Struct
-from tests.property.wire_model import INT_BYTES, class_of
+from tests.property.wire_model import INT_BYTES, generated_class
 
 # Texts whose length field has one byte, and texts whose length field has two bytes.
 _TEXTS = st.text(max_size=12) | st.sampled_from(["", "x" * 126, "x" * 127, "x" * 128, "grüße:ⲁ:😀"])
@@ -26,28 +26,30 @@ packed_batches = st.lists(st.binary(min_size=19, max_size=19), max_size=5).map(
 
 
 @cache
-def values(message: Message, version: int) -> st.SearchStrategy[Any]:
+def message_values(message: Message, version: int) -> st.SearchStrategy[Any]:
     """Return a strategy for values of a version; fields that the version lacks keep their defaults."""
-    return _struct(message, message.body, version)
+    return _struct_values(message, message.body, version)
 
 
-def _struct(message: Message, struct: Struct, version: int) -> st.SearchStrategy[Any]:
+def _struct_values(message: Message, struct: Struct, version: int) -> st.SearchStrategy[Any]:
     present = [field for field in struct.fields if version in field.versions]
-    fields = {field.attribute: _field(message, field, version) for field in present}
+    fields = {field.attribute: _field_values(message, field, version) for field in present}
     if message.keeps_unknown_tags:
         fields["unknown_tags"] = unknown_tags.map(tuple)
-    return st.builds(class_of(message, struct), **fields)
+    return st.builds(generated_class(message, struct), **fields)
 
 
-def _field(message: Message, field: Field, version: int) -> st.SearchStrategy[Any]:
+def _field_values(message: Message, field: Field, version: int) -> st.SearchStrategy[Any]:
     if field.is_packed:
         return packed_batches
-    element = _scalar(field.type) if field.struct is None else _struct(message, field.struct, version)
+    element = (
+        _scalar_values(field.type) if field.struct is None else _struct_values(message, field.struct, version)
+    )
     value = st.lists(element, max_size=3) if field.is_array else element
     return st.none() | value if version in field.nullable else value
 
 
-def _scalar(type_name: str) -> st.SearchStrategy[Any]:
+def _scalar_values(type_name: str) -> st.SearchStrategy[Any]:
     if type_name in INT_BYTES:
         bits = 8 * INT_BYTES[type_name]
         # Generate default values often, because tagged fields with defaults are not encoded.
@@ -85,7 +87,7 @@ def _large_struct(message: Message, struct: Struct, version: int, count: int) ->
                 field.type, 7
             )
         fields[field.attribute] = item
-    return class_of(message, struct)(**fields)
+    return generated_class(message, struct)(**fields)
 
 
 _UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
@@ -95,7 +97,7 @@ _UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
 
 def invalid_values(message: Message, version: int) -> Iterator[Any]:
     """Yield values with one invalid field: its value does not fit the type, or the version lacks it."""
-    for path in _paths(message.body, version):
+    for path in _field_paths(message.body, version):
         value = large_value(message, version, 1)
         holder = value
         for field in path[:-1]:
@@ -109,14 +111,14 @@ def invalid_values(message: Message, version: int) -> Iterator[Any]:
     for field in message.body.fields:
         if version not in field.versions and not field.is_ignorable:
             value = large_value(message, version, 1)
-            element = class_of(message, field.struct)() if field.struct else "x"
+            element = generated_class(message, field.struct)() if field.struct else "x"
             setattr(
                 value, field.attribute, [element] if field.is_array else {"string": "x"}.get(field.type, 7)
             )
             yield value
 
 
-def _paths(struct: Struct, version: int) -> Iterator[tuple[Field, ...]]:
+def _field_paths(struct: Struct, version: int) -> Iterator[tuple[Field, ...]]:
     """Yield the path from a message to each of its fields that is not a struct."""
     for field in struct.fields:
         if version not in field.versions:
@@ -124,4 +126,4 @@ def _paths(struct: Struct, version: int) -> Iterator[tuple[Field, ...]]:
         if field.struct is None or field.is_packed:
             yield (field,)
         else:
-            yield from ((field, *path) for path in _paths(field.struct, version))
+            yield from ((field, *path) for path in _field_paths(field.struct, version))

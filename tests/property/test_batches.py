@@ -13,13 +13,13 @@ OFFSET_MAX = 24
 
 
 @st.composite
-def one_batch(draw: st.DrawFn) -> StateBatch:
+def single_batch(draw: st.DrawFn) -> StateBatch:
     first = draw(st.integers(0, OFFSET_MAX))
     last = draw(st.integers(first, min(first + 6, OFFSET_MAX)))
     return StateBatch(first, last, draw(st.sampled_from([0, 2, 3, 4, 9])), draw(st.integers(0, 3)))
 
 
-batches = st.lists(one_batch(), max_size=8)
+batches = st.lists(single_batch(), max_size=8)
 # One batch for each offset, ascending, as if a consumer acknowledged single records.
 ascending = st.builds(
     lambda start, kinds: [StateBatch(start + n, start + n, state, 1) for n, state in enumerate(kinds)],
@@ -69,7 +69,7 @@ def test_combine_equals_the_definition_for_each_offset(
 def test_merged_writes_do_not_depend_on_order_or_repetition(
     writes: list[list[StateBatch]], start_offset: int, random: object
 ) -> None:
-    def laid(order: list[list[StateBatch]]) -> bytes:
+    def combine_in_order(order: list[list[StateBatch]]) -> bytes:
         run = b""
         for written in order:
             run = combine(run, pack(written), start_offset)
@@ -77,8 +77,8 @@ def test_merged_writes_do_not_depend_on_order_or_repetition(
 
     shuffled = list(writes)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert laid(shuffled) == laid(writes)
-    assert laid([*writes, *writes]) == laid(writes)
+    assert combine_in_order(shuffled) == combine_in_order(writes)
+    assert combine_in_order([*writes, *writes]) == combine_in_order(writes)
 
 
 @given(st.one_of(batches, ascending), start_offsets)

@@ -21,7 +21,7 @@ owner_epochs = st.none() | st.integers(0, 5)
 logs = st.lists(st.tuples(st.booleans(), owner_epochs), max_size=30)
 
 
-def record(log_offset: int, entry: Entry) -> LogRecord:
+def make_record(log_offset: int, entry: Entry) -> LogRecord:
     claims, owner_epoch = entry
     key, value = encode_claim(7, f"owner {log_offset}") if claims else (b"\0\0key", b"value")
     headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
@@ -34,23 +34,23 @@ def accepted_offsets(entries: list[Entry], start: int = 0) -> list[int]:
     return [
         log_offset
         for log_offset, entry in enumerate(entries)
-        if log_offset >= start and fencing_filter.accepts(record(log_offset, entry))
+        if log_offset >= start and fencing_filter.accepts(make_record(log_offset, entry))
     ]
 
 
-def rank(owner_epoch: int | None) -> int:
+def epoch_rank(owner_epoch: int | None) -> int:
     return -1 if owner_epoch is None else owner_epoch
 
 
 def accepted_claims(entries: list[Entry]) -> list[int]:
     """Return the offsets of claims whose owner epoch exceeds the owner epochs of all previous accepted claims
     and of the first record."""
-    highest = rank(entries[0][1]) if entries and not entries[0][0] else -1
+    highest = epoch_rank(entries[0][1]) if entries and not entries[0][0] else -1
     accepted = []
     for log_offset, (claims, owner_epoch) in enumerate(entries):
-        if claims and rank(owner_epoch) > highest:
+        if claims and epoch_rank(owner_epoch) > highest:
             accepted.append(log_offset)
-            highest = rank(owner_epoch)
+            highest = epoch_rank(owner_epoch)
     return accepted
 
 
@@ -104,7 +104,7 @@ def test_accepted_owner_epochs_increase(entries: list[Entry]) -> None:
     fencing_filter = FencingFilter()
     seen: list[AcceptedClaim] = []
     for log_offset, entry in enumerate(entries):
-        fencing_filter.accepts(record(log_offset, entry))
+        fencing_filter.accepts(make_record(log_offset, entry))
         if fencing_filter.claim is not None and fencing_filter.claim not in seen:
             seen.append(fencing_filter.claim)
     assert all(one.owner_epoch < next_one.owner_epoch for one, next_one in pairwise(seen))

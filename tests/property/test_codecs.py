@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from protocol.codegen.schema import Message
 from protocol.errors import DecodeError, EncodeError
-from tests.property.message_strategies import invalid_values, large_value, unknown_tags, values
-from tests.property.wire_model import Codec, all_cases, case_id, encode
+from tests.property.message_strategies import invalid_values, large_value, message_values, unknown_tags
+from tests.property.wire_model import MessageCodec, all_cases, case_id, encode_reference
 
 Case = tuple[Message, int]
 
@@ -22,21 +22,21 @@ every_flexible_case = pytest.mark.parametrize(
 )
 
 
-def examples(count: int) -> settings:
+def example_settings(count: int) -> settings:
     """Return settings with `count` examples, scaled by the active Hypothesis profile."""
     count = max(1, count * settings().max_examples // 100)
     return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @every_case
-@examples(40)
+@example_settings(40)
 @given(data=st.data())
 def test_encoded_value_equals_the_model_and_is_decoded(case: Case, data: st.DataObject) -> None:
     message, version = case
-    codec = Codec(message, version)
-    value = data.draw(values(message, version))
+    codec = MessageCodec(message, version)
+    value = data.draw(message_values(message, version))
     encoded = codec.encode(value)
-    assert encoded == encode(message, value, version)
+    assert encoded == encode_reference(message, value, version)
     assert codec.decode(encoded) == value
     assert codec.decode(b"\xff\xff" + encoded, 2) == value
 
@@ -45,33 +45,33 @@ def test_encoded_value_equals_the_model_and_is_decoded(case: Case, data: st.Data
 @pytest.mark.parametrize("count", [0, 1, 2, 126, 127, 128, 300])
 def test_lengths_around_the_varint_limits_are_encoded(case: Case, count: int) -> None:
     message, version = case
-    codec = Codec(message, version)
+    codec = MessageCodec(message, version)
     value = large_value(message, version, count)
     encoded = codec.encode(value)
-    assert encoded == encode(message, value, version)
+    assert encoded == encode_reference(message, value, version)
     assert codec.decode(encoded) == value
 
 
 @every_flexible_case
-@examples(20)
+@example_settings(20)
 @given(data=st.data())
 def test_requests_and_responses_skip_unknown_tags(case: Case, data: st.DataObject) -> None:
     message, version = case
-    value = data.draw(values(message, version))
-    tagged = encode(message, value, version, lambda: data.draw(unknown_tags))
-    assert Codec(message, version).decode(tagged) == value
+    value = data.draw(message_values(message, version))
+    tagged = encode_reference(message, value, version, lambda: data.draw(unknown_tags))
+    assert MessageCodec(message, version).decode(tagged) == value
 
 
 @every_record
-@examples(200)
+@example_settings(200)
 @given(data=st.data())
 def test_records_keep_unknown_tags_unchanged(case: Case, data: st.DataObject) -> None:
     message, version = case
-    codec = Codec(message, version)
-    value = data.draw(values(message, version))
+    codec = MessageCodec(message, version)
+    value = data.draw(message_values(message, version))
     # Unknown tags of the record belong to the value. Only the tags of its batches are added here.
     sections = iter([data.draw(unknown_tags) for _ in range(len(value.state_batches) // 20)])
-    tagged = encode(message, value, version, lambda: next(sections, []))
+    tagged = encode_reference(message, value, version, lambda: next(sections, []))
     decoded = codec.decode(tagged)
     assert codec.encode(decoded) == tagged
     assert bytes(decoded.state_batches) == value.state_batches
@@ -79,25 +79,25 @@ def test_records_keep_unknown_tags_unchanged(case: Case, data: st.DataObject) ->
 
 
 @every_case
-@examples(8)
+@example_settings(8)
 @given(data=st.data())
 def test_truncated_message_is_a_decode_error(case: Case, data: st.DataObject) -> None:
     message, version = case
-    codec = Codec(message, version)
-    value = data.draw(values(message, version))
-    encoded = encode(message, value, version, lambda: data.draw(unknown_tags))
+    codec = MessageCodec(message, version)
+    value = data.draw(message_values(message, version))
+    encoded = encode_reference(message, value, version, lambda: data.draw(unknown_tags))
     for end in range(len(encoded)):
         with pytest.raises(DecodeError):
             codec.decode(encoded[:end])
 
 
 @every_case
-@examples(8)
+@example_settings(8)
 @given(data=st.data(), trailing=st.binary(min_size=1, max_size=3))
 def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trailing: bytes) -> None:
     message, version = case
-    codec = Codec(message, version)
-    value = data.draw(values(message, version))
+    codec = MessageCodec(message, version)
+    value = data.draw(message_values(message, version))
     encoded = codec.encode(value)
     if message.type == "header":
         # A body may follow a header.
@@ -110,13 +110,13 @@ def test_trailing_bytes_are_a_decode_error(case: Case, data: st.DataObject, trai
 @every_case
 def test_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
     message, version = case
-    codec = Codec(message, version)
+    codec = MessageCodec(message, version)
     for unfit in invalid_values(message, version):
         with pytest.raises(EncodeError):
             codec.encode(unfit)
 
 
-def decodes_or_refuses(codec: Codec, noise: bytes) -> None:
+def decodes_or_refuses(codec: MessageCodec, noise: bytes) -> None:
     """Decode the bytes. A decoded value must survive a round trip; the only allowed error is DecodeError."""
     try:
         value = codec.decode(noise)
@@ -126,23 +126,23 @@ def decodes_or_refuses(codec: Codec, noise: bytes) -> None:
 
 
 @every_case
-@examples(60)
+@example_settings(60)
 @given(noise=st.binary(max_size=200))
 def test_random_bytes_are_a_decode_error_or_a_value(case: Case, noise: bytes) -> None:
-    decodes_or_refuses(Codec(*case), noise)
+    decodes_or_refuses(MessageCodec(*case), noise)
 
 
 @every_case
-@examples(40)
+@example_settings(40)
 @given(data=st.data())
 def test_damaged_message_is_a_decode_error_or_a_value(case: Case, data: st.DataObject) -> None:
     message, version = case
-    value = data.draw(values(message, version))
-    damaged = bytearray(encode(message, value, version, lambda: data.draw(unknown_tags)))
+    value = data.draw(message_values(message, version))
+    damaged = bytearray(encode_reference(message, value, version, lambda: data.draw(unknown_tags)))
     # Mostly overwrite counts and lengths with small, huge and negative values.
     positions = st.integers(0, max(len(damaged) - 1, 0))
     bytes_that_hurt = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
     for position, byte in data.draw(st.dictionaries(positions, bytes_that_hurt, max_size=4)).items():
         if damaged:
             damaged[position] = byte
-    decodes_or_refuses(Codec(message, version), bytes(damaged))
+    decodes_or_refuses(MessageCodec(message, version), bytes(damaged))

@@ -34,9 +34,9 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpacked
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
 from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
-from tests.unit.runtime.test_runtime import Origin, StandingClock
+from tests.unit.runtime.test_runtime import FakeOrigin, StandingClock
 from tests.unit.server.wire import request_frame
 
 compiled = pytest.importorskip(
@@ -54,7 +54,7 @@ SEEDS_AT_A_TIME = 8
 TURNS_A_SEED = 60
 
 
-class Topics:
+class FakeTopicDirectory:
     """A topic directory in which every topic exists. With `disconnected`, partition 1 does not exist."""
 
     disconnected = False
@@ -131,7 +131,7 @@ class Coordinator:
         self.log._end_offsets[home] = 2
 
     def ask(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
-        origin = Origin()
+        origin = FakeOrigin()
         frame = request_frame(request[0], request[1], number, request[2])[4:]
         try:
             self.api.handle(frame, origin, lambda answer: self.answers.append((number, answer)))
@@ -171,7 +171,7 @@ async def compare_with_seed(seed: int) -> None:
     draw = RequestGenerator(seed)
     random = draw.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
-    topics: AllTopics | Topics = AllTopics() if random.randrange(2) else Topics()
+    topics: AllTopics | FakeTopicDirectory = AllTopics() if random.randrange(2) else FakeTopicDirectory()
     record_bytes_max = random.choice([RECORD_BYTES_MAX, RECORD_BYTES_MAX, 300, 1_000])
     limits = RuntimeLimits(
         operations_per_append_max=random.choice([1, 3, 4_096]),
@@ -185,7 +185,7 @@ async def compare_with_seed(seed: int) -> None:
     for each in both:
         await each.begin()
     for number in range(TURNS_A_SEED):
-        if isinstance(topics, Topics):
+        if isinstance(topics, FakeTopicDirectory):
             topics.disconnected = number > TURNS_A_SEED // 2
         for _ in range(random.randrange(1, 4)):
             request, leaves = draw.request(), draw.is_unusual() and draw.is_unusual()
@@ -254,7 +254,7 @@ def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
             assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
         state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
         assert state is not None
-        assert unpacked(state.batches) == [(4, 12, 2, 1)]
+        assert unpack_batches(state.batches) == [(4, 12, 2, 1)]
         assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
         await one.runtime.stop()
 
@@ -268,7 +268,7 @@ def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this read must use the fast path")
 
     async def scenario() -> None:
-        one = Coordinator(SnapshotPolicy(), Topics())
+        one = Coordinator(SnapshotPolicy(), FakeTopicDirectory())
         await one.begin()
         monkeypatch.setattr(Service, "steps", fail_on_python_path)
         parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
@@ -314,7 +314,7 @@ def test_read_above_the_response_limit_takes_the_general_path() -> None:
 
 
 def test_a_topic_directory_that_raises_fails_one_operation() -> None:
-    class RaisingTopics(Topics):
+    class RaisingTopics(FakeTopicDirectory):
         def contains(self, topic_id: bytes, partition: int) -> bool:
             if self.disconnected and partition == 2:
                 raise RuntimeError("a defect")

@@ -75,7 +75,7 @@ class ConnectedListener:
         for _ in range(CLIENTS):
             self.connect()
         self.protocols[0].data_received(request_frame(83, 0, 0, INITIALIZE_FRAME_BODY))
-        await settle()
+        await run_pending_callbacks()
         self.one.log.blocking = True
 
     def connect(self) -> None:
@@ -95,12 +95,12 @@ class ConnectedListener:
         return [wire.seen for wire in self.wires], self.one.listener.held_bytes
 
 
-async def settle() -> None:
+async def run_pending_callbacks() -> None:
     for _ in range(8):
         await asyncio.sleep(0)
 
 
-def requests(random: Random) -> Iterator[bytes]:
+def random_requests(random: Random) -> Iterator[bytes]:
     """Yield the requests of a client, mostly writes."""
     for number in count(1):
         kind = random.randrange(12)
@@ -112,7 +112,7 @@ def requests(random: Random) -> Iterator[bytes]:
             yield request_frame(85, 1, number, write_body(random.randrange(2)))
 
 
-def step(random: Random, sides: list[ConnectedListener], sent: list[Iterator[bytes]]) -> None:
+def perform_step(random: Random, sides: list[ConnectedListener], sent: list[Iterator[bytes]]) -> None:
     """Perform the same random action on both listeners."""
     at = random.randrange(CLIENTS)
     # A closed or paused connection receives no bytes.
@@ -161,17 +161,17 @@ async def compare_with_seed(seed: int) -> None:
         await alone.begin()
     sides = [fronted, alone]
     await fronted.begin()
-    sent = [requests(random) for _ in range(CLIENTS)]
+    sent = [random_requests(random) for _ in range(CLIENTS)]
     for _ in range(STEPS_A_SEED):
-        step(random, sides, sent)
+        perform_step(random, sides, sent)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fastpath, "compiled", compiled)
-            await settle()
+            await run_pending_callbacks()
         assert fronted.seen() == alone.seen()
     for side in sides:
         side.one.log.blocking = False
         side.one.log.release_appends()
-        await settle()
+        await run_pending_callbacks()
         for at in range(CLIENTS):
             side.protocols[at].connection_lost(None)
         assert side.one.listener.held_bytes == 0

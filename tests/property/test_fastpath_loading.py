@@ -77,16 +77,16 @@ class LogGenerator:
             epochs = [random.randrange(4) for _ in range(3)]
             highest = random.randrange(9) if self.is_unusual() else -1
             made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest, tags)
-            return self.spoiled(encode_record(StateRecord(key, made)))
+            return self.corrupt_record(encode_record(StateRecord(key, made)))
         written = ShareUpdateValue(
             random.randrange(4), random.randrange(-1, 4), start, self.batches(), self.count(), tags
         )
-        return self.spoiled(encode_record(StateRecord(key, written)))
+        return self.corrupt_record(encode_record(StateRecord(key, written)))
 
     def count(self) -> int:
         return self.random.choice((-1, 0, 9))
 
-    def spoiled(self, record: Record) -> Record:
+    def corrupt_record(self, record: Record) -> Record:
         """Return the record, or sometimes a variant with another type or version, or with a malformed
         value."""
         key, value = record
@@ -122,7 +122,7 @@ def compress_batch(data: bytes) -> bytes:
     return data[:8] + size + data[12:17] + crc32c(bytes(covered)).to_bytes(4, "big") + bytes(covered)
 
 
-def shard() -> Shard:
+def make_shard() -> Shard:
     return Shard(0, SnapshotPolicy(updates_max=500))
 
 
@@ -141,7 +141,7 @@ def shard_contents(shard: Shard) -> tuple[object, ...]:
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     draw = LogGenerator(seed)
-    general, compiled = shard(), shard()
+    general, compiled = make_shard(), make_shard()
     one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
     end = 0
     for _ in range(batches):
@@ -164,7 +164,7 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
     if data.draw(st.booleans()) and len(spoiled) > HEADER_BYTES:
         crc = crc32c(spoiled[COVERED_AT:])
         spoiled = spoiled[:17] + crc.to_bytes(4, "big") + spoiled[COVERED_AT:]
-    general, compiled = shard(), shard()
+    general, compiled = make_shard(), make_shard()
     one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
     try:
         expected: object = one.take(spoiled)
@@ -187,7 +187,7 @@ def test_names_are_shared_by_all_shards() -> None:
     for partition in range(2):
         key = SharePartitionKey("group", bytes(bytearray(TOPIC_ID)), partition)
         made = ShareSnapshotValue(0, 0, 0, 1, 2, 2, b"")
-        own = shard()
+        own = make_shard()
         replay = loading.Replay(own, names, replay_record)
         replay.take(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
         assert replay.finish(10)
@@ -197,11 +197,11 @@ def test_names_are_shared_by_all_shards() -> None:
 
 
 def test_empty_log_gives_an_empty_shard() -> None:
-    own = shard()
+    own = make_shard()
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
     assert replay.take(b"") == 0
     assert replay.finish(1)
-    assert shard_contents(own) == shard_contents(shard())
+    assert shard_contents(own) == shard_contents(make_shard())
 
 
 def test_batch_is_decoded_once_for_all_records_replayed_in_python(
@@ -209,16 +209,16 @@ def test_batch_is_decoded_once_for_all_records_replayed_in_python(
 ) -> None:
     decoded = []
 
-    def counted(data: bytes) -> Iterator[record_batch.RecordBatch]:
+    def count_and_replay(data: bytes) -> Iterator[record_batch.RecordBatch]:
         decoded.append(data)
         return record_batch.decode_batches(data)
 
-    monkeypatch.setattr(loading, "decode_batches", counted)
+    monkeypatch.setattr(loading, "decode_batches", count_and_replay)
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     # Reinitialized states, which the compiled replay leaves to Python.
     made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
     data = encode_batch(0, 1, list(map(encode_record, made)))
-    own = shard()
+    own = make_shard()
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
     assert replay.take(data) == len(keys)
     assert decoded == [data]
@@ -237,12 +237,12 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     data = encode_batch(0, 1, made) + compress_batch(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
     replayed = []
 
-    def counted(own: Shard, record: record_batch.LogRecord) -> bool:
+    def count_and_replay(own: Shard, record: record_batch.LogRecord) -> bool:
         replayed.append(record.offset)
         return replay_record(own, record)
 
-    general, own = shard(), shard()
-    replay = loading.Replay(own, loading.InternedNames(), counted)
+    general, own = make_shard(), make_shard()
+    replay = loading.Replay(own, loading.InternedNames(), count_and_replay)
     for offset in range(201, 301):
         data += encode_batch(offset, 1, [(update_key, update)])
     assert replay.take(data) == GeneralReplay(general).take(data) == 301
@@ -286,7 +286,7 @@ def crc_twins(count: int) -> list[str]:
 
 @pytest.mark.slow
 def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
-    def log_of(groups: list[str]) -> bytes:
+    def make_log(groups: list[str]) -> bytes:
         made = ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0)
         records = [
             encode_record(StateRecord(SharePartitionKey(group, TOPIC_ID, 0), made)) for group in groups
@@ -294,7 +294,7 @@ def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
         return encode_batch(0, 1, records)
 
     def load_s(data: bytes) -> float:
-        replay = loading.Replay(shard(), loading.InternedNames(), replay_record)
+        replay = loading.Replay(make_shard(), loading.InternedNames(), replay_record)
         began_s = process_time()
         replay.take(data)
         return process_time() - began_s
@@ -302,5 +302,5 @@ def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
     twins = crc_twins(100_000)
     assert len({crc32c(name.encode()) for name in twins}) == 1
     assert len(set(twins)) == len(twins)
-    same, others = log_of(twins), log_of([f"{number:09}" for number in range(100_000)])
+    same, others = make_log(twins), make_log([f"{number:09}" for number in range(100_000)])
     assert min(load_s(same) for _ in range(3)) < 2 * min(load_s(others) for _ in range(3))

@@ -92,10 +92,12 @@ def test_record_batch_over_the_length_limit_is_refused() -> None:
 
 @given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
 def test_compiled_journal_append_is_equal(state_partition: int, base_offset: int, written: Any) -> None:
-    def done(base_offset: int, error: Any) -> None:
+    def on_append_done(base_offset: int, error: Any) -> None:
         raise AssertionError("this append is never written")
 
-    one, other = (kind(state_partition, base_offset, 7, written, done) for kind in (compiled.Append, Append))
+    one, other = (
+        kind(state_partition, base_offset, 7, written, on_append_done) for kind in (compiled.Append, Append)
+    )
     for field in Append.__slots__:
         assert getattr(one, field) == getattr(other, field)
 

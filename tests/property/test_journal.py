@@ -13,17 +13,17 @@ SEEDS_AT_A_TIME = 20
 def drawn_faults(rng: Random) -> DiskFaults:
     """Return random faults. For most seeds, most kinds of faults have the rate 0."""
 
-    def rate(most: float) -> float:
+    def draw_rate(most: float) -> float:
         return rng.random() ** 3 * most if rng.random() < 0.4 else 0.0
 
     return DiskFaults(
-        write_fails_rate=rate(0.5),
-        sync_fails_rate=rate(0.5),
-        prepare_fails_rate=rate(0.9),
-        remove_fails_rate=rate(0.9),
+        write_fails_rate=draw_rate(0.5),
+        sync_fails_rate=draw_rate(0.5),
+        prepare_fails_rate=draw_rate(0.9),
+        remove_fails_rate=draw_rate(0.9),
         write_s=rng.choice((0.0, 0.0001, 0.001, 0.01)),
         sync_s=rng.choice((0.0001, 0.001, 0.01, 0.05)),
-        stall_rate=rate(0.05),
+        stall_rate=draw_rate(0.05),
         stall_s=rng.choice((0.1, 2.0)),
         capacity_bytes=rng.choice((None, None, 40_000, 100_000)),
     )

@@ -50,7 +50,7 @@ def test_packed_state_is_unpacked_unchanged(state: ShareState, log_offset: int, 
     assert snapshot_bytes(packed) == state.snapshot_bytes
 
 
-class Model:
+class RedundantOffsetModel:
     """A model of the redundant offset: the least log offset that any share-partition needs."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def draw_record(random: Random, shard: Shard, pending: bool) -> StateRecord:
 @given(st.integers(0, 2**32))
 def test_nothing_is_pruned_before_its_replacement_is_durable(seed: int) -> None:
     random = Random(seed)
-    shard, model = Shard(0, SnapshotPolicy()), Model()
+    shard, model = Shard(0, SnapshotPolicy()), RedundantOffsetModel()
     log_offset = 0
     for _ in range(8):
         together: list[StateRecord] = []

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
-from tests.builders import KEY, DrivenShard, portion, unpacked
+from tests.builders import KEY, DrivenShard, portion, unpack_batches
 from tests.builders import initialize as initialize_part
 from tests.builders import read as read_part
 from tests.builders import write as write_part
@@ -27,15 +27,15 @@ start_offsets = st.integers(-1, 20)
 
 @st.composite
 def batch_lists(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
-    def batch() -> tuple[int, int, int, int]:
+    def draw_batch() -> tuple[int, int, int, int]:
         first = draw(st.integers(0, 20))
         last = first + draw(st.integers(0, 5))
         return (first, last, draw(st.sampled_from([0, 2, 4])), draw(st.integers(1, 3)))
 
-    return [batch() for _ in range(draw(st.integers(0, 4)))]
+    return [draw_batch() for _ in range(draw(st.integers(0, 4)))]
 
 
-class Model:
+class SharePartitionModel:
     """A model of one share-partition with the rules of Kafka 4.4."""
 
     def __init__(self, state_epoch: int, start_offset: int, leader_epoch_max: int) -> None:
@@ -64,7 +64,7 @@ class ShardBesideModel(RuleBasedStateMachine):
     @initialize(updates_max=st.integers(0, 6), update_bytes_min=st.sampled_from([0, 200, 10_000]))
     def begin(self, updates_max: int, update_bytes_min: int) -> None:
         self.driven = DrivenShard(SnapshotPolicy(updates_max, update_bytes_min))
-        self.models: dict[Any, Model] = {}
+        self.models: dict[Any, SharePartitionModel] = {}
         self.pruned_to = 0
 
     @rule(key=keys, state_epoch=epochs, start_offset=start_offsets)
@@ -79,14 +79,16 @@ class ShardBesideModel(RuleBasedStateMachine):
             assert answer.error_code == ErrorCode.NONE
             if model is not None and state_epoch == model.state_epoch and self.repeats(model, start_offset):
                 return
-            self.models[key] = Model(state_epoch, start_offset, model.leader_epoch_max if model else 0)
+            self.models[key] = SharePartitionModel(
+                state_epoch, start_offset, model.leader_epoch_max if model else 0
+            )
 
     @staticmethod
-    def repeats(model: Model, start_offset: int) -> bool:
+    def repeats(model: SharePartitionModel, start_offset: int) -> bool:
         """Return whether an Initialize repeats the current state. Unlike Kafka, the shard then keeps the
         state.
         """
-        fresh = Model(model.state_epoch, start_offset, 0)
+        fresh = SharePartitionModel(model.state_epoch, start_offset, 0)
         return start_offset == -1 or (
             start_offset == model.start_offset
             and not model.offsets
@@ -109,7 +111,7 @@ class ShardBesideModel(RuleBasedStateMachine):
             )
             got = {
                 offset: (count, state)
-                for first, last, state, count in unpacked(answer.state_batches)
+                for first, last, state, count in unpack_batches(answer.state_batches)
                 for offset in range(first, last + 1)
             }
             assert got == model.offsets

@@ -37,12 +37,12 @@ def case_id(case: tuple[Message, int]) -> str:
     return f"{case[0].name}-v{case[1]}"
 
 
-def class_of(message: Message, struct: Struct) -> Any:
+def generated_class(message: Message, struct: Struct) -> Any:
     """Return the generated class of a struct of a message."""
     return getattr(import_module(f"protocol.messages.{module_name(message)}"), struct.name)
 
 
-class Codec:
+class MessageCodec:
     """The generated functions for one version of a message, with the same interface for all messages."""
 
     def __init__(self, message: Message, version: int) -> None:
@@ -61,16 +61,20 @@ class Codec:
         return decoded[0] if self._is_header else decoded
 
 
-def no_tags() -> Tags:
+def make_no_tags() -> Tags:
     return []
 
 
-def encode(message: Message, value: Any, version: int, unknown: Callable[[], Tags] = no_tags) -> bytes:
+def encode_reference(
+    message: Message, value: Any, version: int, unknown: Callable[[], Tags] = make_no_tags
+) -> bytes:
     """Encode a value. `unknown` returns the unknown tags of each tagged-field section, in wire order."""
-    return _struct(message, message.body, value, version, unknown)
+    return _encode_struct(message, message.body, value, version, unknown)
 
 
-def _struct(message: Message, struct: Struct, value: Any, version: int, unknown: Callable[[], Tags]) -> bytes:
+def _encode_struct(
+    message: Message, struct: Struct, value: Any, version: int, unknown: Callable[[], Tags]
+) -> bytes:
     written = b""
     tags: Tags = []
     for field in struct.fields:
@@ -78,62 +82,64 @@ def _struct(message: Message, struct: Struct, value: Any, version: int, unknown:
             continue
         item = getattr(value, field.attribute)
         if field.tag is None:
-            written += _field(message, field, item, version, unknown)
-        elif item != _default(field):
-            tags.append((field.tag, _field(message, field, item, version, unknown)))
+            written += _encode_field(message, field, item, version, unknown)
+        elif item != _default_value(field):
+            tags.append((field.tag, _encode_field(message, field, item, version, unknown)))
     if version not in message.flexible:
         return written
-    return written + _tags(tags + list(getattr(value, "unknown_tags", ())) + unknown())
+    return written + _encode_tags(tags + list(getattr(value, "unknown_tags", ())) + unknown())
 
 
-def _field(message: Message, field: Field, item: Any, version: int, unknown: Callable[[], Tags]) -> bytes:
+def _encode_field(
+    message: Message, field: Field, item: Any, version: int, unknown: Callable[[], Tags]
+) -> bytes:
     is_flexible = version in field.flexible
     if field.is_packed:
         starts = range(0, len(item), BATCH_BYTES)
-        written = [item[start : start + BATCH_BYTES - 1] + _tags(unknown()) for start in starts]
-        return uvarint(len(written) + 1) + b"".join(written)
+        written = [item[start : start + BATCH_BYTES - 1] + _encode_tags(unknown()) for start in starts]
+        return encode_uvarint(len(written) + 1) + b"".join(written)
     if field.is_array and item is None:
-        return uvarint(0) if is_flexible else _int(-1, 4)
+        return encode_uvarint(0) if is_flexible else _encode_int(-1, 4)
     if field.is_array:
-        count = uvarint(len(item) + 1) if is_flexible else _int(len(item), 4)
+        count = encode_uvarint(len(item) + 1) if is_flexible else _encode_int(len(item), 4)
         if field.type in INT_BYTES:
-            return count + b"".join(_int(each, INT_BYTES[field.type]) for each in item)
+            return count + b"".join(_encode_int(each, INT_BYTES[field.type]) for each in item)
         if field.struct is None:
-            return count + b"".join(_text(each.encode(), is_flexible, 2) for each in item)
+            return count + b"".join(_encode_text(each.encode(), is_flexible, 2) for each in item)
         inner = field.struct
-        return count + b"".join(_struct(message, inner, each, version, unknown) for each in item)
+        return count + b"".join(_encode_struct(message, inner, each, version, unknown) for each in item)
     if field.struct is not None:
-        return _struct(message, field.struct, item, version, unknown)
+        return _encode_struct(message, field.struct, item, version, unknown)
     if field.type == "string":
-        return _text(None if item is None else item.encode(), is_flexible, 2)
+        return _encode_text(None if item is None else item.encode(), is_flexible, 2)
     if field.type == "bytes":
-        return _text(item, is_flexible, 4)
+        return _encode_text(item, is_flexible, 4)
     if field.type == "uuid":
         return bytes(item)
-    return _int(item, INT_BYTES[field.type]) if field.type in INT_BYTES else bytes([item])
+    return _encode_int(item, INT_BYTES[field.type]) if field.type in INT_BYTES else bytes([item])
 
 
-def _text(text: bytes | None, is_flexible: bool, length_bytes: int) -> bytes:
+def _encode_text(text: bytes | None, is_flexible: bool, length_bytes: int) -> bytes:
     if text is None:
-        return uvarint(0) if is_flexible else _int(-1, length_bytes)
-    return (uvarint(len(text) + 1) if is_flexible else _int(len(text), length_bytes)) + text
+        return encode_uvarint(0) if is_flexible else _encode_int(-1, length_bytes)
+    return (encode_uvarint(len(text) + 1) if is_flexible else _encode_int(len(text), length_bytes)) + text
 
 
-def _int(number: int, size: int) -> bytes:
+def _encode_int(number: int, size: int) -> bytes:
     return number.to_bytes(size, "big", signed=True)
 
 
-def _tags(tags: Tags) -> bytes:
-    fields = [uvarint(tag) + uvarint(len(field)) + field for tag, field in sorted(tags)]
-    return uvarint(len(fields)) + b"".join(fields)
+def _encode_tags(tags: Tags) -> bytes:
+    fields = [encode_uvarint(tag) + encode_uvarint(len(field)) + field for tag, field in sorted(tags)]
+    return encode_uvarint(len(fields)) + b"".join(fields)
 
 
-def _default(field: Field) -> Any:
+def _default_value(field: Field) -> Any:
     if field.is_array:
         return []
     return field.default == "true" if field.type == "bool" else int(field.default or 0)
 
 
-def uvarint(number: int) -> bytes:
+def encode_uvarint(number: int) -> bytes:
     low, high = number % 128, number // 128
-    return bytes([low + 128]) + uvarint(high) if high else bytes([low])
+    return bytes([low + 128]) + encode_uvarint(high) if high else bytes([low])

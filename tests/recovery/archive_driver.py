@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 
 from coordinator.recovery import archive
 from coordinator.recovery.archive_stream import archive_stream
-from coordinator.recovery.engines.spark_session import session
+from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.sources.journal import JournalSource
 
 MAX_RECORDS = "100"
 
 
-def die(*_: Any) -> NoReturn:
+def kill_self(*_: Any) -> NoReturn:
     """Kill this process, as in a machine failure."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -27,8 +27,8 @@ def die(*_: Any) -> NoReturn:
 def main() -> None:
     journal, folder = sys.argv[1:]
     warnings.simplefilter("ignore")
-    spark = session("local[2]")
-    archive.write_commit = die
+    spark = get_or_start_session("local[2]")
+    archive.write_commit = kill_self
     archive_stream(spark, JournalSource(journal), Path(folder), options={"max_records": MAX_RECORDS})
 
 

@@ -31,7 +31,7 @@ SPARK_OPTIONS = {
 }
 
 
-def spark_is_here() -> bool:
+def is_spark_installed() -> bool:
     return program_path("java") is not None and find_spec("pyspark") is not None
 
 
@@ -39,12 +39,12 @@ def spark_is_here() -> bool:
 def spark_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkEngine"]:
     """Spark on two cores of this machine."""
     from coordinator.recovery.engines.spark import SparkEngine
-    from coordinator.recovery.engines.spark_session import session
+    from coordinator.recovery.engines.spark_session import get_or_start_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        spark = session("local[2]", {**SPARK_OPTIONS, "spark.sql.warehouse.dir": str(warehouse)})
+        spark = get_or_start_session("local[2]", {**SPARK_OPTIONS, "spark.sql.warehouse.dir": str(warehouse)})
     yield SparkEngine(spark)
     spark.stop()
 
@@ -56,7 +56,7 @@ def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if are_all_required() or spark_is_here():
+    if are_all_required() or is_spark_installed():
         return
     wanting = [item for item in items if item.get_closest_marker("spark")]
     config.hook.pytest_deselected(items=wanting)
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("spark") and not spark_is_here():
+    if item.get_closest_marker("spark") and not is_spark_installed():
         pytest.fail(_HOW, pytrace=False)
 
 

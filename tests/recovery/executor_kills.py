@@ -18,16 +18,16 @@ from pyspark.sql.types import StructType
 
 from coordinator.recovery.archive import Copier
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import Cut, LogRange, Plan, Source
+from coordinator.recovery.sources.base import LogCut, LogRange, Plan, Source
 from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStreamReader
-from coordinator.recovery.tasks import JoinTask, Output, Tables
+from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
 from tests.recovery.logs_on_disk import open_journal
 from tests.recovery.spark_cluster import executor_of_this_task
 from tests.unit.log.environments import prune
 
 
 @dataclass(frozen=True)
-class Kill:
+class ExecutorKill:
     """Kills the executor of the first task that calls it, or of every task with `repeats`.
 
     `marker` is a file that exists afterwards.  The journal in `pruned` is pruned before, to the log offset
@@ -77,7 +77,7 @@ class InterruptedSource:
 
     inner: Source
     number: int
-    kill: Kill
+    kill: ExecutorKill
 
     @property
     def text(self) -> str:
@@ -88,7 +88,7 @@ class InterruptedSource:
         """Return the ids of the log."""
         return self.inner.identity()
 
-    def plan(self, cut: Cut, *, range_records: int = 60) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = 60) -> Plan:
         """Plan as the inner source."""
         return self.inner.plan(cut, range_records=range_records)
 
@@ -101,8 +101,13 @@ class InterruptedSource:
 
 
 def interrupted_join(
-    shuffle: Kill, write: Kill, work: str, join: JoinTask, state_partition: int, tables: Tables
-) -> Iterable[Output]:
+    shuffle: ExecutorKill,
+    write: ExecutorKill,
+    work: str,
+    join: JoinTask,
+    state_partition: int,
+    tables: Tables,
+) -> Iterable[NamedOutput]:
     """Join, and kill the executor twice.
 
     `shuffle`: the first task has fetched its rows, and the other tasks need the shuffle files of that
@@ -121,7 +126,7 @@ def interrupted_join(
 class InterruptedStreamReader(StateLogStreamReader):
     """A stream reader whose executor is killed after the first records of the second range."""
 
-    def __init__(self, options: Mapping[str, str], kill: Kill) -> None:
+    def __init__(self, options: Mapping[str, str], kill: ExecutorKill) -> None:
         super().__init__(options)
         self._kill = kill
 
@@ -140,7 +145,7 @@ class InterruptedStreamReader(StateLogStreamReader):
             yield batch
 
 
-def interrupted_data_source(kill: Kill) -> type[StateLogDataSource]:
+def interrupted_data_source(kill: ExecutorKill) -> type[StateLogDataSource]:
     """Return the data source of the product with an interrupted stream reader."""
 
     class InterruptedDataSource(StateLogDataSource):
@@ -153,7 +158,7 @@ def interrupted_data_source(kill: Kill) -> type[StateLogDataSource]:
 class InterruptedCopier(Copier):
     """A copier whose executor is killed when it has written the files of an archive."""
 
-    kill: ClassVar[Kill]
+    kill: ClassVar[ExecutorKill]
 
     def close(self) -> None:
         """Close the files."""
@@ -161,6 +166,6 @@ class InterruptedCopier(Copier):
         self.kill()
 
 
-def interrupted_copier(kill: Kill) -> Callable[..., Copier]:
+def interrupted_copier(kill: ExecutorKill) -> Callable[..., Copier]:
     """Return a class of copiers that kill their executor."""
     return type("Interrupted", (InterruptedCopier,), {"kill": kill})

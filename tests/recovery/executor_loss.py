@@ -27,20 +27,20 @@ from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
-from coordinator.recovery.engines.spark_session import session
+from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.sources.journal import JournalSource
 from tests.recovery.executor_kills import (
+    ExecutorKill,
     InterruptedSource,
-    Kill,
     interrupted_copier,
     interrupted_data_source,
     interrupted_join,
 )
-from tests.recovery.log_strategies import by_key, comparable
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.spark_cluster import kill_executors
 
@@ -49,14 +49,14 @@ _PHASES = ("read", "between", "shuffle", "write")
 Job = Callable[[Engine, Source, Path, Phases], Any]
 
 
-def states_of(source: Source, engine: Engine, phases: Phases | None = None) -> Any:
+def rebuild_states(source: Source, engine: Engine, phases: Phases | None = None) -> Any:
     """Rebuild, and return what a coordinator holds in memory."""
-    return comparable(by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
+    return comparable_rows(sort_by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
 
 
 def rebuild_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
     """Run `rebuild`."""
-    return states_of(source, engine, phases)
+    return rebuild_states(source, engine, phases)
 
 
 def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
@@ -67,7 +67,7 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
         "answer": found.answer.headline,
         "findings": found.findings.to_pylist(),
         "records": found.manifest["totals"]["records"],
-        "states": comparable(by_key(found.states.to_pylist())),
+        "states": comparable_rows(sort_by_key(found.states.to_pylist())),
     }
 
 
@@ -97,7 +97,7 @@ class Driver:
         self._workers = workers
         self._folder = folder
         self._work = folder / "work"
-        self._engine = spark_engine.SparkEngine(session(master), work=str(self._work))
+        self._engine = spark_engine.SparkEngine(get_or_start_session(master), work=str(self._work))
         self._joining = spark_engine._join_function
 
     def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Driver:
         """
         folder = self._folder / name
         log = shutil.copytree(self._journal, folder / "journal")
-        kills = {phase: Kill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
+        kills = {phase: ExecutorKill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
         interrupted = partial(interrupted_join, kills["shuffle"], kills["write"], str(self._work))
@@ -118,11 +118,11 @@ class Driver:
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
             archive_stream.Copier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
         else:
-            number = len(source.plan(Cut()).ranges) // 4
+            number = len(source.plan(LogCut()).ranges) // 4
             source = InterruptedSource(source, number, kills["read"])
         phases = Phases()
         if "between" in kill_in:
-            phases = KillBetween(log, self._workers, Path(kills["between"].marker))
+            phases = ExecutorKillingPhases(log, self._workers, Path(kills["between"].marker))
         undisturbed = JOBS[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
         disturbed = JOBS[name](self._engine, source, folder, phases)
         spark_engine._join_function = self._joining
@@ -131,7 +131,7 @@ class Driver:
 
     def lose_executors_without_end(self) -> dict[str, Any]:
         """Run the command `rebuild --to` with a range whose executor is killed at each attempt."""
-        kill = Kill(str(self._folder / "without-end"), repeats=True)
+        kill = ExecutorKill(str(self._folder / "without-end"), repeats=True)
         source = InterruptedSource(JournalSource(str(self._journal)), 2, kill)
         recovery_commands.open_source = lambda *arguments: source  # type: ignore[assignment]
         results = self._folder / "results"
@@ -148,7 +148,7 @@ class Driver:
         return {"status": status, "error": error.getvalue(), "results": results.exists()}
 
 
-class KillBetween(Phases):
+class ExecutorKillingPhases(Phases):
     """Kills all executors and deletes the log when the first phase of a job has ended."""
 
     def __init__(self, log: Path, workers: tuple[int, ...], marker: Path) -> None:

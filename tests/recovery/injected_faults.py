@@ -14,7 +14,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue as Snapshot
 from protocol.messages.share_update import ShareUpdateValue as Update
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import StateRecord, encode_record
-from tests.recovery.share_groups import UPDATES_MAX, Log, Written, batch, renumbered
+from tests.recovery.share_groups import UPDATES_MAX, Log, WrittenRecord, make_batch, renumber_records
 
 CLEAN_LIMITS = Limits(updates_max=UPDATES_MAX)
 CONTROL, TRANSACTIONAL = 0x20, 0x10
@@ -34,7 +34,7 @@ def fault(check: str) -> Callable[[Fault], Fault]:
 
 
 def record_positions(
-    log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool
+    log: Log, kind: type | None, wanted: Callable[[WrittenRecord], Any] = bool
 ) -> Iterator[tuple[int, int]]:
     """Yield (state partition, index) of records of a type, from the middle of each state partition on."""
     for number, records in log.items():
@@ -44,7 +44,7 @@ def record_positions(
                 yield number, at
 
 
-def change(log: Log, place: tuple[int, int], **changed: Any) -> None:
+def change_value(log: Log, place: tuple[int, int], **changed: Any) -> None:
     """Change fields of a record's value."""
     number, at = place
     record = log[number][at].record
@@ -59,34 +59,36 @@ def indexes_of_key(log: Log, place: tuple[int, int]) -> list[int]:
     return [n for n, each in enumerate(log[number]) if each.record.key == key]
 
 
-def previous_record(log: Log, place: tuple[int, int]) -> Written:
+def previous_record(log: Log, place: tuple[int, int]) -> WrittenRecord:
     """Return the previous record of the same share-partition."""
     mine = indexes_of_key(log, place)
     return log[place[0]][mine[mine.index(place[1]) - 1]]
 
 
-def insert_record(log: Log, place: tuple[int, int], written: Written) -> None:
+def insert_record(log: Log, place: tuple[int, int], written: WrittenRecord) -> None:
     """Insert a record after the record at `place`, and renumber all records."""
     log[place[0]].insert(place[1] + 1, written)
-    log.update(renumbered(log))
+    log.update(renumber_records(log))
 
 
-def drop(log: Log, number: int, wanted: Callable[[int, Written], bool]) -> None:
+def drop_records(log: Log, number: int, wanted: Callable[[int, WrittenRecord], bool]) -> None:
     """Remove records, and renumber the others."""
     log[number] = [each for at, each in enumerate(log[number]) if not wanted(at, each)]
-    log.update(renumbered(log))
+    log.update(renumber_records(log))
 
 
-def first_position(log: Log, kind: type | None, wanted: Callable[[Written], Any] = bool) -> tuple[int, int]:
+def first_position(
+    log: Log, kind: type | None, wanted: Callable[[WrittenRecord], Any] = bool
+) -> tuple[int, int]:
     """Return the first position that `record_positions` yields."""
     return next(record_positions(log, kind, wanted))
 
 
-def follows(kind: type, log: Log, place: tuple[int, int]) -> bool:
+def is_followed_by(kind: type, log: Log, place: tuple[int, int]) -> bool:
     return isinstance(previous_record(log, place).record.value, kind)
 
 
-def batches(written: Written) -> list[StateBatch]:
+def record_batches(written: WrittenRecord) -> list[StateBatch]:
     """Return the batches of a record."""
     value = written.record.value
     assert isinstance(value, Snapshot | Update)
@@ -126,23 +128,25 @@ def update_without_value(log: Log) -> None:
 
 @fault("R4")
 def acquired_is_stored(log: Log) -> None:
-    place = first_position(log, Update, batches)
-    found = batches(log[place[0]][place[1]])
-    change(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
+    place = first_position(log, Update, record_batches)
+    found = record_batches(log[place[0]][place[1]])
+    change_value(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
 
 
 @fault("R4:inverted")
 def batch_ends_before_it_begins(log: Log) -> None:
-    place = first_position(log, Update, batches)
-    found = batches(log[place[0]][place[1]])
-    change(log, place, state_batches=pack([*found, batch(found[-1].last_offset + 9, found[-1].last_offset)]))
+    place = first_position(log, Update, record_batches)
+    found = record_batches(log[place[0]][place[1]])
+    change_value(
+        log, place, state_batches=pack([*found, make_batch(found[-1].last_offset + 9, found[-1].last_offset)])
+    )
 
 
 @fault("R5")
 def overlap(log: Log) -> None:
-    place = first_position(log, Update, batches)
-    found = batches(log[place[0]][place[1]])
-    change(log, place, state_batches=pack([*found, found[-1]]))
+    place = first_position(log, Update, record_batches)
+    found = record_batches(log[place[0]][place[1]])
+    change_value(log, place, state_batches=pack([*found, found[-1]]))
 
 
 @fault("R6")
@@ -150,12 +154,14 @@ def below_start(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
     written = log[place[0]][place[1]]
     start = written.record.value.start_offset  # type: ignore[union-attr]
-    change(log, place, state_batches=pack([batch(start - 3, start - 2, 2), *batches(written)]))
+    change_value(
+        log, place, state_batches=pack([make_batch(start - 3, start - 2, 2), *record_batches(written)])
+    )
 
 
 @fault("R7")
 def negative(log: Log) -> None:
-    change(log, first_position(log, Update), delivery_complete_count=-7)
+    change_value(log, first_position(log, Update), delivery_complete_count=-7)
 
 
 @fault("R8")
@@ -166,26 +172,26 @@ def wrong_partition(log: Log) -> None:
 
 
 @fault("R9")
-def not_merged(log: Log) -> None:
+def split_adjacent_batches(log: Log) -> None:
     place = first_position(
-        log, Update, lambda each: any(one.last_offset > one.first_offset for one in batches(each))
+        log, Update, lambda each: any(one.last_offset > one.first_offset for one in record_batches(each))
     )
     found = []
-    for one in batches(log[place[0]][place[1]]):
+    for one in record_batches(log[place[0]][place[1]]):
         found += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
     whole = [one for one in found if one.first_offset <= one.last_offset]
-    change(log, place, state_batches=pack(whole))
+    change_value(log, place, state_batches=pack(whole))
 
 
 @fault("R10")
 def written_before_it_was_created(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
     value = log[place[0]][place[1]].record.value
-    change(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
+    change_value(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
 
 
 @fault("R10:step")
-def times_step_back(log: Log) -> None:
+def reverse_times(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], timestamp_ms=log[number][at].timestamp_ms - 100_000)
 
@@ -194,7 +200,7 @@ def times_step_back(log: Log) -> None:
 
 
 @fault("P1")
-def prunable(log: Log) -> Limits:
+def check_prunable(log: Log) -> Limits:
     number = next(iter(log))
     mine = indexes_of_key(log, (number, 0))
     for at in range(len(log[number])):
@@ -208,7 +214,7 @@ def prunable(log: Log) -> Limits:
 def pinned(log: Log) -> Limits:
     number = next(iter(log))
     at = indexes_of_key(log, (number, 0))
-    drop(log, number, lambda place, each: place in at[1:])
+    drop_records(log, number, lambda place, each: place in at[1:])
     return CLEAN_LIMITS._replace(prune_backlog_max=20, cold_snapshot_interval_ms=1)
 
 

@@ -10,18 +10,18 @@ from protocol.state_records import StateRecord
 from tests.recovery.injected_faults import (
     CLEAN_LIMITS,
     FAULTS,
-    batches,
-    change,
-    drop,
+    change_value,
+    drop_records,
     fault,
     first_position,
-    follows,
     indexes_of_key,
     insert_record,
+    is_followed_by,
     previous_record,
+    record_batches,
     record_positions,
 )
-from tests.recovery.share_groups import UPDATES_MAX, Log, batch
+from tests.recovery.share_groups import UPDATES_MAX, Log, make_batch
 
 __all__ = ["FAULTS"]
 
@@ -30,49 +30,49 @@ __all__ = ["FAULTS"]
 def pruned_past_the_snapshot(log: Log) -> None:
     place = first_position(log, Update)
     mine = indexes_of_key(log, place)
-    drop(log, place[0], lambda at, each: at in mine and not isinstance(each.record.value, Update))
+    drop_records(log, place[0], lambda at, each: at in mine and not isinstance(each.record.value, Update))
 
 
 @fault("K1b")
 def pruned_up_to_updates(log: Log) -> None:
     number = next(iter(log))
-    drop(log, number, lambda at, each: at < len(log[number]) // 2)
+    drop_records(log, number, lambda at, each: at < len(log[number]) // 2)
 
 
 @fault("K2")
 def lost_snapshot(log: Log) -> None:
     place = first_position(log, Update)
-    change(log, place, snapshot_epoch=log[place[0]][place[1]].record.value.snapshot_epoch + 1)  # type: ignore[union-attr]
+    change_value(log, place, snapshot_epoch=log[place[0]][place[1]].record.value.snapshot_epoch + 1)  # type: ignore[union-attr]
 
 
 @fault("K2:late")
 def late_write(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
-    change(log, place, snapshot_epoch=0)
+    change_value(log, place, snapshot_epoch=0)
 
 
 @fault("K3")
 def missing_snapshot(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
-    drop(log, place[0], lambda at, each: at == place[1])
+    drop_records(log, place[0], lambda at, each: at == place[1])
 
 
 @fault("K4")
 def begins_late_after_deletion(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch == 0)  # type: ignore[union-attr]
-    change(log, place, snapshot_epoch=4)
+    change_value(log, place, snapshot_epoch=4)
 
 
 @fault("K5")
 def old_state_epoch(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 0)  # type: ignore[union-attr]
-    change(log, place, state_epoch=0, leader_epoch=9)
+    change_value(log, place, state_epoch=0, leader_epoch=9)
 
 
 @fault("K6")
 def old_leader(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.leader_epoch > 0)  # type: ignore[union-attr]
-    change(log, place, leader_epoch=0)
+    change_value(log, place, leader_epoch=0)
 
 
 @fault("K7")
@@ -80,9 +80,9 @@ def start_goes_back(log: Log) -> None:
     place = next(
         place
         for place in record_positions(log, Update, lambda each: each.record.value.start_offset > 9)  # type: ignore[union-attr]
-        if follows(Update, log, place)
+        if is_followed_by(Update, log, place)
     )
-    change(log, place, start_offset=3)
+    change_value(log, place, start_offset=3)
 
 
 @fault("K7:snapshot")
@@ -90,22 +90,22 @@ def start_of_a_snapshot_goes_back(log: Log) -> None:
     place = next(
         place
         for place in record_positions(
-            log, Snapshot, lambda each: each.record.value.start_offset > 9 and batches(each)
+            log, Snapshot, lambda each: each.record.value.start_offset > 9 and record_batches(each)
         )  # type: ignore[union-attr]
-        if follows(Update, log, place)
+        if is_followed_by(Update, log, place)
     )
-    change(log, place, start_offset=3)
+    change_value(log, place, start_offset=3)
 
 
 @fault("K8")
 def snapshot_forgets(log: Log) -> None:
     place = next(
         place
-        for place in record_positions(log, Snapshot, lambda each: len(batches(each)) > 1)
-        if follows(Update, log, place)
+        for place in record_positions(log, Snapshot, lambda each: len(record_batches(each)) > 1)
+        if is_followed_by(Update, log, place)
         and log[place[0]][place[1]].record.value.state_epoch == state_epoch_before(log, place)  # type: ignore[union-attr]
     )
-    change(log, place, state_batches=pack(batches(log[place[0]][place[1]])[1:]))
+    change_value(log, place, state_batches=pack(record_batches(log[place[0]][place[1]])[1:]))
 
 
 def state_epoch_before(log: Log, place: tuple[int, int]) -> int:
@@ -124,8 +124,8 @@ def renewed_snapshot_invents(log: Log) -> None:
         Snapshot,
         lambda each: each.record.value.create_timestamp != each.record.value.write_timestamp,  # type: ignore[union-attr]
     )
-    found = batches(log[place[0]][place[1]])
-    change(log, place, state_batches=pack([*found, batch(9_000, 9_000, 2)]))
+    found = record_batches(log[place[0]][place[1]])
+    change_value(log, place, state_batches=pack([*found, make_batch(9_000, 9_000, 2)]))
 
 
 @fault("K9")
@@ -151,7 +151,7 @@ def deleted_twice(log: Log) -> None:
 
 @fault("K12")
 def written_twice(log: Log) -> None:
-    number, at = first_position(log, Update, batches)
+    number, at = first_position(log, Update, record_batches)
     insert_record(log, (number, at), log[number][at])
 
 
@@ -159,7 +159,7 @@ def written_twice(log: Log) -> None:
 def wrong_count_at_the_end(log: Log) -> None:
     last = {each.record.key: (number, at) for number, log_ in log.items() for at, each in enumerate(log_)}
     place = next(place for place in last.values() if isinstance(log[place[0]][place[1]].record.value, Update))
-    change(log, place, delivery_complete_count=99)
+    change_value(log, place, delivery_complete_count=99)
 
 
 @fault("K13:back")
@@ -167,14 +167,14 @@ def count_goes_back(log: Log) -> None:
     place = next(
         place
         for place in record_positions(log, Update)
-        if follows(Update, log, place)
+        if is_followed_by(Update, log, place)
         and (earlier := previous_record(log, place).record.value)
         and log[place[0]][place[1]].record.value.start_offset == earlier.start_offset  # type: ignore[union-attr]
         and earlier.delivery_complete_count > 0  # type: ignore[union-attr]
     )
-    change(log, place, delivery_complete_count=0)
+    change_value(log, place, delivery_complete_count=0)
 
 
 @fault("K14")
 def count_is_dropped(log: Log) -> None:
-    change(log, first_position(log, Update), delivery_complete_count=-1)
+    change_value(log, first_position(log, Update), delivery_complete_count=-1)

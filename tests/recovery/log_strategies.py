@@ -13,7 +13,7 @@ from coordinator.recovery.parse import parse
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import PARTIALS
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -112,7 +112,7 @@ contents = st.one_of(
 claims = st.just(encode_claim(STATE_PARTITION, "somebody"))
 
 
-def entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[Entry]]:
+def log_entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[Entry]]:
     """Return a strategy for logs of records and claims with these owner epochs."""
     record = st.one_of(contents, contents, contents, contents, claims)
     entry = st.builds(
@@ -124,8 +124,8 @@ def entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.Search
     return st.lists(entry, max_size=12) | st.lists(entry, min_size=12, max_size=40)
 
 
-kafkas_logs = entries(st.none())
-our_logs = entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
+kafkas_logs = log_entries(st.none())
+our_logs = log_entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
 
 
 def encode_log(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
@@ -161,7 +161,7 @@ def core_shard(batches: Sequence[bytes]) -> Shard:
     return shard
 
 
-def parsed(batches: Sequence[bytes]) -> Records:
+def parse_batches(batches: Sequence[bytes]) -> Records:
     """Parse valid batches."""
     found = parse(STATE_PARTITION, b"".join(batches))
     assert found.found is None
@@ -169,9 +169,9 @@ def parsed(batches: Sequence[bytes]) -> Records:
     return found.records
 
 
-def fold_ranges(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[Output]:
+def fold_ranges(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[NamedOutput]:
     """Fold each range of a log separately; a range is a list of chunks of batches."""
-    return [output for chunks in ranges for output in fold_range(parsed(chunk) for chunk in chunks)]
+    return [output for chunks in ranges for output in fold_range(parse_batches(chunk) for chunk in chunks)]
 
 
 def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
@@ -179,16 +179,16 @@ def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str,
     return settled_states(fold_ranges(ranges))
 
 
-def settled_states(found: Sequence[Output]) -> list[dict[str, Any]]:
+def settled_states(found: Sequence[NamedOutput]) -> list[dict[str, Any]]:
     """Join folded ranges in any order."""
     known = owner_epochs(
         row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
     )
     partials = [output.rows for output in found if output.name == PARTIALS_OUTPUT]
-    return by_key(states_from_partials(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
+    return sort_by_key(states_from_partials(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
 
 
-def by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def sort_by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sort rows of states."""
     return sorted(rows, key=lambda row: (row["group_id"], row["topic_id"], row["partition"]))
 
@@ -212,7 +212,7 @@ CORE_COLUMNS = (
 
 def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
     """Return states of the shard core as rows, without columns that the core does not have."""
-    return by_key(
+    return sort_by_key(
         [
             {
                 "group_id": key.group_id,
@@ -226,7 +226,7 @@ def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any
     )
 
 
-def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def comparable_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of states without columns that the shard core does not have."""
     names = ("group_id", "topic_id", "partition", *CORE_COLUMNS, "state_batches")
     return [{name: row[name] for name in names} for row in rows]

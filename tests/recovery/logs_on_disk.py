@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from coordinator.log.journal import Journal
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -20,7 +20,7 @@ from tests.unit.log.environments import append_durably
 TOPIC = "__share_group_state"
 
 
-def some_records(
+def make_varied_records(
     count: int, *, share_partitions: int = 20, seed: int = 1
 ) -> list[tuple[bytes, bytes | None]]:
     """Return records of a varied log: snapshots, updates, deletions, decreased start offsets."""
@@ -44,7 +44,7 @@ def some_records(
     return found
 
 
-def batches_of(
+def encode_batches(
     records: list[tuple[bytes, bytes | None]], *, base_offset: int = 0, size: int = 7
 ) -> list[bytes]:
     """Encode records as batches; each record batch is one millisecond later than the previous one."""
@@ -66,7 +66,9 @@ def write_segments(folder: Path, batches: list[bytes], *, batches_in_file: int =
     return files
 
 
-def expected(partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int] | None = None) -> list[Any]:
+def load_expected_states(
+    partitions: Mapping[int, list[bytes]], *, before: Mapping[int, int] | None = None
+) -> list[Any]:
     """Return the states of shards that have loaded these logs, optionally up to log offsets."""
     states = {}
     for state_partition, batches in partitions.items():
@@ -103,10 +105,10 @@ def open_journal(folder: Path, state_partitions: int = 4) -> Journal:
     return Journal(folder, state_partitions=state_partitions, segment_bytes=64 << 10, sync="os")
 
 
-def offsets_read(source: Source, cut: Cut | None = None) -> dict[int, list[int]]:
+def offsets_read(source: Source, cut: LogCut | None = None) -> dict[int, list[int]]:
     """Return the log offsets of a source, by state partition, in reading order."""
     found: dict[int, list[int]] = {}
-    for log_range in source.plan(cut or Cut()).ranges:
+    for log_range in source.plan(cut or LogCut()).ranges:
         for records in source.read(log_range):
             found.setdefault(records.state_partition, []).extend(records.log_offset.tolist())
     return found

@@ -35,7 +35,7 @@ ATTRIBUTES_AT, CRC_AT, COVERED_AT = 21, 17, 21
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenRecord:
     """A record of the log; `raw` replaces the encoded key and value of the record."""
 
     log_offset: int
@@ -67,7 +67,7 @@ class Written:
         return bytes(data)
 
 
-Log = dict[int, list[Written]]
+Log = dict[int, list[WrittenRecord]]
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Leader:
     next_offset: int = 0
     outcome: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def delivers(self, random: Random) -> Any:
+    def deliver_records(self, random: Random) -> Any:
         """Deliver some records, and return the write for the acknowledged ones."""
         begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
         waiting = [
@@ -111,7 +111,7 @@ class Leader:
     def _is_due(self, offset: int, begin: int) -> bool:
         return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
 
-    def begins(self, state_epoch: int, start_offset: int) -> Any:
+    def initialize_request(self, state_epoch: int, start_offset: int) -> Any:
         """Reset the state."""
         self.state_epoch, self.start_offset, self.next_offset = state_epoch, start_offset, start_offset
         self.outcome = {}
@@ -140,9 +140,9 @@ class Groups:
             for number in range(share_partitions)
         ]
         for leader in self.leaders:
-            self.act(leader, "initialize_state", leader.begins(1, 0))
+            self.apply_request(leader, "initialize_state", leader.initialize_request(1, 0))
 
-    def act(self, leader: Leader, operation: str, part: Any) -> None:
+    def apply_request(self, leader: Leader, operation: str, part: Any) -> None:
         """Apply a request to the shard, and append the resulting records."""
         shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
         self._now_ms += self._random.randrange(20)
@@ -156,7 +156,7 @@ class Groups:
 
     def append(self, shard: Shard, record: StateRecord) -> None:
         log = self.log[shard.state_partition]
-        log.append(Written(len(log), self._now_ms, record, owner_epoch=self._owner_epoch))
+        log.append(WrittenRecord(len(log), self._now_ms, record, owner_epoch=self._owner_epoch))
         shard.replay(record, len(log) - 1, self._now_ms)
 
     def work(self, steps: int) -> "Groups":
@@ -168,13 +168,17 @@ class Groups:
     def step(self, leader: Leader, chance: float) -> None:
         if chance < 0.02:
             leader.leader_epoch += 1
-            self.act(leader, "read_state", read(leader.leader_epoch))
+            self.apply_request(leader, "read_state", read(leader.leader_epoch))
         elif chance < 0.03:
-            self.act(leader, "delete_state", _delete())
+            self.apply_request(leader, "delete_state", _delete_request())
             leader.leader_epoch = 0
-            self.act(leader, "initialize_state", leader.begins(leader.state_epoch, 5))
+            self.apply_request(leader, "initialize_state", leader.initialize_request(leader.state_epoch, 5))
         elif chance < 0.04:
-            self.act(leader, "initialize_state", leader.begins(leader.state_epoch + 1, leader.next_offset))
+            self.apply_request(
+                leader,
+                "initialize_state",
+                leader.initialize_request(leader.state_epoch + 1, leader.next_offset),
+            )
         elif chance < 0.06:
             shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
             self._now_ms += 50_000
@@ -182,10 +186,10 @@ class Groups:
             assert state is not None
             self.append(shard, StateRecord(leader.key, next_snapshot(state, now_ms=self._now_ms)))
         else:
-            self.act(leader, "write_state", leader.delivers(self._random))
+            self.apply_request(leader, "write_state", leader.deliver_records(self._random))
 
 
-def _delete() -> Any:
+def _delete_request() -> Any:
     from tests.builders import delete_api
 
     return delete_api.PartitionData(0)
@@ -197,7 +201,7 @@ def replace_partition(part: Any, partition: int) -> Any:
     return part
 
 
-def renumbered(log: Log) -> Log:
+def renumber_records(log: Log) -> Log:
     """Renumber the records after removals."""
     return {
         number: [replace(each, log_offset=offset) for offset, each in enumerate(records)]
@@ -205,7 +209,7 @@ def renumbered(log: Log) -> Log:
     }
 
 
-def left_elsewhere(log: Log, leaders: Sequence[Leader]) -> SharePartitionKey:
+def copy_to_other_partition(log: Log, leaders: Sequence[Leader]) -> SharePartitionKey:
     """Copy the first state of a share-partition to a later state partition, and return its key."""
     key = next(
         each.key for each in leaders if state_partition(each.key, STATE_PARTITIONS) < STATE_PARTITIONS - 1
@@ -231,6 +235,6 @@ def audit_segments(folder: Path, options: Options | None = None, engine: Engine 
     return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or Options())
 
 
-def batch(first: int, last: int, state: int = 0, count: int = 1) -> StateBatch:
+def make_batch(first: int, last: int, state: int = 0, count: int = 1) -> StateBatch:
     """Return a state batch."""
     return StateBatch(first, last, state, count)

@@ -47,7 +47,7 @@ class SparkCluster:
         }
 
 
-def executors_of(workers: tuple[int, ...]) -> list[int]:
+def list_executors(workers: tuple[int, ...]) -> list[int]:
     """Return the process ids of the executors that the workers have started."""
     found = []
     for entry in Path("/proc").iterdir():
@@ -82,7 +82,7 @@ def _executor_and_parent(pid: int) -> tuple[bool, int]:
 
 def kill_executors(workers: tuple[int, ...]) -> int:
     """Kill all executors of the workers, as in a machine failure; return their number."""
-    pids = executors_of(workers)
+    pids = list_executors(workers)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     return len(pids)
@@ -92,7 +92,7 @@ def kill_executors(workers: tuple[int, ...]) -> int:
 def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
     """Start a master and two workers with one core each; stop them at the end."""
     with ExitStack() as started:
-        master = _start(started, folder, "master", ["Master", "--host", "127.0.0.1", "--port", "0"])
+        master = _start_daemon(started, folder, "master", ["Master", "--host", "127.0.0.1", "--port", "0"])
         url = _wait_for(master, r"Starting Spark master at (spark://\S+)")
         workers = []
         for number in range(2):
@@ -100,7 +100,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
                 *("Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"),
                 *("--work-dir", str(folder / f"worker-{number}"), url),
             ]
-            workers.append(_start(started, folder, f"worker-{number}", worker))
+            workers.append(_start_daemon(started, folder, f"worker-{number}", worker))
         for each in workers:
             _wait_for(each, r"(Successfully registered with master)")
         yield SparkCluster(url, tuple(each.process.pid for each in workers))
@@ -111,7 +111,7 @@ class _Daemon(NamedTuple):
     log: Path
 
 
-def _start(started: ExitStack, folder: Path, name: str, command: list[str]) -> _Daemon:
+def _start_daemon(started: ExitStack, folder: Path, name: str, command: list[str]) -> _Daemon:
     """Start a Spark daemon in the foreground."""
     import pyspark
 

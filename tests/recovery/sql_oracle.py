@@ -12,13 +12,13 @@ _NUMBER = "cast(conv(hex(substring({column}, {at}, {bytes})), 16, 10) as decimal
 _SIGNED = "cast(case when {n} >= {half} then {n} - {whole} else {n} end as bigint)"
 
 
-def signed(column: str, at: str, size: int) -> str:
+def signed_sql(column: str, at: str, size: int) -> str:
     """Return SQL for a big-endian signed number in a binary column; the first byte is number 1."""
     number = _NUMBER.format(column=column, at=at, bytes=size)
     return _SIGNED.format(n=number, half=f"{1 << (8 * size - 1)}BD", whole=f"{1 << (8 * size)}BD")
 
 
-def folded(spark: SparkSession, records: DataFrame) -> DataFrame:
+def rebuild_with_sql(spark: SparkSession, records: DataFrame) -> DataFrame:
     """Return key, start_offset, state_epoch, snapshot_epoch and (offset, count, state) of each offset."""
     records.createOrReplaceTempView("oracle_records")
     is_snapshot = "substring(key, 2, 1) = X'00'"
@@ -26,9 +26,9 @@ def folded(spark: SparkSession, records: DataFrame) -> DataFrame:
     decoded = f"""
         select state_partition, log_offset, substring(key, 3) as share_partition,
                {is_snapshot} as is_snapshot, value is null as is_tombstone, value,
-               {signed("value", "3", 4)} as snapshot_epoch,
-               case when {is_snapshot} then {signed("value", "7", 4)} else 0 end as state_epoch,
-               {signed("value", f"(case when {is_snapshot} then 15 else 11 end)", 8)} as start_offset,
+               {signed_sql("value", "3", 4)} as snapshot_epoch,
+               case when {is_snapshot} then {signed_sql("value", "7", 4)} else 0 end as state_epoch,
+               {signed_sql("value", f"(case when {is_snapshot} then 15 else 11 end)", 8)} as start_offset,
                cast({_NUMBER.format(column="value", at=count_at, bytes=1)} as int) - 1 as batches,
                {count_at} + 1 as batches_at
         from oracle_records
@@ -50,10 +50,10 @@ def folded(spark: SparkSession, records: DataFrame) -> DataFrame:
         from oracle_reset
         where (reset_at is null or log_offset >= reset_at) and not is_tombstone
     """).createOrReplaceTempView("oracle_alive")
-    return _greatest(spark)
+    return _greatest_batches(spark)
 
 
-def _greatest(spark: SparkSession) -> DataFrame:
+def _greatest_batches(spark: SparkSession) -> DataFrame:
     """Find the greatest batch of each offset among the remaining records."""
     spark.sql("""
         select *, max(case when start_then = -1 then null else start_then end)
@@ -63,10 +63,10 @@ def _greatest(spark: SparkSession) -> DataFrame:
     """).createOrReplaceTempView("oracle_cut")
     batch = "batches_at + 20 * n"
     spark.sql(f"""
-        select share_partition, cut, {signed("value", batch, 8)} as first_offset,
-               {signed("value", f"({batch} + 8)", 8)} as last_offset,
-               {signed("value", f"({batch} + 16)", 1)} as delivery_state,
-               {signed("value", f"({batch} + 17)", 2)} as delivery_count
+        select share_partition, cut, {signed_sql("value", batch, 8)} as first_offset,
+               {signed_sql("value", f"({batch} + 8)", 8)} as last_offset,
+               {signed_sql("value", f"({batch} + 16)", 1)} as delivery_state,
+               {signed_sql("value", f"({batch} + 17)", 2)} as delivery_count
         from oracle_cut lateral view explode(sequence(0, batches - 1)) numbers as n where batches > 0
     """).createOrReplaceTempView("oracle_batches")
     spark.sql("""

@@ -37,10 +37,10 @@ from coordinator.recovery.sources.spark import (
 from tests.recovery.archive_driver import MAX_RECORDS
 from tests.recovery.logs_on_disk import (
     TOPIC,
-    batches_of,
+    encode_batches,
+    make_varied_records,
     offsets_read,
     open_journal,
-    some_records,
     write_journal,
     write_segments,
 )
@@ -53,29 +53,33 @@ ALONE = LocalEngine(1)
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> JournalSource:
-    write_journal(tmp_path / "journal", {0: some_records(200, seed=1), 2: some_records(100, seed=2)})
+def journal_source(tmp_path: Path) -> JournalSource:
+    write_journal(
+        tmp_path / "journal", {0: make_varied_records(200, seed=1), 2: make_varied_records(100, seed=2)}
+    )
     return JournalSource(str(tmp_path / "journal"))
 
 
-def grow(journal: JournalSource, state_partition: int, count: int) -> None:
+def append_records(journal: JournalSource, state_partition: int, count: int) -> None:
     async def main() -> None:
         log = open_journal(Path(journal.folder))
         await log.open()
-        await append_durably(log, state_partition, some_records(count, seed=5))
+        await append_durably(log, state_partition, make_varied_records(count, seed=5))
         await log.close()
 
     asyncio.run(main())
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> SegmentSource:
+def segment_source(tmp_path: Path) -> SegmentSource:
     for p in range(3):
-        write_segments(tmp_path / "disk" / f"{TOPIC}-{p}", batches_of(some_records(400)), batches_in_file=10)
+        write_segments(
+            tmp_path / "disk" / f"{TOPIC}-{p}", encode_batches(make_varied_records(400)), batches_in_file=10
+        )
     return SegmentSource(str(tmp_path / "disk"))
 
 
-def rows_read(
+def count_read_rows(
     reader: StateLogReader | StateLogStreamReader, partitions: list[object]
 ) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
@@ -106,87 +110,89 @@ def rows_read(
     ],
 )
 def test_filters_skip_ranges_and_rows(
-    filters: list[object], expected: dict[int, range], read_at_most: int, disk: SegmentSource
+    filters: list[object], expected: dict[int, range], read_at_most: int, segment_source: SegmentSource
 ) -> None:
-    reader = FilteringReader({"from": disk.text, "range_records": "60"})
+    reader = FilteringReader({"from": segment_source.text, "range_records": "60"})
     # All filters are returned, so Spark applies them again.
     assert list(reader.pushFilters(filters)) == filters  # type: ignore[arg-type]
     partitions = reader.partitions()
     assert len(partitions) <= read_at_most
-    assert rows_read(reader, partitions) == {p: list(offsets) for p, offsets in expected.items()}  # type: ignore[arg-type]
+    assert count_read_rows(reader, partitions) == {p: list(offsets) for p, offsets in expected.items()}  # type: ignore[arg-type]
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
-def test_filters_of_query_reach_source(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_filters_of_query_reach_source(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
     spark = spark_engine.spark
     frames = []
     for setting in ("true", "false"):
         spark.conf.set(PUSHDOWN_SETTING, setting)
-        frames.append(records_frame(spark, disk.text, range_records=60).where("state_partition = 1"))
+        frames.append(
+            records_frame(spark, segment_source.text, range_records=60).where("state_partition = 1")
+        )
         assert [row.log_offset for row in frames[-1].orderBy("log_offset").collect()] == list(range(400))
         tasks = frames[-1].rdd.getNumPartitions()
         assert tasks == (6 if setting == "true" else 18)
     spark.conf.set(PUSHDOWN_SETTING, "true")
 
 
-def test_stream_returns_records_between_two_offsets(journal: JournalSource) -> None:
-    reader = StateLogStreamReader({"from": journal.text, "max_records": "30"})
+def test_stream_returns_records_between_two_offsets(journal_source: JournalSource) -> None:
+    reader = StateLogStreamReader({"from": journal_source.text, "max_records": "30"})
     start = reader.initialOffset()
     assert start == {"0": 0, "1": 0, "2": 0, "3": 0}
     limit = reader.getDefaultReadLimit()
     assert isinstance(limit, ReadMaxRows)
     first = reader.latestOffset(start, limit)
     assert first == {"0": 20, "1": 0, "2": 10, "3": 0}
-    read = rows_read(reader, reader.partitions(start, first))  # type: ignore[arg-type]
+    read = count_read_rows(reader, reader.partitions(start, first))  # type: ignore[arg-type]
     assert read == {0: list(range(20)), 2: list(range(10))}
     last = reader.latestOffset(first, ReadAllAvailable())
     assert last == {"0": 200, "1": 0, "2": 100, "3": 0}
     assert reader.latestOffset(last, limit) == last
     assert reader.partitions(last, last) == []
     reader.prepareForTriggerAvailableNow()
-    grow(journal, 0, 50)
+    append_records(journal_source, 0, 50)
     assert reader.latestOffset(last, ReadAllAvailable()) == last
 
 
-def test_stream_of_segments_is_refused(disk: SegmentSource) -> None:
+def test_stream_of_segments_is_refused(segment_source: SegmentSource) -> None:
     with pytest.raises(ConfigError, match="for a stream"):
-        StateLogStreamReader({"from": disk.text}).latestOffset({}, ReadAllAvailable())
+        StateLogStreamReader({"from": segment_source.text}).latestOffset({}, ReadAllAvailable())
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_streamed_archive_has_each_record_once(
-    spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
+    spark_engine: "SparkEngine", journal_source: JournalSource, tmp_path: Path
 ) -> None:
     folder = tmp_path / "archive"
     source = ArchiveSource(str(folder))
-    (done,) = archive_stream(spark_engine.spark, journal, folder)
+    (done,) = archive_stream(spark_engine.spark, journal_source, folder)
     assert (done.commit, done.records, done.is_whole) == (1, 300, True)
     assert offsets_read(source) == {0: list(range(200)), 2: list(range(100))}
-    grow(journal, 0, 50)
+    append_records(journal_source, 0, 50)
     # Simulate a driver failure before its checkpoint: Spark repeats the micro-batch.
     shutil.rmtree(folder / CHECKPOINT)
-    (done,) = archive_stream(spark_engine.spark, journal, folder)
+    (done,) = archive_stream(spark_engine.spark, journal_source, folder)
     assert (done.commit, done.records, done.is_whole) == (2, 50, True)
-    assert archive_stream(spark_engine.spark, journal, folder) == []
+    assert archive_stream(spark_engine.spark, journal_source, folder) == []
     assert offsets_read(source) == {0: list(range(250)), 2: list(range(100))}
     assert (
         rebuild(ALONE, source)
         .states.select(["group_id", "start_offset", "state_batches"])
-        .equals(rebuild(ALONE, journal).states.select(["group_id", "start_offset", "state_batches"]))
+        .equals(rebuild(ALONE, journal_source).states.select(["group_id", "start_offset", "state_batches"]))
     )
-    shutil.rmtree(journal.folder)
-    write_journal(Path(journal.folder), {0: some_records(300, seed=8)})
+    shutil.rmtree(journal_source.folder)
+    write_journal(Path(journal_source.folder), {0: make_varied_records(300, seed=8)})
     shutil.rmtree(folder / CHECKPOINT)
     with pytest.raises(ConfigError, match="is another record"):
-        archive_stream(spark_engine.spark, journal, folder)
+        archive_stream(spark_engine.spark, journal_source, folder)
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
-    spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
+    spark_engine: "SparkEngine", journal_source: JournalSource, tmp_path: Path
 ) -> None:
     """Each record is stored once, in the archive and in the files of its commits.
 
@@ -194,7 +200,7 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     micro-batch. It fails when the commit is written, and Spark's checkpoint lacks the micro-batch.
     """
     folder = tmp_path / "archive"
-    command = [sys.executable, "-m", "tests.recovery.archive_driver", journal.folder, str(folder)]
+    command = [sys.executable, "-m", "tests.recovery.archive_driver", journal_source.folder, str(folder)]
     options = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": options}
     done = subprocess.run(command, capture_output=True, env=environment, timeout=500, check=False)
@@ -209,41 +215,41 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
 
     limited = {"max_records": MAX_RECORDS}
     with pytest.raises(LogError):
-        archive_stream(spark_engine.spark, journal, folder, options=limited, told=fail)
+        archive_stream(spark_engine.spark, journal_source, folder, options=limited, told=fail)
     assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
     commits = read_commits(str(folder))
-    copied = records_in(commits)
+    copied = read_records(commits)
     assert (len(commits), copied > 0) == (1, True)
-    grow(journal, 2, 30)
-    found = archive_stream(spark_engine.spark, journal, folder, options=limited)
+    append_records(journal_source, 2, 30)
+    found = archive_stream(spark_engine.spark, journal_source, folder, options=limited)
     assert all(each.is_whole for each in found)
     assert sum(each.records for each in found) == 330 - copied
     commits = read_commits(str(folder))
     assert len(commits) > 2
-    assert records_in(commits) == 330
+    assert read_records(commits) == 330
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_streamed_archive_reports_damage(
-    spark_engine: "SparkEngine", journal: JournalSource, tmp_path: Path
+    spark_engine: "SparkEngine", journal_source: JournalSource, tmp_path: Path
 ) -> None:
-    damage_a_commit(Path(journal.folder))
-    (done,) = archive_stream(spark_engine.spark, journal, tmp_path / "archive")
+    damage_a_commit(Path(journal_source.folder))
+    (done,) = archive_stream(spark_engine.spark, journal_source, tmp_path / "archive")
     assert not done.is_whole
     (damage,) = done.damages
     assert damage.state_partition == 0
     assert "log offsets have 195 records" in damage.what
 
 
-def records_in(commits: list[Commit]) -> int:
+def read_records(commits: list[Commit]) -> int:
     return sum(piece.records for commit in commits for piece in commit.pieces)
 
 
 def damage_a_commit(folder: Path) -> None:
     """Change a byte of a record of state partition 0, far from both ends."""
-    value = max((value for _, value in some_records(200, seed=1)[100:105] if value), key=len)
+    value = max((value for _, value in make_varied_records(200, seed=1)[100:105] if value), key=len)
     (path,) = (each for each in folder.iterdir() if each.is_file() and value in each.read_bytes())
     data = bytearray(path.read_bytes())
     data[data.index(value)] ^= 1
@@ -251,13 +257,13 @@ def damage_a_commit(folder: Path) -> None:
 
 
 def test_records_pruned_after_planning_are_skipped(
-    journal: JournalSource, monkeypatch: pytest.MonkeyPatch
+    journal_source: JournalSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader returns the records that it read before pruning, then continues at the new start."""
-    reader = StateLogStreamReader({"from": journal.text})
+    reader = StateLogStreamReader({"from": journal_source.text})
     (partition, *_) = reader.partitions({}, {"0": 200})
     log_range = LogRange(0, 0, 200, 200)
-    whole = next(records for records in JournalSource(journal.folder).read(partition.log_range))  # type: ignore[attr-defined]
+    whole = next(records for records in JournalSource(journal_source.folder).read(partition.log_range))  # type: ignore[attr-defined]
 
     def read(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
@@ -267,5 +273,5 @@ def test_records_pruned_after_planning_are_skipped(
 
     monkeypatch.setattr(JournalSource, "read", read)
     partition.log_range = log_range  # type: ignore[attr-defined]
-    found = rows_read(reader, [partition])
+    found = count_read_rows(reader, [partition])
     assert found == {0: [*range(60), *range(120, 200)]}

@@ -12,15 +12,15 @@ from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.engines.base import ALONE_MAX
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.logs_on_disk import TOPIC, some_records, write_journal
-from tests.recovery.share_groups import Groups, Log, Written, audit_segments, write_log
+from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
+from tests.recovery.share_groups import Groups, Log, WrittenRecord, audit_segments, write_log
 from tests.recovery.test_external_checks import FOUND_HERE
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ OUTSIDE = FOUND_HERE
 
 
 @cache
-def _worked(seed: int, owner_epoch: int | None) -> Log:
+def _make_log(seed: int, owner_epoch: int | None) -> Log:
     return Groups(seed, owner_epoch=owner_epoch).work(600).log
 
 
 def clean_log(seed: int = 3, owner_epoch: int | None = None) -> Log:
-    return {number: list(records) for number, records in _worked(seed, owner_epoch).items()}
+    return {number: list(records) for number, records in _make_log(seed, owner_epoch).items()}
 
 
-def options(limits: Limits | None = None, range_records: int = 2_000_000) -> Options:
+def make_options(limits: Limits | None = None, range_records: int = 2_000_000) -> Options:
     return Options(limits=limits or CLEAN_LIMITS, range_records=range_records)
 
 
@@ -50,7 +50,7 @@ def test_every_check_has_a_fault() -> None:
 @pytest.mark.parametrize("owner_epoch", [None, 4])
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_log_has_no_findings(seed: int, owner_epoch: int | None, tmp_path: Path) -> None:
-    found = audit_segments(write_log(tmp_path, clean_log(seed, owner_epoch)), options())
+    found = audit_segments(write_log(tmp_path, clean_log(seed, owner_epoch)), make_options())
     assert found.findings.to_pylist() == []
     assert (found.verdict, found.exit_code) == ("clean", 0)
     assert set(found.not_checked) == OUTSIDE
@@ -62,7 +62,7 @@ def test_fault_is_found(name: str, tmp_path: Path) -> None:
     limits = FAULTS[name](log)
     check = CATALOGUE[name.partition(":")[0]]
     folder = write_log(tmp_path, log)
-    found = audit_segments(folder, options(limits)).findings.to_pylist()
+    found = audit_segments(folder, make_options(limits)).findings.to_pylist()
     mine = [row for row in found if row["check"] == check.id]
     assert mine, found
     assert all(row["evidence"] and row["count"] >= 1 for row in mine)
@@ -72,13 +72,13 @@ def test_fault_is_found(name: str, tmp_path: Path) -> None:
         # The rest of a range after damage is not read.
         return
     # The division of the log into ranges does not change the findings.
-    cut = audit_segments(folder, options(limits, range_records=29))
+    cut = audit_segments(folder, make_options(limits, range_records=29))
     assert cut.findings.to_pylist() == found
 
 
 @pytest.mark.parametrize("name", ["journal-20261121", "journal-20261121134701"])
 def test_damage_is_reported_for_state_partition_despite_directory_name(name: str, tmp_path: Path) -> None:
-    write_journal(tmp_path / name, {1: some_records(50)})
+    write_journal(tmp_path / name, {1: make_varied_records(50)})
     segment = min((tmp_path / name).glob("*.journal"))
     data = bytearray(segment.read_bytes())
     data[len(data.rstrip(b"\0")) // 2] ^= 1
@@ -90,14 +90,14 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
     spoilt = [number for number, records in log.items() if any(each.spoilt for each in records)]
     write_log(tmp_path / "log", log)
     (tmp_path / "log" / f"{TOPIC}-{spoilt[0]}").rename(tmp_path / f"{TOPIC}-7")
-    found = audit_segments(tmp_path / f"{TOPIC}-7", options()).findings.to_pylist()
+    found = audit_segments(tmp_path / f"{TOPIC}-7", make_options()).findings.to_pylist()
     assert [row["state_partition"] for row in found if row["check"] == "P4"] == [7]
 
 
-class Heavy(SegmentSource):
+class OverstatedSource(SegmentSource):
     """Segments that report so many records that the engine starts processes."""
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         plan = super().plan(cut, range_records=range_records)
         return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
 
@@ -109,10 +109,10 @@ def test_several_processes_have_same_findings_as_one(tmp_path: Path) -> None:
     folder = write_log(tmp_path, log)
     engine = LocalEngine(2)
     try:
-        found = audit(engine, Heavy(str(folder)), options(range_records=97))
+        found = audit(engine, OverstatedSource(str(folder)), make_options(range_records=97))
     finally:
         engine.close()
-    assert found.findings.to_pylist() == audit_segments(folder, options()).findings.to_pylist()
+    assert found.findings.to_pylist() == audit_segments(folder, make_options()).findings.to_pylist()
     assert {"K8", "K7", "R4", "K1"} <= set(found.findings.column("check").to_pylist())
 
 
@@ -122,8 +122,8 @@ def test_spark_has_same_findings_as_local_engine(spark_engine: "SparkEngine", tm
     for name in ("K8", "K7", "R4", "K1", "P2"):
         FAULTS[name](log)
     folder = write_log(tmp_path, log)
-    found = audit_segments(folder, options(range_records=97), spark_engine)
-    local = audit_segments(folder, options())
+    found = audit_segments(folder, make_options(range_records=97), spark_engine)
+    local = audit_segments(folder, make_options())
     assert found.findings.to_pylist() == local.findings.to_pylist()
     assert found.states.equals(local.states)
     assert found.manifest["engine"] == "spark"
@@ -148,7 +148,7 @@ def test_kafkas_logs_have_only_findings_of_probes(release: str, tmp_path: Path) 
     for line in sorted(recorded_log(release)):
         record = decode_record(line.key, line.value)
         assert record is not None
-        written = Written(line.log_offset, line.timestamp_ms, record, raw=(line.key, line.value))
+        written = WrittenRecord(line.log_offset, line.timestamp_ms, record, raw=(line.key, line.value))
         log.setdefault(line.state_partition, []).append(written)
     found = audit_segments(write_log(tmp_path, log), Options(state_partitions=50)).findings.to_pylist()
     assert {(row["check"], row["group_id"]) for row in found} == PROBES[release]

@@ -24,12 +24,12 @@ batches = st.builds(
 rows = st.lists(st.tuples(st.integers(0, 3), batches), max_size=30)
 
 
-def columns(found: list[Row]) -> StateBatches:
+def make_state_batches(found: list[Row]) -> StateBatches:
     table = np.array([(row, *batch) for row, batch in found], np.int64).reshape(-1, 5)
     return StateBatches(*table.T)
 
 
-def by_rule(found: list[Row]) -> list[tuple[int, ...]]:
+def overlay_by_rule(found: list[Row]) -> list[tuple[int, ...]]:
     return [
         (row, *batch)
         for row in sorted({row for row, _ in found})
@@ -40,8 +40,8 @@ def by_rule(found: list[Row]) -> list[tuple[int, ...]]:
 @given(rows)
 @settings(deadline=None, max_examples=400)
 def test_every_offset_keeps_greatest_covering_batch(found: list[Row]) -> None:
-    made = overlay_batches(columns(found))
-    assert list(zip(*(column.tolist() for column in made), strict=True)) == by_rule(found)
+    made = overlay_batches(make_state_batches(found))
+    assert list(zip(*(column.tolist() for column in made), strict=True)) == overlay_by_rule(found)
 
 
 def test_overlay_with_too_many_pieces_uses_general_algorithm() -> None:
@@ -50,5 +50,7 @@ def test_overlay_with_too_many_pieces_uses_general_algorithm() -> None:
     apart = [(2, StateBatch(0, 9, 0, 1)), (2, StateBatch(10, 19, 0, 1))]
     pieces = sum(len(range(batch.first_offset, batch.last_offset)) for _, batch in wide)
     assert pieces > batch_overlay._PIECES_MAX * len(narrow + wide)
-    made = overlay_batches(columns(wide + narrow + apart))
-    assert list(zip(*(column.tolist() for column in made), strict=True)) == by_rule(narrow + wide + apart)
+    made = overlay_batches(make_state_batches(wide + narrow + apart))
+    assert list(zip(*(column.tolist() for column in made), strict=True)) == overlay_by_rule(
+        narrow + wide + apart
+    )

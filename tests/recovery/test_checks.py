@@ -21,7 +21,7 @@ from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_wr
 from coordinator.recovery.engines.base import by_partition
 from coordinator.recovery.final_states import owner_epochs
 from coordinator.recovery.ranges import RANGES_OUTPUT
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import StateRecord, encode_record
 from tests.recovery.log_strategies import (
@@ -31,14 +31,14 @@ from tests.recovery.log_strategies import (
     encode_log,
     kafkas_logs,
     our_logs,
-    parsed,
+    parse_batches,
 )
 
 LIMITS = Limits(updates_max=3, delivery_count_max=2, clock_ms_max=3, record_bytes_max=120, in_flight_max=20)
 any_logs = kafkas_logs | our_logs
 
 
-def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
+def join_range_findings(outputs: Sequence[NamedOutput]) -> list[dict[str, Any]]:
     """Join the outputs of ranges like an audit."""
     ranges = [row for each in outputs if each.name == RANGES_OUTPUT for row in each.rows.to_pylist()]
     writers = [row for each in outputs if each.name == WRITERS_OUTPUT for row in each.rows.to_pylist()]
@@ -56,13 +56,13 @@ def found_in(outputs: Sequence[Output]) -> list[dict[str, Any]]:
     return rows
 
 
-def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
+def divide_into_ranges(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
     """Divide a log into ranges. Some are empty, like a file that contains only an incomplete write."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 
 
-def update(timestamp_ms: int, **fields: Any) -> Entry:
+def make_update(timestamp_ms: int, **fields: Any) -> Entry:
     given = {"snapshot_epoch": 0, "leader_epoch": -1, "start_offset": -1, "state_batches": b""} | fields
     return Entry(*encode_record(StateRecord(KEYS[0], ShareUpdateValue(**given))), None, timestamp_ms)
 
@@ -73,37 +73,39 @@ def update(timestamp_ms: int, **fields: Any) -> Entry:
         (
             "K13",
             [
-                update(1, start_offset=4),
-                update(2, delivery_complete_count=5),
-                update(3, start_offset=4, delivery_complete_count=2),
+                make_update(1, start_offset=4),
+                make_update(2, delivery_complete_count=5),
+                make_update(3, start_offset=4, delivery_complete_count=2),
             ],
         ),
-        ("K6", [update(1, leader_epoch=3), update(2), update(3, leader_epoch=2)]),
-        ("K7", [update(1, start_offset=9), update(2), update(3, start_offset=8)]),
+        ("K6", [make_update(1, leader_epoch=3), make_update(2), make_update(3, leader_epoch=2)]),
+        ("K7", [make_update(1, start_offset=9), make_update(2), make_update(3, start_offset=8)]),
     ],
 )
 def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry]) -> None:
     batches = encode_log(log)
-    whole = found_in(list(audit_range(LIMITS, [parsed(batches)])))
+    whole = join_range_findings(list(audit_range(LIMITS, [parse_batches(batches)])))
     (found,) = (row for row in whole if row["check"] == check)
     assert (found["log_offset"], found["timestamp_ms"]) == (2, 3)
     for places in ([1], [2], [1, 2]):
         stretches = [batches[begin:end] for begin, end in pairwise([0, *places, 3])]
-        outputs = [output for each in stretches for output in audit_range(LIMITS, [parsed(each)])]
-        assert found_in(outputs) == whole
-        assert found_in(list(audit_range(LIMITS, map(parsed, stretches)))) == whole
+        outputs = [output for each in stretches for output in audit_range(LIMITS, [parse_batches(each)])]
+        assert join_range_findings(outputs) == whole
+        assert join_range_findings(list(audit_range(LIMITS, map(parse_batches, stretches)))) == whole
 
 
 @given(any_logs, st.data())
 @settings(max_examples=80, deadline=None)
 def test_cut_and_order_of_ranges_do_not_change_findings(log: list[Entry], data: st.DataObject) -> None:
     batches = encode_log(log)
-    whole = found_in(list(audit_range(LIMITS, [parsed(batches)] if batches else [])))
+    whole = join_range_findings(list(audit_range(LIMITS, [parse_batches(batches)] if batches else [])))
     outputs = [
         output
-        for stretch in cuts(data, batches)
-        for output in audit_range(LIMITS, [parsed(chunk) for chunk in cuts(data, stretch)])
+        for stretch in divide_into_ranges(data, batches)
+        for output in audit_range(
+            LIMITS, [parse_batches(chunk) for chunk in divide_into_ranges(data, stretch)]
+        )
     ]
     data.draw(st.randoms(use_true_random=False)).shuffle(outputs)
-    assert found_in(outputs) == whole
+    assert join_range_findings(outputs) == whole
     assert {row["check"] for row in whole} <= set(CATALOGUE)

@@ -10,25 +10,27 @@ from coordinator.errors import LogUnavailable
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
-from tests.recovery.logs_on_disk import TOPIC, batches_of, some_records, write_segments
+from tests.recovery.logs_on_disk import TOPIC, encode_batches, make_varied_records, write_segments
 from tests.recovery.share_groups import Groups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 
 @pytest.fixture(autouse=True)
-def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hide_spark_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide an active Spark session of other tests, which the commands would use."""
     monkeypatch.setattr(engines, "_has_session", lambda: False)
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> str:
-    write_segments(tmp_path / "disk" / f"{TOPIC}-0", batches_of(some_records(60, share_partitions=3)))
+def source_option(tmp_path: Path) -> str:
+    write_segments(
+        tmp_path / "disk" / f"{TOPIC}-0", encode_batches(make_varied_records(60, share_partitions=3))
+    )
     return f"segments:{tmp_path / 'disk'}"
 
 
-def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine, disk: str) -> None:
-    exit_code, out, err = share_coordinator("recovery", "rebuild", "--from", disk)
+def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine, source_option: str) -> None:
+    exit_code, out, err = share_coordinator("recovery", "rebuild", "--from", source_option)
     lines = out.splitlines()
     assert lines[0].split() == [
         *("GROUP", "TOPIC", "PARTITION", "STATE-EPOCH", "LEADER-EPOCH", "START-OFFSET", "COMPLETE-COUNT"),
@@ -40,9 +42,18 @@ def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine,
     assert (exit_code, err) == (0, "")
 
 
-def test_json_has_states_and_manifest(share_coordinator: CommandLine, disk: str) -> None:
+def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_option: str) -> None:
     _, out, _ = share_coordinator(
-        "recovery", "rebuild", "--from", disk, "--as-of-offset", "0:30", "-o", "json", "--engine", "local"
+        "recovery",
+        "rebuild",
+        "--from",
+        source_option,
+        "--as-of-offset",
+        "0:30",
+        "-o",
+        "json",
+        "--engine",
+        "local",
     )
     said = json.loads(out)
     assert said["manifest"]["partitions"]["0"]["records"] == 30
@@ -52,11 +63,21 @@ def test_json_has_states_and_manifest(share_coordinator: CommandLine, disk: str)
 
 @pytest.mark.parametrize("cut", [("--as-of-offset", "0:30"), ("--as-of-time", "2100-01-01T00:00Z")])
 def test_cut_skips_comparison_with_current_cluster(
-    cut: tuple[str, str], share_coordinator: CommandLine, disk: str
+    cut: tuple[str, str], share_coordinator: CommandLine, source_option: str
 ) -> None:
     # No broker listens at this address, and no request is sent.
     said = share_coordinator(
-        *("recovery", "audit", "--from", disk, "--bootstrap-servers", "127.0.0.1:1", "-o", "json", *cut)
+        *(
+            "recovery",
+            "audit",
+            "--from",
+            source_option,
+            "--bootstrap-servers",
+            "127.0.0.1:1",
+            "-o",
+            "json",
+            *cut,
+        )
     )
     not_checked = json.loads(said.out)["not_checked"]
     why = "the log was read up to a cut, and only the current state of the cluster is known"
@@ -64,27 +85,29 @@ def test_cut_skips_comparison_with_current_cluster(
 
 
 def test_rebuild_writes_states_to_directory(
-    share_coordinator: CommandLine, disk: str, tmp_path: Path
+    share_coordinator: CommandLine, source_option: str, tmp_path: Path
 ) -> None:
     to = tmp_path / "states"
-    exit_code, out, _ = share_coordinator("recovery", "rebuild", "--from", disk, "--to", str(to))
+    exit_code, out, _ = share_coordinator("recovery", "rebuild", "--from", source_option, "--to", str(to))
     assert (exit_code, len(out.splitlines())) == (0, 1)
-    assert read_manifest(to)["source"] == disk
-    exit_code, _, err = share_coordinator("recovery", "rebuild", "--from", disk, "--to", str(to))
+    assert read_manifest(to)["source"] == source_option
+    exit_code, _, err = share_coordinator("recovery", "rebuild", "--from", source_option, "--to", str(to))
     assert exit_code == 2
     assert err.startswith("share-coordinator: --to=")
     assert err.count("\n") == 1
 
 
-def test_archive_is_written_and_read(share_coordinator: CommandLine, disk: str, tmp_path: Path) -> None:
+def test_archive_is_written_and_read(
+    share_coordinator: CommandLine, source_option: str, tmp_path: Path
+) -> None:
     to = str(tmp_path / "archive")
-    assert share_coordinator("recovery", "archive", "--from", disk, "--to", to).out.startswith(
+    assert share_coordinator("recovery", "archive", "--from", source_option, "--to", to).out.startswith(
         "copied 60 records"
     )
-    _, out, _ = share_coordinator("recovery", "archive", "--from", disk, "--to", to, "-o", "json")
+    _, out, _ = share_coordinator("recovery", "archive", "--from", source_option, "--to", to, "-o", "json")
     assert json.loads(out) == {"commit": 2, "records": 0, "ends": {"0": 60}, "gaps": {}, "damages": []}
     _, out, _ = share_coordinator("recovery", "rebuild", "--from", f"archive:{to}")
-    assert out == share_coordinator("recovery", "rebuild", "--from", disk).out
+    assert out == share_coordinator("recovery", "rebuild", "--from", source_option).out
 
 
 @pytest.mark.parametrize(
@@ -113,9 +136,9 @@ def test_invalid_arguments_are_reported_in_one_line(
 @pytest.mark.parametrize("live", ["nowhere", "host:", "host:0", "host:99999", "a:1,b"])
 @pytest.mark.parametrize(("job", "exit_code"), [("audit", 3), ("diff", 2)])
 def test_invalid_address_is_reported_before_log_is_read(
-    share_coordinator: CommandLine, disk: str, job: str, exit_code: int, live: str
+    share_coordinator: CommandLine, source_option: str, job: str, exit_code: int, live: str
 ) -> None:
-    said = share_coordinator("recovery", job, "--from", disk, "--live", live)
+    said = share_coordinator("recovery", job, "--from", source_option, "--live", live)
     assert (said.exit_code, said.out) == (exit_code, "")
     assert said.err.startswith(f"share-coordinator: --live={live} cannot be used: it must be HOST:PORT")
     assert said.err.count("\n") == 1
@@ -142,26 +165,26 @@ def test_audit_with_invalid_arguments_is_not_critical(
 
 
 def test_audit_with_internal_error_is_not_a_warning(
-    share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
+    share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def audit(*args: object, **kwargs: object) -> None:
+    def raise_error(*args: object, **kwargs: object) -> None:
         raise ZeroDivisionError("no such thing")
 
-    monkeypatch.setattr("coordinator.recovery.audit.audit", audit)
-    outcome = share_coordinator("recovery", "audit", "--from", disk)
+    monkeypatch.setattr("coordinator.recovery.audit.audit", raise_error)
+    outcome = share_coordinator("recovery", "audit", "--from", source_option)
     assert (outcome.exit_code, outcome.out) == (3, "")
     assert outcome.err.startswith("share-coordinator: internal error: ZeroDivisionError: no such")
 
 
 def test_failed_run_of_periodic_audit_is_one_line(
-    share_coordinator: CommandLine, disk: str, monkeypatch: pytest.MonkeyPatch
+    share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def repeat(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
         told(ZeroDivisionError("no\nsuch"))
         told(LogUnavailable("not\nnow"))
 
     monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
-    said = share_coordinator("recovery", "audit", "--from", disk, "--every", "1s", "--to", "kept")
+    said = share_coordinator("recovery", "audit", "--from", source_option, "--every", "1s", "--to", "kept")
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
         "the audit failed: ZeroDivisionError: no such",
         "the audit failed: not now",
@@ -183,15 +206,15 @@ def test_audit_without_reachable_coordinator_is_not_clean(
     assert "not run    X1: the coordinator cannot be reached" in said.out
 
 
-def test_diff_without_reachable_coordinator_fails(share_coordinator: CommandLine, disk: str) -> None:
+def test_diff_without_reachable_coordinator_fails(share_coordinator: CommandLine, source_option: str) -> None:
     (port,) = free_ports(1)
-    said = share_coordinator("recovery", "diff", "--from", disk, "--live", f"127.0.0.1:{port}")
+    said = share_coordinator("recovery", "diff", "--from", source_option, "--live", f"127.0.0.1:{port}")
     assert said.exit_code == 3
     assert "the comparison failed: " in said.err
 
 
 def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path: Path) -> None:
-    (path,) = write_segments(tmp_path / "disk" / f"{TOPIC}-0", batches_of(some_records(60)))
+    (path,) = write_segments(tmp_path / "disk" / f"{TOPIC}-0", encode_batches(make_varied_records(60)))
     path.write_bytes(path.read_bytes() + bytes(7))
     said = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")
     assert said.exit_code == 0

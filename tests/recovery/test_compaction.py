@@ -17,10 +17,10 @@ from coordinator.recovery.sources.archive import (
     Commit,
     read_commits,
 )
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 from tests.benchmarks.archives import write_commits_of_a_year
 from tests.recovery.logs_on_disk import offsets_read
-from tests.recovery.test_archive import Log
+from tests.recovery.test_archive import GrowingPartition
 
 ALONE = LocalEngine(1)
 # The times of the commits in hours, over three days.
@@ -41,17 +41,17 @@ class SetClock:
 
 
 @pytest.fixture
-def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def archive_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """An archive of three days before and after compaction; a part of the log was never copied."""
-    log, clock = Log(tmp_path / "disk"), SetClock()
+    log, clock = GrowingPartition(tmp_path / "disk"), SetClock()
     plain, compacted = tmp_path / "plain", tmp_path / "compacted"
     with monkeypatch.context() as without:
         without.setattr("coordinator.recovery.archive.compact", lambda folder, now_ms: 0)
         for number, hour in enumerate(HOURS):
             clock.ms = hour * DAY_MS // 24
-            log.grow(40)
+            log.append_records(40)
             if number == 4:
-                log.grow(40)
+                log.append_records(40)
                 log.prune()
             archive(log.source, plain, clock=clock)  # type: ignore[arg-type]
             log.prune()
@@ -60,30 +60,30 @@ def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pat
     return plain, compacted
 
 
-def test_compacted_archive_has_same_contents(archives: tuple[Path, Path]) -> None:
-    plain, compacted = (ArchiveSource(str(folder)) for folder in archives)
+def test_compacted_archive_has_same_contents(archive_folders: tuple[Path, Path]) -> None:
+    plain, compacted = (ArchiveSource(str(folder)) for folder in archive_folders)
     commits = read_commits(compacted.folder)
     # Compaction does not merge commits across the gap in the second day.
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4), (5, 7), *OF_TODAY]
     assert [len(commit.pieces) for commit in commits] == [1, 1, 1, 1, 1, 1]
     for end in (1, 40, 119, 120, 160, 161, 199, 200, 201, 300, 319, 320, 440):
-        cut = Cut({0: end})
+        cut = LogCut({0: end})
         one, other = plain.plan(cut), compacted.plan(cut)
         assert (one.starts, one.ends, one.whole_from) == (other.starts, other.ends, other.whole_from), end
         assert offsets_read(plain, cut) == offsets_read(compacted, cut), end
         assert rebuild(ALONE, plain, cut=cut).states.equals(rebuild(ALONE, compacted, cut=cut).states)
-    late = Cut(time_ms=1_050)
+    late = LogCut(time_ms=1_050)
     assert offsets_read(plain, late) == offsets_read(compacted, late)
 
 
 OF_TODAY: list[tuple[int, int]] = [(8, 8), (9, 9), (10, 10)]
 
 
-def test_replaced_files_stay_until_next_compaction(archives: tuple[Path, Path]) -> None:
-    plain, compacted = archives
-    before = ArchiveSource(str(plain)).plan(Cut())
+def test_replaced_files_stay_until_next_compaction(archive_folders: tuple[Path, Path]) -> None:
+    plain, compacted = archive_folders
+    before = ArchiveSource(str(plain)).plan(LogCut())
     (compacted / FILES / "00000002-orphan-0.parquet").touch()
-    assert offsets(compacted, before.ranges) == offsets(plain, before.ranges)
+    assert read_offsets(compacted, before.ranges) == read_offsets(plain, before.ranges)
     assert compact(compacted, 3 * DAY_MS) == 3
     names = sorted(path.name for path in (compacted / FILES).iterdir())
     assert names[:3] == ["00000001-00000003-0.parquet", "00000004-0.parquet", "00000005-00000007-0.parquet"]
@@ -93,7 +93,7 @@ def test_replaced_files_stay_until_next_compaction(archives: tuple[Path, Path]) 
     assert compact(compacted, 3 * DAY_MS) == 0
 
 
-def offsets(folder: Path, ranges: object) -> list[int]:
+def read_offsets(folder: Path, ranges: object) -> list[int]:
     source = ArchiveSource(str(folder))
     return [
         offset
@@ -104,15 +104,15 @@ def offsets(folder: Path, ranges: object) -> list[int]:
 
 
 def test_failed_compaction_changes_nothing(
-    archives: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    archive_folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, _ = archives
+    plain, _ = archive_folders
 
-    def fail(folder: str, commit: Commit) -> None:
+    def raise_error(folder: str, commit: Commit) -> None:
         raise OSError("disk full")
 
     with monkeypatch.context() as failing:
-        failing.setattr(compaction, "write_commit", fail)
+        failing.setattr(compaction, "write_commit", raise_error)
         with pytest.raises(OSError, match="disk full"):
             compact(plain, 3 * DAY_MS)
     found = offsets_read(ArchiveSource(str(plain)))
@@ -122,14 +122,14 @@ def test_failed_compaction_changes_nothing(
 
 
 def test_run_compacts_previous_days(tmp_path: Path) -> None:
-    log, clock = Log(tmp_path / "disk"), SetClock()
+    log, clock = GrowingPartition(tmp_path / "disk"), SetClock()
     for hour in (0, 1, 2, 25):
         clock.ms = hour * DAY_MS // 24
-        log.grow(40)
+        log.append_records(40)
         archive(log.source, tmp_path / "archive", clock=clock)  # type: ignore[arg-type]
     commits = read_commits(str(tmp_path / "archive"))
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4)]
-    log.grow(10)
+    log.append_records(10)
     assert archive(log.source, tmp_path / "archive", clock=clock).commit == 5  # type: ignore[arg-type]
     assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(170))}
 
@@ -137,6 +137,6 @@ def test_run_compacts_previous_days(tmp_path: Path) -> None:
 def test_a_year_of_commits_is_planned_in_seconds(tmp_path: Path) -> None:
     assert write_commits_of_a_year(tmp_path) > 100_000
     begun_s = cpu_seconds()
-    plan = ArchiveSource(str(tmp_path)).plan(Cut({3: 5_000_000}))
+    plan = ArchiveSource(str(tmp_path)).plan(LogCut({3: 5_000_000}))
     assert cpu_seconds() - begun_s < 5
     assert (plan.starts[3], plan.ends[3], plan.ends[4]) == (0, 5_000_000, 10_022_400)

@@ -24,7 +24,7 @@ RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
 LIVE = "--live"
 
 
-def examples() -> list[tuple[str, list[str]]]:
+def read_examples() -> list[tuple[str, list[str]]]:
     """Return each command of the page and the lines of its output."""
     found = []
     for block in re.findall(r"```\n\$ (.*?)\n```", PAGE.read_text("utf-8"), re.DOTALL):
@@ -33,7 +33,7 @@ def examples() -> list[tuple[str, list[str]]]:
     return found
 
 
-def backup(folder: Path) -> None:
+def write_example_log(folder: Path) -> None:
     """Write the log of the page's examples."""
     log = Groups(7, 12).work(1500).log
     FAULTS["K8"](log)
@@ -44,13 +44,13 @@ def backup(folder: Path) -> None:
 def test_examples_print_documented_output(
     share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup(tmp_path / "backup")
+    write_example_log(tmp_path / "backup")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
     # Other tests may have left a Spark session, which the commands would use.
     monkeypatch.setattr("coordinator.recovery.engines._has_session", lambda: False)
-    commands = [(command, lines) for command, lines in examples() if LIVE not in command]
-    told = {command.split()[2] for command, _ in examples()}
+    commands = [(command, lines) for command, lines in read_examples() if LIVE not in command]
+    told = {command.split()[2] for command, _ in read_examples()}
     assert told == {
         *("audit", "explain", "diff", "plan-prune", "replay-cost", "archive", "rebuild", "rewrite"),
     }

@@ -20,7 +20,7 @@ from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.base import ALONE_MAX, GatheredOutputs
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
 from coordinator.recovery.engines.local import LocalOutputs
-from coordinator.recovery.engines.spark_session import SparkMissing, session
+from coordinator.recovery.engines.spark_session import SparkMissing, get_or_start_session
 from coordinator.recovery.manifest import (
     MANIFEST,
     StoredStates,
@@ -34,29 +34,35 @@ from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.sources.base import Cut, LogRange, Plan, PrunedError
+from coordinator.recovery.sources.base import LogCut, LogRange, Plan, PrunedError
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import decode_record
-from tests.recovery.log_strategies import by_key, comparable
-from tests.recovery.logs_on_disk import TOPIC, batches_of, expected, some_records, write_segments
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
+from tests.recovery.logs_on_disk import (
+    TOPIC,
+    encode_batches,
+    load_expected_states,
+    make_varied_records,
+    write_segments,
+)
 
 ALONE = LocalEngine(1)
 
 
 @pytest.fixture
-def partitions(tmp_path: Path) -> dict[int, list[bytes]]:
-    found = {p: batches_of(some_records(400, seed=p)) for p in range(3)}
+def partition_batches(tmp_path: Path) -> dict[int, list[bytes]]:
+    found = {p: encode_batches(make_varied_records(400, seed=p)) for p in range(3)}
     for p, batches in found.items():
         write_segments(tmp_path / "disk" / f"{TOPIC}-{p}", batches, batches_in_file=20)
     return found
 
 
 @pytest.fixture
-def source(partitions: dict[int, list[bytes]], tmp_path: Path) -> SegmentSource:
+def source(partition_batches: dict[int, list[bytes]], tmp_path: Path) -> SegmentSource:
     return SegmentSource(str(tmp_path / "disk"))
 
 
@@ -64,22 +70,22 @@ def test_several_processes_have_same_results_as_one(source: SegmentSource) -> No
     class MuchToDo(SegmentSource):
         """Reports large ranges, so that the engine starts processes."""
 
-        def plan(self, cut: Cut, *, range_records: int = 1) -> Plan:
+        def plan(self, cut: LogCut, *, range_records: int = 1) -> Plan:
             plan = super().plan(cut, range_records=range_records)
             ranges = tuple(replace(each, records=ALONE_MAX) for each in plan.ranges)
             return replace(plan, ranges=ranges)
 
     engine = LocalEngine(2)
     told: list[int] = []
-    ranges = MuchToDo(source.folder).plan(Cut()).ranges
+    ranges = MuchToDo(source.folder).plan(LogCut()).ranges
     gathered = engine.gather(source, ranges, fold_range, told.append)
     engine.close()
     assert sum(told) == ALONE_MAX * len(ranges)
     alone = ALONE.gather(source, ranges, fold_range, lambda more: None)
-    assert in_order(gathered) == in_order(alone)
+    assert sort_rows(gathered) == sort_rows(alone)
 
 
-def in_order(gathered: GatheredOutputs) -> list[dict[str, object]]:
+def sort_rows(gathered: GatheredOutputs) -> list[dict[str, object]]:
     rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
     return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
 
@@ -114,7 +120,7 @@ def test_states_that_are_missing_where_they_were_written_are_an_error(
 
 def test_range_pruned_after_planning_is_an_error() -> None:
     start = pa.RecordBatch.from_pylist([{"start": 5}])
-    outputs = LocalOutputs([Output(PRUNED_OUTPUT, 3, start)])
+    outputs = LocalOutputs([NamedOutput(PRUNED_OUTPUT, 3, start)])
     with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
         outputs.joined(lambda state_partition, tables: (), lambda more: None)
 
@@ -129,7 +135,7 @@ def test_damage_found_in_process_is_reported_unchanged(source: SegmentSource, tm
     first = min((tmp_path / "disk" / f"{TOPIC}-1").glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1])
     engine = LocalEngine(2)
-    ranges = [replace(each, records=ALONE_MAX) for each in source.plan(Cut()).ranges]
+    ranges = [replace(each, records=ALONE_MAX) for each in source.plan(LogCut()).ranges]
     gathered = engine.gather(source, ranges, fold_range, lambda more: None)
     engine.close()
     ((state_partition, damage),) = gathered.rows(DAMAGES_OUTPUT)
@@ -148,7 +154,7 @@ class PrunedSource:
     end: int = 200
     starts: dict[int, int] = field(default_factory=dict)
 
-    def plan(self, cut: Cut, *, range_records: int = 100) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = 100) -> Plan:
         """Plan the remaining records."""
         plan = self.inner.plan(cut, range_records=range_records)
         ends = {p: min(self.end, cut.end(p)) for p in range(3)}
@@ -174,13 +180,13 @@ class PrunedSource:
 
 
 def test_partition_pruned_during_read_is_read_again_to_its_new_end(
-    source: SegmentSource, partitions: dict[int, list[bytes]]
+    source: SegmentSource, partition_batches: dict[int, list[bytes]]
 ) -> None:
     run = rebuild(ALONE, PrunedSource(source, times=2))
-    left = {**partitions, 1: batches_of(some_records(400, seed=1)[200:], base_offset=200)}
-    found = [{**row, "last_write_ms": 0} for row in comparable(by_key(run.states.to_pylist()))]
+    left = {**partition_batches, 1: encode_batches(make_varied_records(400, seed=1)[200:], base_offset=200)}
+    found = [{**row, "last_write_ms": 0} for row in comparable_rows(sort_by_key(run.states.to_pylist()))]
     # Only the pruned partition is read up to its new end; the others keep their result.
-    wanted = expected(left, before={0: 200, 2: 200})
+    wanted = load_expected_states(left, before={0: 200, 2: 200})
     assert found == [{**row, "last_write_ms": 0} for row in wanted]
     assert run.manifest["pruned_during_read"] == {"1": 200}
     assert {
@@ -191,16 +197,16 @@ def test_partition_pruned_during_read_is_read_again_to_its_new_end(
 
 
 def test_only_cut_partition_may_lack_pruned_records(source: SegmentSource) -> None:
-    for cut, doubtful in ((Cut({0: 50}), []), (Cut({1: 150}), [1]), (Cut(), [])):
+    for cut, doubtful in ((LogCut({0: 50}), []), (LogCut({1: 150}), [1]), (LogCut(), [])):
         run = rebuild(ALONE, PrunedSource(source, times=0, starts={1: 100}), cut=cut)
         assert run.manifest["doubtful_partitions"] == doubtful
         assert len(run.manifest["notes"]) == len(doubtful)
 
 
 def test_cut_that_is_pruned_during_read_is_refused(source: SegmentSource) -> None:
-    assert rebuild(ALONE, PrunedSource(source, times=1), cut=Cut({1: 150})).manifest["notes"]
+    assert rebuild(ALONE, PrunedSource(source, times=1), cut=LogCut({1: 150})).manifest["notes"]
     with pytest.raises(ConfigError, match="1:150 cannot be used: it must be at or above 200"):
-        rebuild(ALONE, PrunedSource(source, times=2), cut=Cut({1: 150}))
+        rebuild(ALONE, PrunedSource(source, times=2), cut=LogCut({1: 150}))
 
 
 def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: Path) -> None:
@@ -236,9 +242,11 @@ def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) ->
     assert not (tmp_path / "results").exists()
 
 
-def test_api_rebuilds_and_reads(source: SegmentSource, partitions: dict[int, list[bytes]]) -> None:
+def test_api_rebuilds_and_reads(source: SegmentSource, partition_batches: dict[int, list[bytes]]) -> None:
     run = api.rebuild(source.text, engine="local", processes=1, as_of_offsets={0: 100})
-    assert comparable(by_key(run.states.to_pylist())) == expected(partitions, before={0: 100})
+    assert comparable_rows(sort_by_key(run.states.to_pylist())) == load_expected_states(
+        partition_batches, before={0: 100}
+    )
     assert len(api.records(source.text)) == 1_200
 
 
@@ -247,7 +255,7 @@ def test_history_matches_records(source: SegmentSource) -> None:
     assert len(found) == 1_200
     assert {row["kind"] for row in found} == {"snapshot", "update", "tombstone"}
     records = sorted(found, key=lambda row: (row["state_partition"], row["log_offset"]))
-    key, value = some_records(400, seed=0)[0]
+    key, value = make_varied_records(400, seed=0)[0]
     record = decode_record(key, value)
     assert record is not None
     first = records[0]
@@ -353,14 +361,14 @@ def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
 def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
-        session()
+        get_or_start_session()
 
 
 def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__version__="3.0.1"))
     with pytest.raises(SparkMissing, match=r"does not go with pandas 3\.0\.1: pip install 'pandas<3'"):
-        session()
+        get_or_start_session()
 
 
 def test_missing_java_is_reported_with_install_command(

@@ -22,7 +22,7 @@ from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
 from coordinator.recovery.checks.findings import Finding, finding_from_row
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import identity_of_row, key_of
+from coordinator.recovery.deduplication import row_identity, row_key
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import (
     ClusterCheck,
@@ -39,10 +39,10 @@ from coordinator.recovery.sample_check import (
     divide_sample,
 )
 from coordinator.recovery.schema import STATES
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checks import PartitionStates, StateTask
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.share_groups import (
@@ -50,7 +50,7 @@ from tests.recovery.share_groups import (
     Groups,
     Log,
     audit_segments,
-    renumbered,
+    renumber_records,
     write_log,
 )
 
@@ -66,21 +66,21 @@ GOOD = {
 FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
 
 
-def clean() -> Log:
+def make_clean_log() -> Log:
     return Groups(5).work(300).log
 
 
 @pytest.fixture
-def before(tmp_path: Path) -> AuditResult:
-    return audit_segments(write_log(tmp_path / "before", clean()), Options(limits=CLEAN_LIMITS))
+def old_audit(tmp_path: Path) -> AuditResult:
+    return audit_segments(write_log(tmp_path / "before", make_clean_log()), Options(limits=CLEAN_LIMITS))
 
 
-def rows(run: AuditResult) -> list[dict[str, Any]]:
+def finding_rows(run: AuditResult) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = run.states.to_pylist()
     return found
 
 
-def told(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
+def finding_tuples(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
     return [(each.check, each.severity.value, each.evidence) for each in findings]
 
 
@@ -100,21 +100,21 @@ def told(findings: Sequence[Finding]) -> list[tuple[str, str, str]]:
 )
 def test_p5_topic_config_that_loses_records_is_found(changed: Mapping[str, str], severity: str) -> None:
     assert list(check_configs(GOOD, 50, 50)) == []
-    ((check, found, evidence),) = told(list(check_configs({**GOOD, **changed}, 50, None)))
+    ((check, found, evidence),) = finding_tuples(list(check_configs({**GOOD, **changed}, 50, None)))
     assert (check, found) == ("P5", severity)
     assert next(iter(changed)) in evidence
 
 
 def test_p5_different_partition_count_is_found() -> None:
-    assert told(list(check_configs(GOOD, 50, 49))) == [
+    assert finding_tuples(list(check_configs(GOOD, 50, 49))) == [
         ("P5", "critical", "the topic has 50 partitions, expected are 49")
     ]
 
 
 def test_x2_states_and_groups_are_compared_in_both_directions(
-    before: AuditResult, monkeypatch: pytest.MonkeyPatch
+    old_audit: AuditResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = rows(before)
+    states = finding_rows(old_audit)
     shown = {(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"]) for row in states}
     groups = {row["group_id"] for row in states}
     topics = {topic_id: "a name" for _, topic_id, _ in shown}
@@ -140,11 +140,11 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     monkeypatch.setattr("coordinator.cluster.kafka.user_topics.UserTopics", Topics)
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
-    check._shown = [identity_of_row(row) for row in states]
+    check._shown = [row_identity(row) for row in states]
     # The second time, the missing share-partition was deleted in between.
     cases: list[tuple[dict[bytes, int], list[bytes]]] = [
-        ({}, [identity_of_row(lost)]),
-        ({identity_of_row(lost): 9}, []),
+        ({}, [row_identity(lost)]),
+        ({row_identity(lost): 9}, []),
     ]
     for deleted, missing in cases:
         task = ClusterComparison({}, pa.array(check._shown, pa.binary()), frozenset(groups), Limits())
@@ -158,18 +158,18 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         assert {each.check for each in external.findings} <= {"X2"}
         assert {*external.topics} == {row["topic_id"] for row in left}
     gone = parse_topic_id(lost["topic_id"])
-    found = told(list(check_groups(states, groups, {t: n for t, n in topics.items() if t != gone})))
+    found = finding_tuples(list(check_groups(states, groups, {t: n for t, n in topics.items() if t != gone})))
     assert found == [("X2", "warning", "its topic does not exist, or Describe is not allowed")]
     fewer = groups - {lost["group_id"]}
-    found = told(list(check_groups(states, fewer, topics)))
+    found = finding_tuples(list(check_groups(states, fewer, topics)))
     assert set(found) == {("X2", "warning", "its group does not exist, or Describe is not allowed")}
 
 
-def vanish(log: Log) -> None:
+def remove_first_key(log: Log) -> None:
     key = log[0][0].record.key
     for number, records in log.items():
         log[number] = [each for each in records if each.record.key != key]
-    log.update(renumbered(log))
+    log.update(renumber_records(log))
 
 
 def restore_an_old_copy(log: Log) -> None:
@@ -177,43 +177,49 @@ def restore_an_old_copy(log: Log) -> None:
         log[number] = records[: len(records) // 2]
 
 
-@pytest.mark.parametrize("spoil", [vanish, restore_an_old_copy])
+@pytest.mark.parametrize("spoil", [remove_first_key, restore_an_old_copy])
 def test_x3_state_of_earlier_audit_is_missing(
-    spoil: Callable[[Log], None], before: AuditResult, tmp_path: Path
+    spoil: Callable[[Log], None], old_audit: AuditResult, tmp_path: Path
 ) -> None:
-    log = clean()
+    log = make_clean_log()
     spoil(log)
     folder = write_log(tmp_path / "now", log)
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda number: before.states))
+    options = Options(
+        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+    )
     found = audit_segments(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
     assert audit_segments(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
 
 
-def test_x3_deleted_or_updated_state_is_not_missing(before: AuditResult, tmp_path: Path) -> None:
+def test_x3_deleted_or_updated_state_is_not_missing(old_audit: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(600).log
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda number: before.states))
+    options = Options(
+        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+    )
     assert audit_segments(write_log(tmp_path / "now", log), options).verdict == "clean"
 
 
-def test_x3_is_doubtful_if_deletion_may_have_been_pruned(before: AuditResult, tmp_path: Path) -> None:
+def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult, tmp_path: Path) -> None:
     log = Groups(5).work(900).log
-    read_to = {int(number): of["read_to"] for number, of in before.manifest["partitions"].items()}
+    read_to = {int(number): of["read_to"] for number, of in old_audit.manifest["partitions"].items()}
     late = {
         number: [each for each in records if each.log_offset > read_to[number] + 5]
         for number, records in log.items()
     }
     key = late[0][0].record.key
     late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
-    options = Options(limits=CLEAN_LIMITS, baseline=Baseline(before.manifest, lambda number: before.states))
+    options = Options(
+        limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
+    )
     found = audit_segments(write_log(tmp_path / "now", late), options).findings.to_pylist()
     doubtful = [row for row in found if row["check"] == "X3" and row["group_id"] == key.group_id]
     assert doubtful
     assert {row["severity"] for row in doubtful} == {"warning"}
 
 
-def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = {key_of(row): rewrite.state_of(row) for row in rows(before)}
+def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {row_key(row): rewrite.make_share_state(row) for row in finding_rows(old_audit)}
     from coordinator.operate.migration.fold import ComparableState
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
@@ -222,22 +228,22 @@ def test_x4_different_target_is_found(before: AuditResult, monkeypatch: pytest.M
     ((found, what),) = find_differences(held, {**held, key: held[key]._replace(start_offset=1)})
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
     # The second comparison uses columns that were rebuilt from both sides.
-    changed = before.states.slice(1)
-    run = RebuildResult(states_in(changed), before.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
+    changed = old_audit.states.slice(1)
+    run = RebuildResult(states_in(changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "make_topic_access", lambda config: {})
-    whole = RebuildResult(before.stored, before.ranges, before.manifest)
+    whole = RebuildResult(old_audit.stored, old_audit.ranges, old_audit.manifest)
     unlike_there = rewrite._verify_rewrite(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
-    assert unlike_there == (str(key_of(rows(before)[0])),)
+    assert unlike_there == (str(row_key(finding_rows(old_audit)[0])),)
 
 
-def test_x5_state_beyond_data_is_found(before: AuditResult) -> None:
-    states = [row for row in rows(before) if row["state_batches"] and row["start_offset"] > 3]
-    ends = {key_of(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
+def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
+    states = [row for row in finding_rows(old_audit) if row["state_batches"] and row["start_offset"] > 3]
+    ends = {row_key(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
     assert list(check_data(states, starts, ends, Limits())) == []
-    place = key_of(states[0])[1:]
+    place = row_key(states[0])[1:]
     last = states[0]["state_batches"][-1]["last_offset"]
     for changed_starts, changed_ends, evidence in (
         (starts, {**ends, place: last}, f"a batch up to {last}"),
@@ -253,33 +259,33 @@ def test_x5_state_beyond_data_is_found(before: AuditResult) -> None:
         assert found.evidence.startswith(evidence)
 
 
-def test_x6_sample_with_different_fold_is_found(before: AuditResult, tmp_path: Path) -> None:
+def test_x6_sample_with_different_fold_is_found(old_audit: AuditResult, tmp_path: Path) -> None:
     source = SegmentSource(str(tmp_path / "before"))
-    assert len(choose_sample(before.states, 4)) >= 4
+    assert len(choose_sample(old_audit.states, 4)) >= 4
     totals = [{"state_partition": number, "states": states} for number, states in ((1, 30), (0, 0), (7, 9))]
     assert divide_sample(totals, 5) == {0: 0, 1: 3, 7: 2}
     options = Options(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100)])
     assert audit_segments(tmp_path / "before", options).verdict == "clean"
-    wrong = rows(before)
+    wrong = finding_rows(old_audit)
     wrong[0]["start_offset"] += 1
-    states = pa.Table.from_pylist(wrong, before.states.schema)
+    states = pa.Table.from_pylist(wrong, old_audit.states.schema)
 
     outputs = [
         output
         for number in range(STATE_PARTITIONS)
-        for output in SampleComparison(source, source.plan(Cut()), frozenset(), {number: 100})(
+        for output in SampleComparison(source, source.plan(LogCut()), frozenset(), {number: 100})(
             PartitionStates(number, states.filter(pc.field("state_partition") == number), states.slice(0, 0))
         )
     ]
     external = [finding_from_row(row) for output in outputs for row in output.rows.to_pylist()]
-    ((check, severity, evidence),) = told(external)
+    ((check, severity, evidence),) = finding_tuples(external)
     assert (check, severity) == ("X6", "critical")
     assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
     assert differing_fields(wrong[0], None) == "the fold record by record finds no state"
 
 
 def test_failed_external_check_is_reported_and_does_not_end_audit(
-    before: AuditResult, tmp_path: Path
+    old_audit: AuditResult, tmp_path: Path
 ) -> None:
     class Unreachable:
         def begin(self) -> None:
@@ -288,7 +294,7 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
         def task(self, contents: LogContents) -> StateTask:
             raise AssertionError
 
-        def result(self, outputs: Sequence[Output]) -> ExternalFindings:
+        def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
             raise AssertionError
 
     options = Options(limits=CLEAN_LIMITS, external=[OptionalCheck(Unreachable(), ("X2", "X5"))])

@@ -15,7 +15,7 @@ from tests.recovery.log_strategies import (
     KEYS,
     STATE_PARTITION,
     Entry,
-    comparable,
+    comparable_rows,
     core_rows,
     core_states,
     encode_log,
@@ -29,7 +29,7 @@ from tests.recovery.log_strategies import (
 any_logs = kafkas_logs | our_logs
 
 
-def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
+def divide_into_ranges(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
     """Divide a log into ranges, some of them empty."""
     places = data.draw(st.lists(st.integers(0, len(batches)), max_size=4).map(sorted))
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
@@ -39,17 +39,17 @@ def cuts(data: st.DataObject, batches: list[bytes]) -> list[list[bytes]]:
 @settings(deadline=None)
 def test_fold_equals_shard_core(log: list[Entry]) -> None:
     batches = encode_log(log)
-    assert comparable(vector_states([[batches]])) == core_rows(core_states(batches))
+    assert comparable_rows(vector_states([[batches]])) == core_rows(core_states(batches))
 
 
 @given(any_logs, st.data())
 @settings(max_examples=300, deadline=None)
 def test_ranges_and_chunks_do_not_change_result(log: list[Entry], data: st.DataObject) -> None:
     batches = encode_log(log, base_offset=data.draw(st.sampled_from([0, 5])))
-    ranges = [cuts(data, stretch) for stretch in cuts(data, batches)]
+    ranges = [divide_into_ranges(data, stretch) for stretch in divide_into_ranges(data, batches)]
     found = fold_ranges(ranges)
     data.draw(st.randoms(use_true_random=False)).shuffle(found)
-    assert comparable(settled_states(found)) == core_rows(core_states(batches))
+    assert comparable_rows(settled_states(found)) == core_rows(core_states(batches))
 
 
 def test_fold_memory_depends_on_share_partitions_not_records() -> None:

@@ -18,13 +18,13 @@ from coordinator.recovery.manifest import MANIFEST
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import COMMITS, FILES, ArchiveSource
 from coordinator.recovery.sources.segments import SegmentSource
-from tests.recovery.log_strategies import by_key, comparable
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import (
     TOPIC,
-    batches_of,
-    expected,
+    encode_batches,
+    load_expected_states,
+    make_varied_records,
     offsets_read,
-    some_records,
     write_segments,
 )
 
@@ -45,7 +45,7 @@ class SetClock:
 def write_log(folder: Path, count: int) -> SegmentSource:
     """Write the first records of the log that was archived."""
     shutil.rmtree(folder, ignore_errors=True)
-    write_segments(folder / f"{TOPIC}-0", batches_of(some_records(count), size=5))
+    write_segments(folder / f"{TOPIC}-0", encode_batches(make_varied_records(count), size=5))
     return SegmentSource(str(folder))
 
 
@@ -54,7 +54,7 @@ def write_archive(log: Path, folder: Path) -> None:
         archive(write_log(log, count), folder, clock=SetClock())
 
 
-def commits(folder: Path) -> list[dict[str, object]]:
+def read_commits(folder: Path) -> list[dict[str, object]]:
     """Return the commits of an archive without the path of its source."""
     found = []
     for path in sorted((folder / COMMITS).iterdir()):
@@ -66,7 +66,7 @@ def commits(folder: Path) -> list[dict[str, object]]:
 
 def test_archive_format_is_unchanged(tmp_path: Path) -> None:
     write_archive(tmp_path / "log", tmp_path / "archive")
-    assert commits(tmp_path / "archive") == commits(GOLDEN / ARCHIVE)
+    assert read_commits(tmp_path / "archive") == read_commits(GOLDEN / ARCHIVE)
     names = sorted(path.name for path in (GOLDEN / ARCHIVE / FILES).iterdir())
     assert sorted(path.name for path in (tmp_path / "archive" / FILES).iterdir()) == names
     for name in names:
@@ -83,7 +83,9 @@ def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> Non
     source = ArchiveSource(str(folder))
     assert offsets_read(source) == {0: [*range(RECORDS)]}
     states = rebuild(ALONE, source).states
-    assert comparable(by_key(states.to_pylist())) == expected({0: batches_of(some_records(RECORDS), size=5)})
+    assert comparable_rows(sort_by_key(states.to_pylist())) == load_expected_states(
+        {0: encode_batches(make_varied_records(RECORDS), size=5)}
+    )
     done = archive(write_log(tmp_path / "log", RECORDS_LATER), folder, clock=SetClock())
     assert (done.commit, done.records, done.is_whole) == (len(COMMITTED) + 1, RECORDS_LATER - RECORDS, True)
     assert offsets_read(source) == {0: [*range(RECORDS_LATER)]}

@@ -14,13 +14,13 @@ from coordinator.operate.migration import Options as Allowed
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.continuous import AuditMetrics, audit_periodically
-from coordinator.recovery.deduplication import deduplicate, key_of
+from coordinator.recovery.deduplication import deduplicate, row_key
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.prune_plan import prune_plan, replay_cost
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.routing import state_partition
@@ -28,43 +28,51 @@ from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.log_strategies import comparable, core_rows
-from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audit_segments, left_elsewhere, write_log
+from tests.recovery.log_strategies import comparable_rows, core_rows
+from tests.recovery.share_groups import (
+    STATE_PARTITIONS,
+    Groups,
+    audit_segments,
+    copy_to_other_partition,
+    write_log,
+)
 
 ALONE = LocalEngine(1)
 EXECUTE = Allowed(execute=True)
 
 
 @pytest.fixture
-def groups() -> Groups:
+def share_groups() -> Groups:
     return Groups(6).work(500)
 
 
 @pytest.fixture
-def source(groups: Groups, tmp_path: Path) -> SegmentSource:
-    return SegmentSource(str(write_log(tmp_path / "log", groups.log)))
+def source(share_groups: Groups, tmp_path: Path) -> SegmentSource:
+    return SegmentSource(str(write_log(tmp_path / "log", share_groups.log)))
 
 
 # explain
 
 
-def test_explain_shows_state_of_shard_after_each_step(groups: Groups, source: SegmentSource) -> None:
-    for leader in groups.leaders[:3]:
+def test_explain_shows_state_of_shard_after_each_step(share_groups: Groups, source: SegmentSource) -> None:
+    for leader in share_groups.leaders[:3]:
         told = explain(source, leader.key)
         number = state_partition(leader.key, STATE_PARTITIONS)
-        mine = [each for each in groups.log[number] if each.record.key == leader.key]
+        mine = [each for each in share_groups.log[number] if each.record.key == leader.key]
         assert [event.step.log_offset for event in told.events] == [each.log_offset for each in mine]
-        assert told.events[-1].step.after == groups.shards[number].state(leader.key)
+        assert told.events[-1].step.after == share_groups.shards[number].state(leader.key)
         assert told.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
         assert told.state_partition == number
         assert told.as_row()["events"][0]["state"]["start_offset"] == 0
 
 
-def test_explain_of_record_shows_only_steps_that_changed_it(groups: Groups, source: SegmentSource) -> None:
-    leader = groups.leaders[0]
+def test_explain_of_record_shows_only_steps_that_changed_it(
+    share_groups: Groups, source: SegmentSource
+) -> None:
+    leader = share_groups.leaders[0]
     released = next(
         batch.first_offset
-        for records in groups.log.values()
+        for records in share_groups.log.values()
         for each in records
         if each.record.key == leader.key
         for batch in unpack(getattr(each.record.value, "state_batches", b""))
@@ -84,10 +92,10 @@ def test_explain_of_unknown_share_partition_is_refused(source: SegmentSource) ->
         explain(source, SharePartitionKey("nobody", bytes(16), 0))
 
 
-def test_explain_finds_share_partition_in_wrong_state_partition(groups: Groups, tmp_path: Path) -> None:
-    key = groups.leaders[0].key
+def test_explain_finds_share_partition_in_wrong_state_partition(share_groups: Groups, tmp_path: Path) -> None:
+    key = share_groups.leaders[0].key
     number = state_partition(key, STATE_PARTITIONS)
-    log = {number: [], (number + 1) % STATE_PARTITIONS: groups.log[number]}
+    log = {number: [], (number + 1) % STATE_PARTITIONS: share_groups.log[number]}
     log.setdefault(3 - sum(log), [])
     told = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
     assert told.state_partition == (number + 1) % STATE_PARTITIONS
@@ -96,15 +104,17 @@ def test_explain_finds_share_partition_in_wrong_state_partition(groups: Groups, 
 # plan-prune, replay-cost
 
 
-def test_prune_plan_equals_pruning_of_shard(groups: Groups, source: SegmentSource) -> None:
+def test_prune_plan_equals_pruning_of_shard(share_groups: Groups, source: SegmentSource) -> None:
     plans = prune_plan(rebuild(ALONE, source), 3)
-    assert [each.facts.needed_from for each in plans] == [shard.redundant_offset for shard in groups.shards]
-    for each, shard in zip(plans, groups.shards, strict=True):
+    assert [each.facts.needed_from for each in plans] == [
+        shard.redundant_offset for shard in share_groups.shards
+    ]
+    for each, shard in zip(plans, share_groups.shards, strict=True):
         pinned = [SharePartitionKey.parse(pin.share_partition) for pin in each.pins]
         assert pinned == shard.share_partitions()[:3]
         assert each.pins[0].needed_from == each.facts.needed_from
         assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
-        assert each.facts.prunable + each.facts.held == len(groups.log[shard.state_partition])
+        assert each.facts.prunable + each.facts.held == len(share_groups.log[shard.state_partition])
 
 
 def test_replay_rate_is_measured_or_given(source: SegmentSource) -> None:
@@ -138,37 +148,43 @@ def test_replay_rate_is_measured_with_loader_of_coordinator(
 # rewrite
 
 
-def rewritten(source: object, folder: Path, partitions: int, options: Allowed = EXECUTE) -> RewriteResult:
+def rewrite_journal(
+    source: object, folder: Path, partitions: int, options: Allowed = EXECUTE
+) -> RewriteResult:
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
     return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
 
 
-def test_log_is_rewritten_and_rewritten_back(groups: Groups, source: SegmentSource, tmp_path: Path) -> None:
+def test_log_is_rewritten_and_rewritten_back(
+    share_groups: Groups, source: SegmentSource, tmp_path: Path
+) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
-    planned = rewritten(source, there, 7, Allowed())
+    planned = rewrite_journal(source, there, 7, Allowed())
     assert (planned.is_good, planned.report.executed, there.exists()) == (True, False, False)
-    assert rewritten(source, there, 7).is_good
-    assert rewritten(JournalSource(str(there)), back, STATE_PARTITIONS).is_good
+    assert rewrite_journal(source, there, 7).is_good
+    assert rewrite_journal(JournalSource(str(there)), back, STATE_PARTITIONS).is_good
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
-    states = {key: state for shard in groups.shards for key, state in shard.items()}
+    states = {key: state for shard in share_groups.shards for key, state in shard.items()}
     for folder in (there, back):
-        found = comparable(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
-        for row, wanted in zip(sorted(found, key=_name), sorted(core_rows(states), key=_name), strict=True):
+        found = comparable_rows(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
+        for row, wanted in zip(
+            sorted(found, key=_state_name), sorted(core_rows(states), key=_state_name), strict=True
+        ):
             assert {name: row[name] for name in (*names, "state_batches")} == {
                 name: wanted[name] for name in (*names, "state_batches")
             }
 
 
-def _name(row: dict[str, object]) -> tuple[object, ...]:
+def _state_name(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def test_rewrite_uses_correctly_placed_state_of_two(groups: Groups, tmp_path: Path) -> None:
-    key = left_elsewhere(groups.log, groups.leaders)
-    source = SegmentSource(str(write_log(tmp_path / "log", groups.log)))
-    done = rewritten(source, tmp_path / "there", 7)
+def test_rewrite_uses_correctly_placed_state_of_two(share_groups: Groups, tmp_path: Path) -> None:
+    key = copy_to_other_partition(share_groups.log, share_groups.leaders)
+    source = SegmentSource(str(write_log(tmp_path / "log", share_groups.log)))
+    done = rewrite_journal(source, tmp_path / "there", 7)
     assert done.is_good
-    wanted = groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
+    wanted = share_groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
     assert wanted is not None
     assert done.report.folded.states[key].start_offset == wanted.start_offset > 0
     (note,) = done.report.notes
@@ -179,46 +195,48 @@ def test_rewrite_uses_correctly_placed_state_of_two(groups: Groups, tmp_path: Pa
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
     row = rebuild(ALONE, source).states.to_pylist()[0]
-    place = state_partition(key_of(row), 5)
+    place = state_partition(row_key(row), 5)
     newest, older, placed = (
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
         for away, ms in ((1, 9), (2, 8), (0, 1))
     )
     assert (
-        deduplicate([older, newest], 5) == deduplicate([newest, older], 5) == ({key_of(row): newest}, [older])
+        deduplicate([older, newest], 5)
+        == deduplicate([newest, older], 5)
+        == ({row_key(row): newest}, [older])
     )
-    assert deduplicate([newest, placed], 5) == ({key_of(row): placed}, [newest])
-    assert deduplicate([placed, newest], None) == ({key_of(row): newest}, [placed])
+    assert deduplicate([newest, placed], 5) == ({row_key(row): placed}, [newest])
+    assert deduplicate([placed, newest], None) == ({row_key(row): newest}, [placed])
 
 
 def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
     folder = tmp_path / "there"
-    assert rewritten(source, folder, 5).is_good
-    again = rewritten(source, folder, 5)
+    assert rewrite_journal(source, folder, 5).is_good
+    again = rewrite_journal(source, folder, 5)
     assert (again.is_good, {step.value for step, n in again.report.plan.counts().items() if n}) == (
         *(True, {"already there"}),
     )
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
-        rewritten(source, folder, 6)
+        rewrite_journal(source, folder, 6)
     other = SegmentSource(str(write_log(tmp_path / "other", Groups(9).work(200).log)))
     with pytest.raises(MigrationRefused, match="the target holds state that is not the source's"):
-        rewritten(other, folder, 5)
-    assert rewritten(other, folder, 5, Allowed(execute=True, replace=True)).is_good
+        rewrite_journal(other, folder, 5)
+    assert rewrite_journal(other, folder, 5, Allowed(execute=True, replace=True)).is_good
     with pytest.raises(ConfigError, match="another place than --from"):
-        rewritten(JournalSource(str(folder)), folder, 5)
+        rewrite_journal(JournalSource(str(folder)), folder, 5)
 
 
-def test_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) -> None:
+def test_log_is_restored_as_of_before_a_fault(share_groups: Groups, tmp_path: Path) -> None:
     before = Groups(6).work(500)
-    FAULTS["K8"](groups.log)
-    source = SegmentSource(str(write_log(tmp_path / "spoilt", groups.log)))
+    FAULTS["K8"](share_groups.log)
+    source = SegmentSource(str(write_log(tmp_path / "spoilt", share_groups.log)))
     found = audit_segments(tmp_path / "spoilt", Options(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
     done = rewrite(
         *(ALONE, source, f"journal:{tmp_path / 'restored'}", config),
         state_partitions=STATE_PARTITIONS,
-        cut=Cut({bad["state_partition"]: bad["log_offset"]}),
+        cut=LogCut({bad["state_partition"]: bad["log_offset"]}),
         options=EXECUTE,
     )
     assert done.is_good
@@ -226,30 +244,30 @@ def test_log_is_restored_as_of_before_a_fault(groups: Groups, tmp_path: Path) ->
     held = done.report.folded.states[key]
     number = bad["state_partition"]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
-    wanted = explain(intact, key, cut=Cut({number: bad["log_offset"]})).events[-1].step.after
+    wanted = explain(intact, key, cut=LogCut({number: bad["log_offset"]})).events[-1].step.after
     assert wanted is not None
     assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
 
 
-def test_rewrite_of_pruned_history_requires_incomplete_option(groups: Groups, tmp_path: Path) -> None:
-    log = {number: records[30:] for number, records in groups.log.items()}
+def test_rewrite_of_pruned_history_requires_incomplete_option(share_groups: Groups, tmp_path: Path) -> None:
+    log = {number: records[30:] for number, records in share_groups.log.items()}
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
 
-    def attempt(options: Allowed, **more: bool) -> RewriteResult:
+    def rewrite_with_options(options: Allowed, **more: bool) -> RewriteResult:
         config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
         return rewrite(
             *(ALONE, source, f"journal:{target}", config),
-            **(dict(state_partitions=STATE_PARTITIONS, cut=Cut({1: 40}), options=options) | more),  # type: ignore[arg-type]
+            **(dict(state_partitions=STATE_PARTITIONS, cut=LogCut({1: 40}), options=options) | more),  # type: ignore[arg-type]
         )
 
     for options in (Allowed(), EXECUTE):
         with pytest.raises(MigrationRefused, match="of state partition 1 the beginning was pruned"):
-            attempt(options)
+            rewrite_with_options(options)
     assert not target.exists()
-    (note,) = attempt(Allowed(), incomplete=True).report.notes
+    (note,) = rewrite_with_options(Allowed(), incomplete=True).report.notes
     assert "missing or incomplete" in note
-    assert attempt(EXECUTE, incomplete=True).is_good
+    assert rewrite_with_options(EXECUTE, incomplete=True).is_good
 
 
 # Periodic audits
@@ -276,13 +294,13 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
             found = audit_segments(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
         return found
 
-    def note(found: AuditResult | Exception) -> None:
+    def record_result(found: AuditResult | Exception) -> None:
         told.append(found)
         if len(told) == 5:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    audit_periodically(run, every_s=0.01, listen=None, told=note)
+    audit_periodically(run, every_s=0.01, listen=None, told=record_result)
     assert signal.getsignal(signal.SIGTERM) is before
     assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
     assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]

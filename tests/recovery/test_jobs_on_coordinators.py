@@ -32,14 +32,14 @@ from coordinator.recovery.sample_check import SampleCheck
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.topic import TopicSource
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
 from tests.kafka.audit_process import AuditProcess
 from tests.kafka.delivery_history import check_history
-from tests.recovery.test_docs import LIVE, examples
+from tests.recovery.test_docs import LIVE, read_examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
 
@@ -60,7 +60,7 @@ Answers = dict[SharePartitionKey, tuple[StateSummary, list[StateBatch]]]
 
 
 @contextmanager
-def serving(
+def run_coordinator(
     directory: Path, *, data: Path | None = None, partitions: int = 6, log: str = "journal", **settings: str
 ) -> Iterator[CoordinatorProcess]:
     directory.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def serving(
         process.kill()
 
 
-def work(port: int, seed: int = 1) -> None:
+def send_random_requests(port: int, seed: int = 1) -> None:
     """Send requests as leaders: initialize, read, write, delete one."""
 
     async def main() -> None:
@@ -105,7 +105,7 @@ def work(port: int, seed: int = 1) -> None:
     asyncio.run(main())
 
 
-def answers(port: int) -> Answers:
+def read_all_states(port: int) -> Answers:
     """Read all states."""
 
     async def main() -> Answers:
@@ -121,8 +121,8 @@ def answers(port: int) -> Answers:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[CoordinatorProcess]:
-    with serving(tmp_path / "first") as process:
-        work(process.port)
+    with run_coordinator(tmp_path / "first") as process:
+        send_random_requests(process.port)
         yield process
 
 
@@ -139,12 +139,12 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     for key in KEYS[:2]:
         check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
-    ((command, lines),) = (each for each in examples() if LIVE in each[0])
+    ((command, lines),) = (each for each in read_examples() if LIVE in each[0])
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
     said = share_coordinator(*shlex.split(command)[1:])
     assert (said.exit_code, said.out.splitlines()) == (0, lines)
     # Another leader and state epoch: the state changes, and both sides show the change.
-    work(journal.port, seed=2)
+    send_random_requests(journal.port, seed=2)
     assert diff(ALONE, source, live).equal == 15
 
 
@@ -166,15 +166,15 @@ def test_executors_compare_states_and_driver_reads_none(
     write_parquet(path, pa.concat_tables([earlier.states, pa.Table.from_pylist([state], STATES)]))
     from coordinator.recovery.engines import spark
 
-    fetched: list[Output] = []
-    inner = spark._fetched
+    fetched: list[NamedOutput] = []
+    inner = spark._fetch_outputs
 
-    def fetch(frame: Any) -> list[Output]:
+    def fetch(frame: Any) -> list[NamedOutput]:
         found = inner(frame)
         fetched.extend(found)
         return found
 
-    monkeypatch.setattr(spark, "_fetched", fetch)
+    monkeypatch.setattr(spark, "_fetch_outputs", fetch)
     compared = diff(spark_engine, source, live, listed=[lost])
     assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = Options(
@@ -200,7 +200,7 @@ def test_executors_compare_states_and_driver_reads_none(
 def test_journal_is_rewritten_to_other_partition_count_and_served(
     journal: CoordinatorProcess, tmp_path: Path, share_coordinator: CommandLine
 ) -> None:
-    before = answers(journal.port)
+    before = read_all_states(journal.port)
     journal.stop()
     target = tmp_path / "target"
     command = (
@@ -221,12 +221,12 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
     )
-    with serving(tmp_path / "second", data=target, partitions=11) as second:
-        assert answers(second.port) == before
+    with run_coordinator(tmp_path / "second", data=target, partitions=11) as second:
+        assert read_all_states(second.port) == before
         assert diff(ALONE, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
         refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
         assert refused.exit_code == 0, "nothing to do"
-        work(second.port, seed=3)
+        send_random_requests(second.port, seed=3)
         refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
         assert (refused.exit_code, "is held by process" in refused.err) == (1, True)
 
@@ -253,11 +253,11 @@ def test_topic_is_audited_restored_from_archive_and_served(
     bootstrap = built_in.broker.bootstrap
     topic = new_topic("recovery-ours")
     at_kafka = {"bootstrap.servers": bootstrap, **ONE_COPY}
-    with serving(
+    with run_coordinator(
         tmp_path / "first", log="kafka", **at_kafka, **{"share.coordinator.state.topic.name": topic}
     ) as first:
-        work(first.port)
-        before = answers(first.port)
+        send_random_requests(first.port)
+        before = read_all_states(first.port)
         source = TopicSource(topic, bootstrap)
         assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
         check_history(first, source, KEYS[0], offset=13)
@@ -270,19 +270,19 @@ def test_topic_is_audited_restored_from_archive_and_served(
     )
     assert (code, err) == (0, ""), err
     assert "Source and target have the same state of 15 share-partitions." in out
-    with serving(
+    with run_coordinator(
         tmp_path / "second",
         log="kafka",
         partitions=4,
         **at_kafka,
         **{"share.coordinator.state.topic.name": restored},
     ) as second:
-        assert answers(second.port) == before
+        assert read_all_states(second.port) == before
         code, _, err = rewrite(
             share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap, "--state-partitions", "4"
         )
         assert code == 0, "both hold the same"
-        work(second.port, seed=4)
+        send_random_requests(second.port, seed=4)
         code, _, err = rewrite(
             share_coordinator,
             f"kafka:{topic}",
@@ -320,13 +320,13 @@ def test_backup_and_restore_commands_of_page(
     (back_up, restore, look, serve) = map(shlex.split, commands)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
-    with serving(tmp_path / "first", partitions=50) as first:
+    with run_coordinator(tmp_path / "first", partitions=50) as first:
         (tmp_path / "data").symlink_to(first.data)
-        work(first.port)
+        send_random_requests(first.port)
         assert share_coordinator(*back_up).exit_code == 0
-        work(first.port, 2)
+        send_random_requests(first.port, 2)
         assert share_coordinator(*back_up).exit_code == 0
-        before = answers(first.port)
+        before = read_all_states(first.port)
         first.kill()
     # The disk is lost.
     shutil.rmtree(tmp_path / "first")
@@ -336,8 +336,8 @@ def test_backup_and_restore_commands_of_page(
         "Recovery audit of journal:restored: clean\n"
     )
     assert serve == ["serve", "--data-dir", "restored"]
-    with serving(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
-        assert answers(second.port) == before
+    with run_coordinator(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
+        assert read_all_states(second.port) == before
 
 
 def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_path: Path) -> None:
@@ -345,17 +345,20 @@ def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_p
     port = process.port
     process.start()
     try:
-        runs = metric(port, 'share_coordinator_audit_runs_total{result="clean"}')
+        runs = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="clean"}')
         wait_until(lambda: runs() >= 2, seconds=120, what="two audits are clean")
-        assert metric(port, "share_coordinator_audit_verdict")() == 0
-        assert metric(port, "share_coordinator_audit_share_partitions")() == 15
-        assert metric(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')() == 0
+        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 0
+        assert make_metric_reader(port, "share_coordinator_audit_share_partitions")() == 15
+        assert (
+            make_metric_reader(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')()
+            == 0
+        )
         journal.stop()
         for segment in journal.data.iterdir():
             segment.unlink()
-        failed = metric(port, 'share_coordinator_audit_runs_total{result="failed"}')
+        failed = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="failed"}')
         wait_until(lambda: failed() >= 1, seconds=120, what="an audit failed")
-        assert metric(port, "share_coordinator_audit_verdict")() == 3
+        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 3
         assert process.running
         process.stop(seconds=120)
     finally:
@@ -366,7 +369,7 @@ def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_p
     assert "Traceback" not in log
 
 
-def metric(port: int, name: str) -> Callable[[], float]:
+def make_metric_reader(port: int, name: str) -> Callable[[], float]:
     """Return a function that reads a metric; -1 if the metric is missing."""
 
     def read() -> float:

@@ -22,7 +22,7 @@ from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, topic_
 from coordinator.recovery.live_coordinator import read_states
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sample_check import SampleCheck
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.state_batches import StateBatch
@@ -41,7 +41,7 @@ OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
 SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
 
 
-class Consumed(NamedTuple):
+class ConsumedTopic(NamedTuple):
     """A broker whose share group has consumed some records."""
 
     rig: BuiltInRig
@@ -63,14 +63,14 @@ class Consumed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def consumed(built_in: BuiltInRig) -> Consumed:
+def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
     topic_id = built_in.client.create_topic(TOPIC_NAME)
     built_in.client.set_group_config(GROUP, SETTINGS)
     built_in.client.produce(TOPIC_NAME, 12)
     consumer = built_in.client.share_consumer(GROUP, TOPIC_NAME)
     settled: list[tuple[int, str]] = []
 
-    def went_on() -> bool:
+    def has_progressed() -> bool:
         deliveries = consumer.poll()
         types = [
             "ACCEPT" if each.delivery_count > 1 else OUTCOMES[each.offset % len(OUTCOMES)]
@@ -80,12 +80,12 @@ def consumed(built_in: BuiltInRig) -> Consumed:
         consumer.settle(types)
         return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
 
-    wait_until(went_on, seconds=120, what="all records are consumed")
+    wait_until(has_progressed, seconds=120, what="all records are consumed")
     # One record stays in flight.
     built_in.client.produce(TOPIC_NAME, 4, first=12)
     in_flight = 0
 
-    def settled_some() -> bool:
+    def has_settled_records() -> bool:
         nonlocal in_flight
         deliveries = consumer.poll()
         consumer.settle(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
@@ -93,33 +93,37 @@ def consumed(built_in: BuiltInRig) -> Consumed:
         in_flight = max([in_flight, *(each.delivery_count for each in deliveries if each.offset == 12)])
         return any(each.offset == 15 for each in deliveries)
 
-    wait_until(settled_some, seconds=120, what="some more are consumed")
+    wait_until(has_settled_records, seconds=120, what="some more are consumed")
     consumer.close()
-    return Consumed(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0), in_flight)
+    return ConsumedTopic(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0), in_flight)
 
 
-def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed: Consumed) -> None:
-    found = diff(ALONE, consumed.source, consumed.bootstrap, groups=[GROUP])
+def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed_topic: ConsumedTopic) -> None:
+    found = diff(ALONE, consumed_topic.source, consumed_topic.bootstrap, groups=[GROUP])
     assert (found.asked, found.equal, found.different, found.unknown) == (1, 1, [], {})
     assert found.batches_unknown == 0
-    (state,) = (row for row in rebuild(ALONE, consumed.source).states.to_pylist() if row["group_id"] == GROUP)
+    (state,) = (
+        row for row in rebuild(ALONE, consumed_topic.source).states.to_pylist() if row["group_id"] == GROUP
+    )
     assert state["start_offset"] == 12
     assert state["state_batches"][0]["first_offset"] == 12
 
 
-def test_diff_writes_nothing(consumed: Consumed) -> None:
-    before = consumed.source.plan(Cut()).ends
-    diff(ALONE, consumed.source, consumed.bootstrap)
-    assert consumed.source.plan(Cut()).ends == before
+def test_diff_writes_nothing(consumed_topic: ConsumedTopic) -> None:
+    before = consumed_topic.source.plan(LogCut()).ends
+    diff(ALONE, consumed_topic.source, consumed_topic.bootstrap)
+    assert consumed_topic.source.plan(LogCut()).ends == before
 
 
-def test_concurrent_writes_are_no_difference(consumed: Consumed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_writes_are_no_difference(
+    consumed_topic: ConsumedTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log is folded, then written, and only then the coordinator is read."""
-    key = SharePartitionKey("recovery-busy", consumed.key.topic_id, 0)
+    key = SharePartitionKey("recovery-busy", consumed_topic.key.topic_id, 0)
 
     async def writes(begin: int, end: int) -> None:
         retry = RetryPolicy(attempts_max=8, first_s=0.2)
-        async with ShareCoordinatorClient(consumed.bootstrap, retry=retry) as client:
+        async with ShareCoordinatorClient(consumed_topic.bootstrap, retry=retry) as client:
             if not begin:
                 await client.initialize(key, 1, 0)
             for offset in range(begin, end):
@@ -143,16 +147,16 @@ def test_concurrent_writes_are_no_difference(consumed: Consumed, monkeypatch: py
 
     asyncio.run(writes(0, 4))
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read)
-    found = diff(ALONE, consumed.source, consumed.bootstrap)
+    found = diff(ALONE, consumed_topic.source, consumed_topic.bootstrap)
     assert (found.different, found.unknown, found.moved) == ([], {}, 1)
 
 
-def test_audit_of_topic_finds_only_single_replica(consumed: Consumed, tmp_path: Path) -> None:
-    source = consumed.source
+def test_audit_of_topic_finds_only_single_replica(consumed_topic: ConsumedTopic, tmp_path: Path) -> None:
+    source = consumed_topic.source
     cluster = ClusterCheck(
-        consumed.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
+        consumed_topic.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
     )
-    external = [cluster, LiveCheck(source, consumed.bootstrap), SampleCheck(source, 50)]
+    external = [cluster, LiveCheck(source, consumed_topic.bootstrap), SampleCheck(source, 50)]
     found = audit(ALONE, source, Options(external=external, to=tmp_path / "first"))
     rows = [row for row in found.findings.to_pylist() if row["group_id"] in (None, GROUP)]
     assert [(row["check"], row["severity"]) for row in rows] == [("P5", "warning")], rows
@@ -162,12 +166,14 @@ def test_audit_of_topic_finds_only_single_replica(consumed: Consumed, tmp_path: 
     assert "X3" not in set(again.findings.column("check").to_pylist())
 
 
-def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(consumed: Consumed, tmp_path: Path) -> None:
+def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
+    consumed_topic: ConsumedTopic, tmp_path: Path
+) -> None:
     # Other tests on the same broker cause more writes, so topic and disk are read up to the same offsets.
-    cut = Cut(consumed.source.plan(Cut()).ends)
-    states = rebuild(ALONE, consumed.source, cut=cut).states
+    cut = LogCut(consumed_topic.source.plan(LogCut()).ends)
+    states = rebuild(ALONE, consumed_topic.source, cut=cut).states
     copied = tmp_path / "copied"
-    for folder in consumed.disk.glob(f"{TOPIC}-*"):
+    for folder in consumed_topic.disk.glob(f"{TOPIC}-*"):
         # Do not copy the indexes, which have 20 MB each.
         ignored = shutil.ignore_patterns("*index")
         shutil.copytree(folder, copied / folder.name, ignore=ignored)
@@ -176,36 +182,36 @@ def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(consumed: Consum
     # The files may still contain pruned records, which affect these two columns.
     history = ["records", "leader_epoch_max"]
     assert again.drop_columns(history).equals(states.drop_columns(history))
-    assert ours(again) == ours(states)
-    state = ours(states)
+    assert own_state(again) == own_state(states)
+    state = own_state(states)
     whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
-    assert mine(whole) == []
+    assert own_checks(whole) == []
     # Remove the snapshot, as if pruned too far: only updates remain.
     (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
-    lost = _without_first_records(segment, state["needed_from"])
+    lost = _drop_first_records(segment, state["needed_from"])
     segment.unlink()
     (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(lost)
     found = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole")))
-    assert "K1" in mine(found)
+    assert "K1" in own_checks(found)
     assert found.exit_code == 2
     # Remove all records: only the baseline of the earlier audit contains the state.
     shutil.rmtree(segment.parent)
     gone = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
-    assert mine(gone) == ["X3"]
+    assert own_checks(gone) == ["X3"]
 
 
-def ours(states: pyarrow.Table) -> dict[str, Any]:
+def own_state(states: pyarrow.Table) -> dict[str, Any]:
     """Return the state of the test's share-partition."""
     (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
     return state
 
 
-def mine(found: object) -> list[str]:
+def own_checks(found: object) -> list[str]:
     """Return the checks with findings about the test's share-partition."""
     return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
 
 
-def _without_first_records(segment: Path, last_gone: int) -> bytes:
+def _drop_first_records(segment: Path, last_gone: int) -> bytes:
     data = segment.read_bytes()
     at = 0
     while int.from_bytes(data[at : at + 8]) <= last_gone:
@@ -213,33 +219,35 @@ def _without_first_records(segment: Path, last_gone: int) -> bytes:
     return data[at:]
 
 
-def test_explain_shows_history_of_record(consumed: Consumed) -> None:
-    found = explain(consumed.source, consumed.key, 4)
+def test_explain_shows_history_of_record(consumed_topic: ConsumedTopic) -> None:
+    found = explain(consumed_topic.source, consumed_topic.key, 4)
     told = [event.what for event in found.events]
     assert any("released, to be delivered again (AVAILABLE) at delivery 1" in what for what in told)
     assert told[-1].startswith(("accepted (ACKNOWLEDGED) at delivery 2", "done: the start offset is"))
-    assert found.events[-1].step.record.key == consumed.key
-    everything = explain(consumed.source, consumed.key)
+    assert found.events[-1].step.record.key == consumed_topic.key
+    everything = explain(consumed_topic.source, consumed_topic.key)
     assert everything.events[0].what.startswith("snapshot 0 initialised: state epoch")
     assert everything.steps == len(everything.events)
 
 
-def test_topic_is_given_by_name_or_id(consumed: Consumed, share_coordinator: CommandLine) -> None:
+def test_topic_is_given_by_name_or_id(consumed_topic: ConsumedTopic, share_coordinator: CommandLine) -> None:
     access = {
-        "bootstrap_servers": consumed.bootstrap,
+        "bootstrap_servers": consumed_topic.bootstrap,
         "security": ClientSecurity(),
         "request_timeout_s": 10.0,
     }
-    assert topic_id_of(TOPIC_NAME, **access) == consumed.key.topic_id  # type: ignore[arg-type]
+    assert topic_id_of(TOPIC_NAME, **access) == consumed_topic.key.topic_id  # type: ignore[arg-type]
     assert topic_id_of("no-such-topic", **access) is None  # type: ignore[arg-type]
-    options = ("--from", f"kafka:{TOPIC}", "--bootstrap-servers", consumed.bootstrap)
+    options = ("--from", f"kafka:{TOPIC}", "--bootstrap-servers", consumed_topic.bootstrap)
     said = share_coordinator("recovery", "explain", GROUP, TOPIC_NAME, "0", "12", *options)
     assert said.exit_code == 0, said.err
-    now = f"now: record 12: released, to be delivered again (AVAILABLE) at delivery {consumed.deliveries}"
+    now = (
+        f"now: record 12: released, to be delivered again (AVAILABLE) at delivery {consumed_topic.deliveries}"
+    )
     assert now in said.out
     said = share_coordinator("recovery", "explain", GROUP, "no-such-topic", "0", *options)
     assert said.exit_code == 2
-    assert f"TOPIC=no-such-topic cannot be used: it must be a topic of {consumed.bootstrap}" in said.err
+    assert f"TOPIC=no-such-topic cannot be used: it must be a topic of {consumed_topic.bootstrap}" in said.err
     said = share_coordinator("recovery", "diff", "--group", GROUP, *options)
     assert (said.exit_code, said.out) == (
         0,

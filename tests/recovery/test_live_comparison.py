@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.deduplication import is_in_place, key_of
+from coordinator.recovery.deduplication import is_in_place, row_key
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
@@ -20,8 +20,14 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.recovery.injected_faults import CLEAN_LIMITS
-from tests.recovery.logs_on_disk import TOPIC, batches_of, write_segments
-from tests.recovery.share_groups import STATE_PARTITIONS, Groups, audit_segments, left_elsewhere, write_log
+from tests.recovery.logs_on_disk import TOPIC, encode_batches, write_segments
+from tests.recovery.share_groups import (
+    STATE_PARTITIONS,
+    Groups,
+    audit_segments,
+    copy_to_other_partition,
+    write_log,
+)
 
 ALONE = LocalEngine(1)
 
@@ -40,9 +46,9 @@ def rows(run: AuditResult) -> list[dict[str, Any]]:
 
 def answer_of(row: Mapping[str, Any], **changed: Any) -> LiveState:
     """Return the answer of a coordinator with this state."""
-    from coordinator.recovery.rewrite import state_of
+    from coordinator.recovery.rewrite import make_share_state
 
-    state = state_of(row)
+    state = make_share_state(row)
     said = {
         "state_epoch": state.state_epoch,
         "leader_epoch": state.leader_epoch,
@@ -76,12 +82,12 @@ def test_x1_different_answer_is_found(
     wrong = next(row for row in states if row["state_batches"])
 
     async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
-        return {key_of(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
+        return {row_key(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
     source = SegmentSource(str(tmp_path / "before"))
     found = diff(ALONE, source, "nobody:1")
-    assert [each.key for each in found.different] == [key_of(wrong)]
+    assert [each.key for each in found.different] == [row_key(wrong)]
     assert found.different[0].what.startswith(what)
     assert (found.asked, found.equal) == (len(states), len(states) - 1)
 
@@ -109,7 +115,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 0, 1, 0, 1, 1, b"", -1, -1)]
     values += [ShareUpdateValue(0, 1, offset, b"", -1) for offset in range(1, 12)]
     values.append(ShareSnapshotValue(1, 0, 1, 12, 1, 1, b"", -1, -1))
-    batches = batches_of([encode_record(StateRecord(key, value)) for value in values], size=1)
+    batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
     write_segments(tmp_path / f"{TOPIC}-0", batches[:10])
     source = SegmentSource(str(tmp_path))
     run = rebuild(ALONE, source)
@@ -130,12 +136,12 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = Groups(5).work(300)
-    key = left_elsewhere(groups.log, groups.leaders)
+    key = copy_to_other_partition(groups.log, groups.leaders)
     folder = write_log(tmp_path / "log", groups.log)
     source = SegmentSource(str(folder))
     first = audit_segments(folder)
-    assert sum(key_of(row) == key for row in rows(first)) == 2
-    placed = {key_of(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
+    assert sum(row_key(row) == key for row in rows(first)) == 2
+    placed = {row_key(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
 
     async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
         return {each: answer_of(placed[each]) for each in leader_epochs}
@@ -156,7 +162,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
-    states = {key_of(row): row for row in rows(before)}
+    states = {row_key(row): row for row in rows(before)}
     lost = SharePartitionKey("lost", bytes(16), 3)
     gone = SharePartitionKey("gone", bytes(16), 3)
 
@@ -179,7 +185,7 @@ def test_differences_beyond_limit_are_counted(
     states = rows(before)
 
     async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
-        return {key_of(row): answer_of(row, leader_epoch=77) for row in states}
+        return {row_key(row): answer_of(row, leader_epoch=77) for row in states}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
     found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)

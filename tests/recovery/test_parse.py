@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.log.claims import owner_epoch_headers, read_owner_epoch
-from coordinator.recovery.decode import Kind, decode, packed_batches
+from coordinator.recovery.decode import RecordKind, decode, packed_batches
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import RECORDS
@@ -24,7 +24,7 @@ from tests.recovery.log_strategies import Entry, encode_log, kafkas_logs, our_lo
 Row = tuple[Any, ...]
 
 
-def rows_of(records: Records) -> list[Row]:
+def record_rows(records: Records) -> list[Row]:
     return [
         (
             int(records.log_offset[row]),
@@ -78,7 +78,7 @@ def test_parsed_records_equal_those_of_protocol(
         base_offset += len(records)
     found = parse(1, data)
     assert (found.used_bytes, found.found) == (len(data), None)
-    assert rows_of(found.records) == rows_by_protocol(data)
+    assert record_rows(found.records) == rows_by_protocol(data)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4], ids=["none", "gzip", "snappy", "lz4", "zstd"])
@@ -99,7 +99,7 @@ def test_client_batches_are_read_with_any_compression(codec: int) -> None:
     data = bytes(builder.build())
     plain = encode_batch(300, 5, [(b"k", b"v")])
     found = parse(1, plain + data + plain).records
-    assert rows_of(found) == rows_by_protocol(plain + data + plain)
+    assert record_rows(found) == rows_by_protocol(plain + data + plain)
     assert found.batches.producer_id is not None
     assert found.batches.producer_id.tolist() == [-1, 9, -1]
     assert found.batches.base_sequence is not None
@@ -145,7 +145,7 @@ def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
         return
     records = parse(3, b"".join(batches)).records
     (again,) = records_from_arrow(records.to_arrow())
-    assert rows_of(again) == rows_of(records)
+    assert record_rows(again) == record_rows(records)
     assert again.state_partition == 3
     assert again.to_arrow().equals(records.to_arrow())
     table = pa.Table.from_batches([records.to_arrow()], RECORDS)
@@ -170,14 +170,16 @@ def test_decoded_values_equal_those_of_protocol(log: list[Entry]) -> None:
         place = rows.pop(row)
         identity = decoded.share_partitions[int(decoded.key[place])]
         assert (records.keys.get(row) or b"")[2:] == identity
-        kind, value = Kind(int(decoded.kind[place])), record.value
+        kind, value = RecordKind(int(decoded.kind[place])), record.value
         if value is None:
-            assert kind is Kind.TOMBSTONE
+            assert kind is RecordKind.TOMBSTONE
         elif isinstance(value, UnreadableValue):
-            assert kind is Kind.UNREADABLE
+            assert kind is RecordKind.UNREADABLE
             assert decoded.unreadable[place] == value.reason
         else:
-            assert kind is (Kind.SNAPSHOT if isinstance(value, ShareSnapshotValue) else Kind.UPDATE)
+            assert kind is (
+                RecordKind.SNAPSHOT if isinstance(value, ShareSnapshotValue) else RecordKind.UPDATE
+            )
             _check_value(decoded, place, value)
     assert not rows
 

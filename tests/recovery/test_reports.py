@@ -11,7 +11,7 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.report import as_json, as_markdown, as_text, make_content, write_report
-from coordinator.recovery.report.content import EXAMPLES_MAX, place_of
+from coordinator.recovery.report.content import EXAMPLES_MAX, format_place
 from coordinator.recovery.report.html import as_html
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
@@ -25,7 +25,7 @@ HOSTILE = "\u202eevil\x9b31m"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = Groups(3, 40, names=("group-0", EVIL)).work(900).log
     for name in ("K1", "K14", "R4", "R9", "P2"):
         FAULTS[name](log)
@@ -33,29 +33,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> AuditResult:
-    return audit_segments(folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
+def audit_result(log_folder: Path) -> AuditResult:
+    return audit_segments(log_folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
+def hostile_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An audit that has findings only of the group with the hostile name."""
     log = Groups(3, names=(HOSTILE,)).work(600).log
     FAULTS["K1"](log)
     return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
 
 
-def test_text_starts_with_verdict_and_ends_with_unchecked(run: AuditResult) -> None:
-    content = make_content(run)
+def test_text_starts_with_verdict_and_ends_with_unchecked(audit_result: AuditResult) -> None:
+    content = make_content(audit_result)
     lines = as_text(content).splitlines()
-    assert lines[0] == f"Recovery audit of {run.manifest['source']}: {run.verdict.upper()}"
+    assert lines[0] == f"Recovery audit of {audit_result.manifest['source']}: {audit_result.verdict.upper()}"
     assert "after it: NO: " in " ".join(" ".join(lines).split())
     severities = [line.split()[0] for line in lines if re.match(r"(CRITICAL|WARNING|INFO) ", line)]
     assert severities == sorted(severities, key=("CRITICAL", "WARNING", "INFO").index)
     commands = {group.command for group in content.groups}
     assert all(len(line) <= 100 or line.strip() in commands for line in lines)
     assert {line.split()[2] for line in lines if line.startswith("not run")} == {
-        f"{check}:" for check in run.not_checked
+        f"{check}:" for check in audit_result.not_checked
     }
     (group, *_) = content.groups
     assert any(line.strip() == group.command for line in lines)
@@ -83,25 +83,25 @@ def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_p
 
 def test_finding_without_state_partition_is_of_the_log() -> None:
     row = {"group_id": None, "state_partition": -1, "log_offset": -1, "last_log_offset": -1, "count": 1}
-    assert place_of(row) == "the log"
-    assert place_of({**row, "count": 3}) == "the log, 3 times"
-    assert place_of({**row, "state_partition": 0, "log_offset": 4, "last_log_offset": 4}) == (
+    assert format_place(row) == "the log"
+    assert format_place({**row, "count": 3}) == "the log, 3 times"
+    assert format_place({**row, "state_partition": 0, "log_offset": 4, "last_log_offset": 4}) == (
         "state partition 0, offset 4"
     )
 
 
-def test_examples_are_limited_and_all_findings_are_counted(run: AuditResult) -> None:
-    (section,) = (each for each in make_content(run).sections if each.check.id == "K9")
+def test_examples_are_limited_and_all_findings_are_counted(audit_result: AuditResult) -> None:
+    (section,) = (each for each in make_content(audit_result).sections if each.check.id == "K9")
     assert len(section.rows) > EXAMPLES_MAX > len(section.examples)
-    text = as_text(make_content(run))
+    text = as_text(make_content(audit_result))
     assert f"({section.total} in {len(section.rows)})" in text or f"({len(section.rows)})" in text
     assert f"... and {len(section.rows) - len(section.examples)} more; by group: " in " ".join(text.split())
 
 
-def test_json_is_complete(run: AuditResult) -> None:
-    said = json.loads(as_json(make_content(run)))
-    assert (said["verdict"], said["exit_code"]) == (run.verdict, 2)
-    assert len(said["findings"]) == len(run.findings)
+def test_json_is_complete(audit_result: AuditResult) -> None:
+    said = json.loads(as_json(make_content(audit_result)))
+    assert (said["verdict"], said["exit_code"]) == (audit_result.verdict, 2)
+    assert len(said["findings"]) == len(audit_result.findings)
     assert all(each["meaning"] and each["advice"] for each in said["findings"])
     assert set(said["passed"]) | {each["check"] for each in said["findings"]} | set(
         said["not_checked"]
@@ -109,23 +109,23 @@ def test_json_is_complete(run: AuditResult) -> None:
     assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
 
 
-def test_json_contains_no_control_characters(hostile: AuditResult) -> None:
-    said = as_json(make_content(hostile))
+def test_json_contains_no_control_characters(hostile_audit: AuditResult) -> None:
+    said = as_json(make_content(hostile_audit))
     assert all(line.isprintable() for line in said.split("\n"))
     assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
 
 
-def test_markdown_escapes_names(run: AuditResult) -> None:
-    page = as_markdown(make_content(run)).partition("```")[0]
+def test_markdown_escapes_names(audit_result: AuditResult) -> None:
+    page = as_markdown(make_content(audit_result)).partition("```")[0]
     assert "\\<b\\>" in page
     assert "<b>" not in page
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
 
 
-def test_html_is_one_page_without_external_resources(run: AuditResult, tmp_path: Path) -> None:
+def test_html_is_one_page_without_external_resources(audit_result: AuditResult, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    write_report(path, run)
+    write_report(path, audit_result)
     page = path.read_text("utf-8")
     assert "<b>&amp;&quot;" not in page.replace("&lt;b&gt;", "")
     assert "&lt;b&gt;&amp;" in page
@@ -137,11 +137,11 @@ def test_html_is_one_page_without_external_resources(run: AuditResult, tmp_path:
         # Colours come from the style sheet, which has light and dark ones.
         assert not re.search(r"#[0-9a-f]{6}\b", re.sub(r'(id|href|url)[=(]"?#?[^")]*', "", svg)), svg
     assert page.count("prefers-color-scheme: dark") == 1
-    assert page == _written_again(run, tmp_path)
+    assert page == _rewrite_report(audit_result, tmp_path)
 
 
-def test_pages_escape_and_isolate_names(hostile: AuditResult) -> None:
-    html, markdown = as_html(make_content(hostile)), as_markdown(make_content(hostile))
+def test_pages_escape_and_isolate_names(hostile_audit: AuditResult) -> None:
+    html, markdown = as_html(make_content(hostile_audit)), as_markdown(make_content(hostile_audit))
     for page in (html, markdown):
         assert all(line.isprintable() for line in page.split("\n"))
     assert r"<td><bdi>\u202eevil\x9b31m</bdi> <bdi>" in html
@@ -150,7 +150,7 @@ def test_pages_escape_and_isolate_names(hostile: AuditResult) -> None:
     assert "td { overflow-wrap: anywhere; }" in html
 
 
-def _written_again(run: AuditResult, folder: Path) -> str:
+def _rewrite_report(run: AuditResult, folder: Path) -> str:
     write_report(folder / "again.html", run)
     return (folder / "again.html").read_text("utf-8")
 
@@ -176,9 +176,9 @@ def test_empty_log_has_report(tmp_path: Path) -> None:
 
 
 def test_audit_command_has_exit_codes_reports_and_baseline(
-    share_coordinator: CommandLine, folder: Path, tmp_path: Path
+    share_coordinator: CommandLine, log_folder: Path, tmp_path: Path
 ) -> None:
-    source = f"segments:{folder}"
+    source = f"segments:{log_folder}"
     command = (
         "recovery",
         "audit",

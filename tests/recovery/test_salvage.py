@@ -11,18 +11,18 @@ from coordinator.log.journal.scan import segment_number
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.sources.base import Cut, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.verdict import Status
+from coordinator.recovery.verdict import RecoveryStatus
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches
 from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.recovery.log_strategies import by_key, comparable
-from tests.recovery.logs_on_disk import TOPIC, batches_of, write_journal, write_segments
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
+from tests.recovery.logs_on_disk import TOPIC, encode_batches, write_journal, write_segments
 from tests.unit.cli.command_line import CommandLine
 
 ALONE = LocalEngine(1)
@@ -30,7 +30,7 @@ PARTITIONS = 4
 KEYS = [SharePartitionKey(f"group-{n % 5}", bytes([n + 1]) * 16, n) for n in range(24)]
 
 
-def records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
+def make_records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, bytes | None]]:
     """Return a snapshot of each share-partition, then rounds of updates; in the last round, half are
     snapshots.
     """
@@ -47,37 +47,39 @@ def records(keys: list[SharePartitionKey], rounds: int) -> list[tuple[bytes, byt
     return found
 
 
-def placed() -> dict[int, list[SharePartitionKey]]:
+def keys_by_partition() -> dict[int, list[SharePartitionKey]]:
     return {
         number: [key for key in KEYS if routed_to(key, PARTITIONS) == number] for number in range(PARTITIONS)
     }
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> JournalSource:
-    write_journal(tmp_path / "journal", {p: records(keys, 12) for p, keys in placed().items()})
+def journal_source(tmp_path: Path) -> JournalSource:
+    write_journal(
+        tmp_path / "journal", {p: make_records(keys, 12) for p, keys in keys_by_partition().items()}
+    )
     return JournalSource(str(tmp_path / "journal"))
 
 
 @pytest.fixture
-def segments(tmp_path: Path) -> SegmentSource:
-    for number, keys in placed().items():
+def segment_source(tmp_path: Path) -> SegmentSource:
+    for number, keys in keys_by_partition().items():
         write_segments(
-            tmp_path / "disk" / f"{TOPIC}-{number}", batches_of(records(keys, 12)), batches_in_file=5
+            tmp_path / "disk" / f"{TOPIC}-{number}", encode_batches(make_records(keys, 12)), batches_in_file=5
         )
     return SegmentSource(str(tmp_path / "disk"))
 
 
-def states(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+def rebuild_both(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     run = rebuild(ALONE, source)
     rows = {
         f"{row['group_id']}:{row['topic_id']}:{row['partition']}": row
-        for row in comparable(by_key(run.states.to_pylist()))
+        for row in comparable_rows(sort_by_key(run.states.to_pylist()))
     }
     return rows, run.manifest
 
 
-def flip(path: Path, at: int) -> None:
+def flip_byte(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 0x10
     path.write_bytes(data)
@@ -89,10 +91,10 @@ def used_files(folder: str, pattern: str) -> list[Path]:
 
 @pytest.mark.parametrize("kind", ["journal", "segments"])
 def test_states_that_are_not_named_equal_undamaged_ones(
-    kind: str, journal: JournalSource, segments: SegmentSource
+    kind: str, journal_source: JournalSource, segment_source: SegmentSource
 ) -> None:
-    source: Source = {"journal": journal, "segments": segments}[kind]
-    whole, manifest = states(source)
+    source: Source = {"journal": journal_source, "segments": segment_source}[kind]
+    whole, manifest = rebuild_both(source)
     assert (manifest["damages"], manifest["affected"]) == ([], [])
     random = Random(7)
     files = used_files(source.folder, "*.journal" if kind == "journal" else "*.log")  # type: ignore[attr-defined]
@@ -100,8 +102,8 @@ def test_states_that_are_not_named_equal_undamaged_ones(
     for _ in range(40):
         path = random.choice(files)
         before = path.read_bytes()
-        flip(path, random.randrange(len(before.rstrip(b"\0"))))
-        found, manifest = states(source)
+        flip_byte(path, random.randrange(len(before.rstrip(b"\0"))))
+        found, manifest = rebuild_both(source)
         path.write_bytes(before)
         affected = set(manifest["affected"])
         found_damage += bool(manifest["damages"])
@@ -113,7 +115,7 @@ def test_states_that_are_not_named_equal_undamaged_ones(
     assert found_damage >= 30
 
 
-def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
+def segment_frames(path: Path) -> list[tuple[int, layout.Frame]]:
     """Return the frames of a journal segment."""
     data = memoryview(path.read_bytes())
     number = segment_number(path.name)
@@ -126,10 +128,10 @@ def frames_of(path: Path) -> list[tuple[int, layout.Frame]]:
 
 
 def test_damaged_journal_names_exactly_the_affected_share_partitions(
-    journal: JournalSource,
+    journal_source: JournalSource,
 ) -> None:
-    path = used_files(journal.folder, "*.journal")[0]
-    position, frame = frames_of(path)[12]
+    path = used_files(journal_source.folder, "*.journal")[0]
+    position, frame = segment_frames(path)[12]
     ((state_partition, batch),) = layout.decode_entries(frame)
     lost = set()
     for decoded in decode_batches(batch):
@@ -138,8 +140,8 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
             assert record is not None
             lost.add(str(record.key))
     # A byte in the last value of the batch.
-    flip(path, position + layout.HEAD_BYTES + 6 + len(batch) - 10)
-    run = rebuild(ALONE, journal)
+    flip_byte(path, position + layout.HEAD_BYTES + 6 + len(batch) - 10)
+    run = rebuild(ALONE, journal_source)
     latest = {
         f"{r['group_id']}:{r['topic_id']}:{r['partition']}": r["needed_from"] for r in run.states.to_pylist()
     }
@@ -148,54 +150,54 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
     expected = {key for key in lost if latest[key] <= damage["last"]}
     assert set(run.manifest["affected"]) == expected
     assert 0 < len(expected) < 5
-    found = audit(ALONE, journal, Options())
+    found = audit(ALONE, journal_source, Options())
     named = {
         f"{each.group_id}:{each.topic_id}:{each.partition}": each.status
         for group in found.answer.groups
         for each in group.affected
         if "P4" in each.checks
     }
-    assert named == dict.fromkeys(expected, Status.LOST)
+    assert named == dict.fromkeys(expected, RecoveryStatus.LOST)
     assert found.exit_code == 2
     assert found.manifest["totals"]["records"] == len(KEYS) * 12 - 5
     assert "P2" not in found.findings.column("check").to_pylist()
 
 
 @pytest.mark.parametrize("at", ["head", "header"])
-def test_frame_with_damaged_head_is_skipped(at: str, journal: JournalSource) -> None:
-    whole, _ = states(journal)
-    first, *_ = files = used_files(journal.folder, "*.journal")
+def test_frame_with_damaged_head_is_skipped(at: str, journal_source: JournalSource) -> None:
+    whole, _ = rebuild_both(journal_source)
+    first, *_ = files = used_files(journal_source.folder, "*.journal")
     assert len(files) == 1
-    position = frames_of(first)[3][0] + 8 if at == "head" else 20
-    flip(first, position)
+    position = segment_frames(first)[3][0] + 8 if at == "head" else 20
+    flip_byte(first, position)
     if at == "header":
         # The number of state partitions is unknown without the header.
         from coordinator.errors import LogDamaged
 
         with pytest.raises(LogDamaged):
-            rebuild(ALONE, journal)
+            rebuild(ALONE, journal_source)
         return
-    found, manifest = states(journal)
+    found, manifest = rebuild_both(journal_source)
     # The frame's header is lost, but its record batches are intact.
     assert (found, manifest["damages"]) == (whole, [])
     assert "damaged" in manifest["notes"][0]
 
 
-def test_incomplete_last_write_is_noted(journal: JournalSource) -> None:
-    path = used_files(journal.folder, "*.journal")[-1]
-    position, frame = frames_of(path)[-1]
+def test_incomplete_last_write_is_noted(journal_source: JournalSource) -> None:
+    path = used_files(journal_source.folder, "*.journal")[-1]
+    position, frame = segment_frames(path)[-1]
     data = bytearray(path.read_bytes())
     middle = (position + frame.end) // 2
     data[middle : frame.end] = bytes(frame.end - middle)
     path.write_bytes(data)
-    plan = journal.plan(Cut())
+    plan = journal_source.plan(LogCut())
     assert any("an interrupted write at byte" in note for note in plan.notes)
 
 
-def test_damaged_batch_of_segment_is_skipped(segments: SegmentSource) -> None:
-    path = used_files(segments.folder, "*.log")[1]
-    flip(path, 100)
-    found, manifest = states(segments)
+def test_damaged_batch_of_segment_is_skipped(segment_source: SegmentSource) -> None:
+    path = used_files(segment_source.folder, "*.log")[1]
+    flip_byte(path, 100)
+    found, manifest = rebuild_both(segment_source)
     (damage,) = manifest["damages"]
     base = int(path.stem)
     assert (damage["first"], damage["last"]) == (base, base + 6)
@@ -203,17 +205,17 @@ def test_damaged_batch_of_segment_is_skipped(segments: SegmentSource) -> None:
 
 
 def test_intact_part_of_damaged_journal_is_restored(
-    share_coordinator: CommandLine, journal: JournalSource, tmp_path: Path
+    share_coordinator: CommandLine, journal_source: JournalSource, tmp_path: Path
 ) -> None:
-    path = used_files(journal.folder, "*.journal")[0]
-    position, _ = frames_of(path)[12]
-    flip(path, position + 100)
+    path = used_files(journal_source.folder, "*.journal")[0]
+    position, _ = segment_frames(path)[12]
+    flip_byte(path, position + 100)
     target = f"journal:{tmp_path / 'restored'}"
     command = (
         "recovery",
         "rewrite",
         "--from",
-        journal.text,
+        journal_source.text,
         "--to",
         target,
         "--execute",
@@ -226,7 +228,10 @@ def test_intact_part_of_damaged_journal_is_restored(
     said = share_coordinator(*command, "--incomplete")
     assert said.exit_code == 0, said.err
     assert "may lack updates: group-" in said.err + said.out
-    assert states(JournalSource(str(tmp_path / "restored")))[0].keys() == states(journal)[0].keys()
-    said = share_coordinator("recovery", "rebuild", "--from", journal.text, "--engine", "local")
+    assert (
+        rebuild_both(JournalSource(str(tmp_path / "restored")))[0].keys()
+        == rebuild_both(journal_source)[0].keys()
+    )
+    said = share_coordinator("recovery", "rebuild", "--from", journal_source.text, "--engine", "local")
     assert said.exit_code == 1
     assert "are lost" in said.err

@@ -17,7 +17,7 @@ from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.job import read_log
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult, rebuild
-from coordinator.recovery.sources import Cut, open_source
+from coordinator.recovery.sources import LogCut, open_source
 from coordinator.recovery.sources.base import (
     ALL,
     END,
@@ -31,14 +31,14 @@ from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
-from tests.recovery.log_strategies import by_key, comparable
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import (
     TOPIC,
-    batches_of,
-    expected,
+    encode_batches,
+    load_expected_states,
+    make_varied_records,
     offsets_read,
     open_journal,
-    some_records,
     write_journal,
     write_segments,
 )
@@ -47,44 +47,44 @@ from tests.unit.log.environments import append_durably
 ALONE = LocalEngine(1)
 
 
-def rebuilt(source: Source, cut: Cut | None = None, range_records: int = 100) -> RebuildResult:
+def rebuild_in_ranges(source: Source, cut: LogCut | None = None, range_records: int = 100) -> RebuildResult:
     return rebuild(ALONE, source, cut=cut, range_records=range_records)
 
 
-def rows(run: RebuildResult) -> list[dict[str, object]]:
-    return comparable(by_key(run.states.to_pylist()))
+def state_rows(run: RebuildResult) -> list[dict[str, object]]:
+    return comparable_rows(sort_by_key(run.states.to_pylist()))
 
 
 def test_all_partitions_of_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
-    partitions = {p: batches_of(some_records(400, seed=p)) for p in range(3)}
+    partitions = {p: encode_batches(make_varied_records(400, seed=p)) for p in range(3)}
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=20)
     (tmp_path / "orders-0").mkdir()
-    run = rebuilt(open_source(f"segments:{tmp_path}"))
-    assert rows(run) == expected(partitions)
+    run = rebuild_in_ranges(open_source(f"segments:{tmp_path}"))
+    assert state_rows(run) == load_expected_states(partitions)
     assert run.manifest["totals"]["records"] == 1_200
     assert run.manifest["partitions"]["1"]["read_to"] == 400
 
 
 def test_directory_of_partition_or_topic_is_selected_by_name(tmp_path: Path) -> None:
-    write_segments(tmp_path / "states-4", batches_of(some_records(10)))
-    write_segments(tmp_path / "other-1", batches_of(some_records(20)))
+    write_segments(tmp_path / "states-4", encode_batches(make_varied_records(10)))
+    write_segments(tmp_path / "other-1", encode_batches(make_varied_records(20)))
     assert list(offsets_read(SegmentSource(str(tmp_path / "states-4")))) == [4]
     assert list(offsets_read(SegmentSource(str(tmp_path / "other")))) == [1]
     with pytest.raises(ConfigError, match="it has those of other, states"):
-        SegmentSource(str(tmp_path)).plan(Cut())
+        SegmentSource(str(tmp_path)).plan(LogCut())
     with pytest.raises(ConfigError, match="it has none"):
-        SegmentSource(str(tmp_path / "nothing")).plan(Cut())
+        SegmentSource(str(tmp_path / "nothing")).plan(LogCut())
     (tmp_path / "other-1").rename(tmp_path / "other-99999999999")
     with pytest.raises(ConfigError, match="it has none"):
-        SegmentSource(str(tmp_path / "other")).plan(Cut())
+        SegmentSource(str(tmp_path / "other")).plan(LogCut())
     with pytest.raises(ConfigError, match="an existing directory"):
-        SegmentSource(str(tmp_path / "no" / "thing")).plan(Cut())
+        SegmentSource(str(tmp_path / "no" / "thing")).plan(LogCut())
 
 
 @pytest.mark.parametrize("with_index", [True, False])
 def test_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> None:
-    batches = batches_of(some_records(2_000))
+    batches = encode_batches(make_varied_records(2_000))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     if with_index:
         position, entries = 0, b""
@@ -94,23 +94,23 @@ def test_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> No
             position += len(batch)
         path.with_suffix(".index").write_bytes(entries + bytes(80))
     source = SegmentSource(str(tmp_path))
-    plan = source.plan(Cut(), range_records=100)
+    plan = source.plan(LogCut(), range_records=100)
     assert len(plan.ranges) > 5
     found = [offset for each in plan.ranges for read in source.read(each) for offset in read.log_offset]
     assert found == list(range(2_000))
-    assert rows(rebuilt(source)) == expected({0: batches})
+    assert state_rows(rebuild_in_ranges(source)) == load_expected_states({0: batches})
 
 
 def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
-    batches = batches_of(some_records(100))
+    batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     torn = encode_batch(100, 5, [(b"key", b"value")])[:-3]
     path.write_bytes(path.read_bytes() + torn)
-    run = rebuilt(SegmentSource(str(tmp_path)))
-    assert rows(run) == expected({0: batches})
+    run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
+    assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == len(torn)
     path.write_bytes(b"".join(batches) + bytes(4_096))
-    assert rows(rebuilt(SegmentSource(str(tmp_path)))) == expected({0: batches})
+    assert state_rows(rebuild_in_ranges(SegmentSource(str(tmp_path)))) == load_expected_states({0: batches})
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
 def test_damage_in_last_segment_is_not_an_incomplete_write(
     tmp_path: Path, spoilt: Callable[[bytes, int], bytes], why: str
 ) -> None:
-    batches = batches_of(some_records(200))
+    batches = encode_batches(make_varied_records(200))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     position = sum(map(len, batches[:3]))
     path.write_bytes(spoilt(path.read_bytes(), position))
-    run = rebuilt(SegmentSource(str(tmp_path)), range_records=10_000)
+    run = rebuild_in_ranges(SegmentSource(str(tmp_path)), range_records=10_000)
     damage, *_ = run.manifest["damages"]
     assert (damage["state_partition"], damage["first"]) == (0, 21)
     assert re.search(
@@ -146,19 +146,19 @@ def test_damage_in_last_segment_is_not_an_incomplete_write(
 
 @pytest.mark.parametrize("kept", [1, 11, 12, 16, 17, 40])
 def test_incomplete_batch_of_any_length_is_ignored(tmp_path: Path, kept: int) -> None:
-    batches = batches_of(some_records(100))
+    batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     path.write_bytes(path.read_bytes() + encode_batch(100, 5, [(b"key", b"value")])[:kept])
-    run = rebuilt(SegmentSource(str(tmp_path)))
-    assert rows(run) == expected({0: batches})
+    run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
+    assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
 
 def test_damage_before_end_is_skipped_and_located(tmp_path: Path) -> None:
-    batches = batches_of(some_records(100))
+    batches = encode_batches(make_varied_records(100))
     for spoilt in (batches[7][:-5], batches[7][:70] + b"?" + batches[7][71:]):
         write_segments(tmp_path / f"{TOPIC}-0", [*batches[:7], spoilt, *batches[8:]])
-        run = rebuilt(SegmentSource(str(tmp_path)))
+        run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
         (damage,) = run.manifest["damages"]
         assert (damage["first"], damage["last"]) == (49, 55)
         assert run.manifest["totals"]["records"] == 93
@@ -167,17 +167,17 @@ def test_damage_before_end_is_skipped_and_located(tmp_path: Path) -> None:
 
 
 def test_records_before_and_after_damage_are_read(tmp_path: Path) -> None:
-    batches = batches_of(some_records(100))
+    batches = encode_batches(make_varied_records(100))
     write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
     source = SegmentSource(str(tmp_path))
     assert offsets_read(source) == {3: [*range(49), *range(56, 100)]}
-    run = rebuilt(source, Cut({3: 49}))
-    assert rows(run) == expected({3: batches[:7]})
+    run = rebuild_in_ranges(source, LogCut({3: 49}))
+    assert state_rows(run) == load_expected_states({3: batches[:7]})
     assert run.manifest["damages"] == []
-    assert [each["first"] for each in rebuilt(source, Cut({3: 50})).manifest["damages"]] == [49]
+    assert [each["first"] for each in rebuild_in_ranges(source, LogCut({3: 50})).manifest["damages"]] == [49]
 
 
-def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
+def offsets_before_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
     """Return the log offsets before the damage, and the state partition of the reported damage."""
     found: list[int] = []
     try:
@@ -189,7 +189,7 @@ def until_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | 
 
 
 def test_records_of_topic_before_damage_are_read() -> None:
-    batches = batches_of(some_records(20))
+    batches = encode_batches(make_varied_records(20))
     answer = b"".join(batches[:2]) + batches[2][:-1] + b"?"
 
     class Damaged(TopicSource):
@@ -197,55 +197,57 @@ def test_records_of_topic_before_damage_are_read() -> None:
             put(answer)
 
     source = Damaged("topic", "nobody:1")
-    assert until_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
+    assert offsets_before_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
     assert len(next(source.read(LogRange(2, 0, 14, 14)))) == 14
     assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
 
 
 def test_write_in_progress_at_planning_is_ignored(tmp_path: Path) -> None:
-    batches = batches_of(some_records(100))
+    batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches[:-2])
     path.write_bytes(b"".join(batches[:-2]) + batches[-2][:50])
     source = SegmentSource(str(tmp_path))
-    (planned,) = source.plan(Cut()).ranges
+    (planned,) = source.plan(LogCut()).ranges
     path.write_bytes(b"".join(batches))
     *_, last = source.read(planned)
     assert (last.log_offset[-1], last.unread_bytes) == (7 * (len(batches) - 2) - 1, 50)
 
 
 def test_pruned_records_in_remaining_segment_are_not_read(tmp_path: Path) -> None:
-    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100)))
+    write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(100)))
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 33\n")
     assert offsets_read(SegmentSource(str(tmp_path))) == {0: list(range(33, 100))}
 
 
 def test_cut_by_offset_returns_earlier_state(tmp_path: Path) -> None:
-    partitions = {p: batches_of(some_records(300, seed=p)) for p in range(2)}
+    partitions = {p: encode_batches(make_varied_records(300, seed=p)) for p in range(2)}
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     cut = {0: 151, 1: 0}
-    assert rows(rebuilt(source, Cut(cut))) == expected(partitions, before=cut)
+    assert state_rows(rebuild_in_ranges(source, LogCut(cut))) == load_expected_states(partitions, before=cut)
     with pytest.raises(ConfigError, match="7:1 cannot be used: it must be of a state partition there is"):
-        rebuilt(source, Cut({7: 1}))
+        rebuild_in_ranges(source, LogCut({7: 1}))
 
 
 def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
-    batches = batches_of(some_records(300))
+    batches = encode_batches(make_varied_records(300))
     write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     # Seven records per millisecond, from 1000 on.
-    assert rows(rebuilt(source, Cut(time_ms=1_019))) == expected({0: batches}, before={0: 140})
-    assert rows(rebuilt(source, Cut(time_ms=9_999))) == expected({0: batches})
-    assert rows(rebuilt(source, Cut(time_ms=1))) == []
+    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=1_019))) == load_expected_states(
+        {0: batches}, before={0: 140}
+    )
+    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=9_999))) == load_expected_states({0: batches})
+    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=1))) == []
 
 
 def test_cut_by_time_uses_first_later_record_of_all_mixed_ranges(
     tmp_path: Path,
 ) -> None:
-    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(300)), batches_in_file=10)
+    write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(300)), batches_in_file=10)
     source = SegmentSource(str(tmp_path))
-    plan = source.plan(Cut())
+    plan = source.plan(LogCut())
     mixed = replace(plan, ranges=tuple(replace(each, state_partition=ALL) for each in plan.ranges))
     assert len(mixed.ranges) > 3
     reader = SimpleNamespace(read=lambda each: source.read(replace(each, state_partition=0)))
@@ -253,19 +255,19 @@ def test_cut_by_time_uses_first_later_record_of_all_mixed_ranges(
 
 
 def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path) -> None:
-    write_segments(tmp_path / f"{TOPIC}-0", batches_of(some_records(100), base_offset=500))
+    write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(100), base_offset=500))
     source = SegmentSource(str(tmp_path))
     with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
-        rebuilt(source, Cut({0: 499}))
-    (note,) = rebuilt(source, Cut({0: 550})).manifest["notes"]
+        rebuild_in_ranges(source, LogCut({0: 499}))
+    (note,) = rebuild_in_ranges(source, LogCut({0: 550})).manifest["notes"]
     assert "the beginning was pruned" in note
-    assert rebuilt(source).manifest["notes"] == []
+    assert rebuild_in_ranges(source).manifest["notes"] == []
 
 
 def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
-    records = {p: some_records(600, seed=p) for p in range(4)}
+    records = {p: make_varied_records(600, seed=p) for p in range(4)}
     write_journal(tmp_path, records)
-    batches = {p: batches_of(found, size=5) for p, found in records.items()}
+    batches = {p: encode_batches(found, size=5) for p, found in records.items()}
     source = JournalSource(str(tmp_path))
 
     def without_times(found: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -274,12 +276,12 @@ def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
     async def main() -> None:
         journal = open_journal(tmp_path)
         await journal.open()
-        run = await asyncio.to_thread(rebuilt, source)
-        assert len(source.plan(Cut()).ranges) > 2
-        assert without_times(rows(run)) == without_times(expected(batches))
-        await append_durably(journal, 2, some_records(3, seed=9))
+        run = await asyncio.to_thread(rebuild_in_ranges, source)
+        assert len(source.plan(LogCut()).ranges) > 2
+        assert without_times(state_rows(run)) == without_times(load_expected_states(batches))
+        await append_durably(journal, 2, make_varied_records(3, seed=9))
         cut = {p: 100 * p for p in range(4)}
-        assert {p: len(found) for p, found in offsets_read(source, Cut(cut)).items()} == {
+        assert {p: len(found) for p, found in offsets_read(source, LogCut(cut)).items()} == {
             1: 100,
             2: 200,
             3: 300,
@@ -291,9 +293,9 @@ def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
 
 
 def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:
-    write_journal(tmp_path, {1: some_records(3_000)})
+    write_journal(tmp_path, {1: make_varied_records(3_000)})
     source = JournalSource(str(tmp_path))
-    first = source.plan(Cut()).ranges[0]
+    first = source.plan(LogCut()).ranges[0]
     (tmp_path / first.place[0]).unlink()
     with pytest.raises(PrunedError):
         list(source.read(first))
@@ -306,7 +308,7 @@ class BusyTopic(TopicSource):
     async def _connected(self) -> AsyncIterator[Any]:
         busy = SimpleNamespace(start=0, end=100, leader=lambda partition: 1)
 
-        def listed(offset: int) -> dict[int, ListedOffset]:
+        def list_offset(offset: int) -> dict[int, ListedOffset]:
             busy.start, busy.end = busy.end, busy.end + 100
             return {0: ListedOffset(0, offset)}
 
@@ -314,26 +316,26 @@ class BusyTopic(TopicSource):
             return SimpleNamespace(partitions=1)
 
         async def list_starts(*asked: object) -> dict[int, ListedOffset]:
-            return listed(busy.start)
+            return list_offset(busy.start)
 
         async def list_ends(*asked: object) -> dict[int, ListedOffset]:
-            return listed(busy.end)
+            return list_offset(busy.end)
 
         busy.describe_topic, busy.list_starts, busy.list_ends = describe_topic, list_starts, list_ends
         yield busy
 
 
 def test_start_of_topic_is_never_newer_than_its_end() -> None:
-    plan = BusyTopic("topic", "nobody:1").plan(Cut())
+    plan = BusyTopic("topic", "nobody:1").plan(LogCut())
     # The snapshot that made the first hundred records redundant is within the read range.
     assert (plan.starts, plan.ends) == ({0: 0}, {0: 200})
 
 
 def test_directory_without_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it has none"):
-        JournalSource(str(tmp_path)).plan(Cut())
+        JournalSource(str(tmp_path)).plan(LogCut())
     with pytest.raises(ConfigError, match="an existing directory"):
-        JournalSource(str(tmp_path / "nothing")).plan(Cut())
+        JournalSource(str(tmp_path / "nothing")).plan(LogCut())
 
 
 @pytest.mark.parametrize("text", ["", "segments", "segments:", "files:/x", "kafka:topic"])
@@ -355,4 +357,4 @@ def test_empty_log_has_no_states(tmp_path: Path) -> None:
     (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").write_bytes(b"")
     source = SegmentSource(str(tmp_path))
     assert read_log(ALONE, source, fold_range).ranges == []
-    assert rows(rebuilt(source)) == []
+    assert state_rows(rebuild_in_ranges(source)) == []

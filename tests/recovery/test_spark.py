@@ -9,22 +9,22 @@ from coordinator.recovery import api
 from coordinator.recovery.audit import AuditResult, Options, audit
 from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
-from coordinator.recovery.engines.spark_work import error_of_spark
+from coordinator.recovery.engines.spark_work import convert_spark_error
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
 from coordinator.recovery.manifest import StoredStates, read_manifest
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
 from coordinator.recovery.rebuild import RebuildResult, first_states, oldest_states, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.state_logs import write_log
 from tests.recovery.logs_on_disk import (
     TOPIC,
-    batches_of,
-    some_records,
+    encode_batches,
+    make_varied_records,
     write_journal,
     write_segments,
 )
@@ -39,18 +39,20 @@ ALONE = LocalEngine(1)
 
 
 @pytest.fixture(scope="module")
-def disk(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
+def segment_source(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
     """A broker's disk with three partitions of varied records."""
     folder = tmp_path_factory.mktemp("disk")
     for p in range(3):
-        write_segments(folder / f"{TOPIC}-{p}", batches_of(some_records(500, seed=p)), batches_in_file=30)
+        write_segments(
+            folder / f"{TOPIC}-{p}", encode_batches(make_varied_records(500, seed=p)), batches_in_file=30
+        )
     return SegmentSource(str(folder))
 
 
-def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
-    for cut in (Cut(), Cut({0: 100, 2: 333})):
-        theirs = rebuild(spark_engine, disk, cut=cut, range_records=60)
-        ours = rebuild(ALONE, disk, cut=cut)
+def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
+    for cut in (LogCut(), LogCut({0: 100, 2: 333})):
+        theirs = rebuild(spark_engine, segment_source, cut=cut, range_records=60)
+        ours = rebuild(ALONE, segment_source, cut=cut)
         assert theirs.states.schema.equals(STATES)
         assert theirs.states.equals(ours.states)
         assert len(theirs.ranges) > len(ours.ranges)
@@ -59,13 +61,19 @@ def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", disk: Segment
     assert theirs.manifest["versions"]["spark"].startswith("4.")
 
 
-def test_only_selected_states_reach_driver(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_only_selected_states_reach_driver(
+    spark_engine: "SparkEngine", segment_source: SegmentSource
+) -> None:
     for select in (first_states(3), oldest_states(2)):
-        theirs, ours = (rebuild(engine, disk, select=select) for engine in (spark_engine, ALONE))
+        theirs, ours = (rebuild(engine, segment_source, select=select) for engine in (spark_engine, ALONE))
         assert theirs.states.equals(ours.states)
         assert len(theirs.states) <= 9 < theirs.manifest["states"]
-    everything = rebuild(ALONE, disk).states
-    assert rebuild(ALONE, disk, select=first_states(3)).states.slice(0, 3).equals(everything.slice(0, 3))
+    everything = rebuild(ALONE, segment_source).states
+    assert (
+        rebuild(ALONE, segment_source, select=first_states(3))
+        .states.slice(0, 3)
+        .equals(everything.slice(0, 3))
+    )
 
 
 def test_hot_share_partition_is_read_by_many_tasks(spark_engine: "SparkEngine", tmp_path: Path) -> None:
@@ -77,10 +85,10 @@ def test_hot_share_partition_is_read_by_many_tasks(spark_engine: "SparkEngine", 
     assert max(theirs.states.column("records").to_pylist()) >= 24_000
 
 
-def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
-    from tests.recovery.sql_oracle import folded
+def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
+    from tests.recovery.sql_oracle import rebuild_with_sql
 
-    records = api.records(disk.text, spark=spark_engine.spark)
+    records = api.records(segment_source.text, spark=spark_engine.spark)
     oracle = {
         bytes(row.share_partition): (
             row.start_offset,
@@ -88,10 +96,10 @@ def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", disk: SegmentS
             row.snapshot_epoch,
             [tuple(each) for each in row.offsets],
         )
-        for row in folded(spark_engine.spark, records).collect()
+        for row in rebuild_with_sql(spark_engine.spark, records).collect()
     }
     found = {}
-    for state in rebuild(ALONE, disk).states.to_pylist():
+    for state in rebuild(ALONE, segment_source).states.to_pylist():
         group = state["group_id"].encode()
         key = (
             len(group).to_bytes(2)
@@ -109,54 +117,60 @@ def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", disk: SegmentS
     assert len(found) > 40
 
 
-def test_data_source_returns_stored_records(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
-    frame: Any = api.records(disk.text, spark=spark_engine.spark)
+def test_data_source_returns_stored_records(
+    spark_engine: "SparkEngine", segment_source: SegmentSource
+) -> None:
+    frame: Any = api.records(segment_source.text, spark=spark_engine.spark)
     assert frame.columns == RECORDS.names
-    table: Any = api.records(disk.text)
+    table: Any = api.records(segment_source.text)
     order = [("state_partition", "ascending"), ("log_offset", "ascending")]
     got = frame.toArrow().cast(RECORDS).sort_by(order)
     assert got.equals(table.sort_by(order))
-    assert frame.rdd.getNumPartitions() == len(disk.plan(Cut()).ranges)
-    states = spark_engine.spark.createDataFrame(rebuild(ALONE, disk).states)
+    assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
+    states = spark_engine.spark.createDataFrame(rebuild(ALONE, segment_source).states)
     assert states.where("start_offset = 80").count() > 0
 
 
 def test_states_history_and_findings_are_data_frames(
-    spark_engine: "SparkEngine", disk: SegmentSource, tmp_path: Path
+    spark_engine: "SparkEngine", segment_source: SegmentSource, tmp_path: Path
 ) -> None:
     spark = spark_engine.spark
-    frame = api.states(spark, disk.text, to=str(tmp_path / "states"))
+    frame = api.states(spark, segment_source.text, to=str(tmp_path / "states"))
     order = [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
-    assert frame.toArrow().cast(STATES).sort_by(order).equals(rebuild(ALONE, disk).states)
+    assert frame.toArrow().cast(STATES).sort_by(order).equals(rebuild(ALONE, segment_source).states)
     assert not list(tmp_path.glob("share-coordinator-*"))
-    table: Any = api.history(disk.text)
-    history: Any = api.history(disk.text, spark=spark)
+    table: Any = api.history(segment_source.text)
+    history: Any = api.history(segment_source.text, spark=spark)
     assert history.columns == HISTORY.names
     order = [("state_partition", "ascending"), ("log_offset", "ascending")]
     assert history.toArrow().cast(HISTORY).sort_by(order).equals(table.sort_by(order))
-    assert api.findings(spark, disk.text).where("check = 'K1'").count() > 0
+    assert api.findings(spark, segment_source.text).where("check = 'K1'").count() > 0
 
 
 @pytest.mark.parametrize("job", ["rebuild", "audit"])
 def test_executors_write_states_that_driver_does_not_read(
     job: str,
     spark_engine: "SparkEngine",
-    disk: SegmentSource,
+    segment_source: SegmentSource,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def run(engine: Engine, to: Path) -> RebuildResult | AuditResult:
-        return rebuild(engine, disk, to=to) if job == "rebuild" else audit(engine, disk, Options(to=to))
+        return (
+            rebuild(engine, segment_source, to=to)
+            if job == "rebuild"
+            else audit(engine, segment_source, Options(to=to))
+        )
 
-    fetched: list[Output] = []
-    inner = spark._fetched
+    fetched: list[NamedOutput] = []
+    inner = spark._fetch_outputs
 
-    def fetch(frame: Any) -> list[Output]:
+    def fetch(frame: Any) -> list[NamedOutput]:
         found = inner(frame)
         fetched.extend(found)
         return found
 
-    monkeypatch.setattr(spark, "_fetched", fetch)
+    monkeypatch.setattr(spark, "_fetch_outputs", fetch)
     done = run(spark_engine, tmp_path / "spark")
     names = {output.name for output in fetched}
     assert TOTALS_OUTPUT in names
@@ -171,7 +185,7 @@ def test_executors_write_states_that_driver_does_not_read(
 
 def test_periodic_audit_deletes_work_files_after_each_run(
     spark_engine: "SparkEngine",
-    disk: SegmentSource,
+    segment_source: SegmentSource,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     share_coordinator: CommandLine,
@@ -195,16 +209,18 @@ def test_periodic_audit_deletes_work_files_after_each_run(
     monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
     monkeypatch.setattr("coordinator.cli.recovery_audit._now_text", lambda: f"run-{len(left)}")
     arguments = ["--every", "1s", "--to", str(tmp_path / "audits"), "--work", str(work)]
-    share_coordinator("recovery", "audit", "--from", disk.text, "--engine", "spark", *arguments)
+    share_coordinator("recovery", "audit", "--from", segment_source.text, "--engine", "spark", *arguments)
     assert set(used) == {1}
     assert left == [[], []]
 
 
-def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", disk: SegmentSource) -> None:
+def test_active_session_is_used_and_not_stopped(
+    spark_engine: "SparkEngine", segment_source: SegmentSource
+) -> None:
     engine = open_engine("auto")
     assert engine.name == "spark"
     engine.close()
-    run = api.rebuild(disk.text)
+    run = api.rebuild(segment_source.text)
     assert run.manifest["engine"] == "spark"
     assert spark_engine.spark.range(3).count() == 3
 
@@ -212,13 +228,13 @@ def test_active_session_is_used_and_not_stopped(spark_engine: "SparkEngine", dis
 def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path) -> None:
     from coordinator.errors import LogError
 
-    write_journal(tmp_path, {0: some_records(50)})
+    write_journal(tmp_path, {0: make_varied_records(50)})
     source = JournalSource(str(tmp_path))
 
     class Changed(JournalSource):
         """A journal that is damaged after planning."""
 
-        def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+        def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
             plan = source.plan(cut)
             path = tmp_path / plan.ranges[0].place[0]
             data = bytearray(path.read_bytes())
@@ -242,8 +258,10 @@ def test_error_of_lost_executor_names_the_executor() -> None:
         ": org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows.\n"
         f"\tat org.apache.spark.Frame\nCaused by: org.apache.spark.SparkException: {lost}\n\tat Frame\n"
     )
-    assert str(error_of_spark(RuntimeError(text))) == (
+    assert str(convert_spark_error(RuntimeError(text))) == (
         f"Spark failed: org.apache.spark.SparkException: {lost}"
     )
     without = "An error occurred while calling o42.parquet.\n: java.io.IOException: no space left\n"
-    assert str(error_of_spark(RuntimeError(without))) == "Spark failed: java.io.IOException: no space left"
+    assert (
+        str(convert_spark_error(RuntimeError(without))) == "Spark failed: java.io.IOException: no space left"
+    )

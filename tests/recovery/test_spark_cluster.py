@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.sources.base import Cut
+from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord, decode_record, encode_record
 from tests.recovery.executor_kills import STATE_PARTITIONS, prune_journal
-from tests.recovery.executor_loss import states_of
-from tests.recovery.logs_on_disk import some_records, write_journal
+from tests.recovery.executor_loss import rebuild_states
+from tests.recovery.logs_on_disk import make_varied_records, write_journal
 from tests.recovery.spark_cluster import spark_cluster
 
 # All jobs run in the setup of the first test.
@@ -28,14 +28,14 @@ _RECORDS = 200
 
 def _write_log(folder: Path) -> None:
     """Write a journal. In its middle, at log offset `_RECORDS`, every share-partition has a snapshot."""
-    history = {p: some_records(2 * _RECORDS, seed=p) for p in range(STATE_PARTITIONS)}
+    history = {p: make_varied_records(2 * _RECORDS, seed=p) for p in range(STATE_PARTITIONS)}
     first = {p: records[:_RECORDS] for p, records in history.items()}
-    second = {p: [*_snapshots(records), *records[_RECORDS:]] for p, records in history.items()}
+    second = {p: [*_make_snapshots(records), *records[_RECORDS:]] for p, records in history.items()}
     for records in (first, second):
         write_journal(folder, records, state_partitions=STATE_PARTITIONS)
 
 
-def _snapshots(records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+def _make_snapshots(records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
     """Return a snapshot of each share-partition."""
     keys = {record.key for record in (decode_record(*each) for each in records) if record is not None}
     value = ShareSnapshotValue(9, 1, 2, 0, 5, 6, pack([StateBatch(0, 4, 2, 1)]), -1)
@@ -43,7 +43,7 @@ def _snapshots(records: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, b
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def job_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run all jobs in one Spark session, because a session and its executors take seconds to start."""
     folder = tmp_path_factory.mktemp("cluster")
     _write_log(folder / "journal")
@@ -71,35 +71,37 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ],
 )
 def test_result_is_unchanged_when_executors_are_killed(
-    job: str, phases: list[str], outcomes: dict[str, Any]
+    job: str, phases: list[str], job_outcomes: dict[str, Any]
 ) -> None:
     """`rebuild` reads a journal that is pruned meanwhile, and that is deleted after its first phase.
 
     All jobs but `archive` have the phases of the engine, so each phase is interrupted once, not once a job.
     """
-    found = outcomes[job]
+    found = job_outcomes[job]
     assert found["killed"] == phases
     assert found["disturbed"] == found["undisturbed"]
 
 
-def test_command_fails_without_results_when_every_attempt_is_killed(outcomes: dict[str, Any]) -> None:
-    found = outcomes["without end"]
+def test_command_fails_without_results_when_every_attempt_is_killed(job_outcomes: dict[str, Any]) -> None:
+    found = job_outcomes["without end"]
     assert (found["status"], found["results"]) == (1, False)
     assert re.search("Spark failed: .*executor.* exited", found["error"]), found["error"]
 
 
-def test_jobs_of_this_module_have_results_to_lose(outcomes: dict[str, Any]) -> None:
+def test_jobs_of_this_module_have_results_to_lose(job_outcomes: dict[str, Any]) -> None:
     """The comparisons would also succeed with nothing on both sides."""
-    assert len(outcomes["rebuild"]["undisturbed"]) > 100
-    assert outcomes["audit"]["undisturbed"]["records"] == outcomes["archive"]["undisturbed"]["records"]
-    assert outcomes["audit"]["undisturbed"]["findings"]
+    assert len(job_outcomes["rebuild"]["undisturbed"]) > 100
+    assert (
+        job_outcomes["audit"]["undisturbed"]["records"] == job_outcomes["archive"]["undisturbed"]["records"]
+    )
+    assert job_outcomes["audit"]["undisturbed"]["findings"]
 
 
 def test_pruning_of_journal_removes_segments_and_keeps_states(tmp_path: Path) -> None:
     _write_log(tmp_path)
     source, engine = JournalSource(str(tmp_path)), LocalEngine(1)
-    before, segments = states_of(source, engine), len(source.plan(Cut()).ranges)
+    before, segments = rebuild_states(source, engine), len(source.plan(LogCut()).ranges)
     prune_journal(tmp_path, _RECORDS)
     # The range in which the executor is killed is one of those that the pruning removes.
-    assert len(source.plan(Cut()).ranges) < segments - segments // 4
-    assert states_of(source, engine) == before
+    assert len(source.plan(LogCut()).ranges) < segments - segments // 4
+    assert rebuild_states(source, engine) == before

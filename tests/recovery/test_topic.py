@@ -19,7 +19,7 @@ from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import Cut, LogRange, Plan
+from coordinator.recovery.sources.base import LogCut, LogRange, Plan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
@@ -27,8 +27,8 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
-from tests.recovery.log_strategies import by_key, comparable, core_rows, core_shard
-from tests.recovery.logs_on_disk import some_records
+from tests.recovery.log_strategies import comparable_rows, core_rows, core_shard, sort_by_key
+from tests.recovery.logs_on_disk import make_varied_records
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, read_all
 from tests.unit.log.kafka_logs import wait_for_leases
@@ -60,8 +60,8 @@ def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
     async def main() -> None:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
-                await own(log)
-                await fill(log, begin, end, began_ms)
+                await claim_all(log)
+                await write_log(log, begin, end, began_ms)
             if begin == 200:
                 await late_records(bootstrap, topic)
 
@@ -69,7 +69,7 @@ def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
     return TopicSource(topic, bootstrap)
 
 
-async def own(log: Any) -> None:
+async def claim_all(log: Any) -> None:
     """Claim all partitions of a log; retry like the runtime if late records made a claim invalid."""
     while True:
         try:
@@ -81,9 +81,9 @@ async def own(log: Any) -> None:
         return
 
 
-async def fill(log: Any, begin: int, end: int, began_ms: int) -> None:
+async def write_log(log: Any, begin: int, end: int, began_ms: int) -> None:
     for p in range(PARTITIONS):
-        records = some_records(RECORDS_EACH, seed=p)[begin:end]
+        records = make_varied_records(RECORDS_EACH, seed=p)[begin:end]
         for at in range(0, len(records), 20):
             _, error = await append(log, p, records[at : at + 20], began_ms + begin + at)
             assert error is None
@@ -93,16 +93,16 @@ async def late_records(bootstrap: str, topic: str) -> None:
     """Write to partition 1 with an outdated owner epoch, as a deposed owner might."""
     brokers = Brokers(bootstrap, topic)
     await brokers.connect()
-    late = encode_batch(0, 1, some_records(5, seed=77), headers=owner_epoch_headers(0))
+    late = encode_batch(0, 1, make_varied_records(5, seed=77), headers=owner_epoch_headers(0))
     answers = await brokers.produce(brokers.leader(1), "late", [(1, late)], 5_000)
     assert answers[1].error_code == 0
     await brokers.close()
 
 
-def expected(source: TopicSource, cut: dict[int, int] | None = None) -> list[dict[str, Any]]:
+def load_expected_states(source: TopicSource, cut: dict[int, int] | None = None) -> list[dict[str, Any]]:
     """Return the states of shards that load the topic, from the fencing rule and the shard core only."""
     states = {}
-    for log_range in source.plan(Cut(cut)).ranges:
+    for log_range in source.plan(LogCut(cut)).ranges:
         batches = []
         for records in source.read(log_range):
             for row in range(len(records)):
@@ -115,19 +115,21 @@ def expected(source: TopicSource, cut: dict[int, int] | None = None) -> list[dic
     return core_rows(states)
 
 
-def rows(states: Any) -> list[dict[str, Any]]:
-    return comparable(by_key(states.to_pylist()))
+def state_rows(states: Any) -> list[dict[str, Any]]:
+    return comparable_rows(sort_by_key(states.to_pylist()))
 
 
 def test_topic_is_rebuilt_without_records_of_deposed_owner(source: TopicSource) -> None:
     run = rebuild(ALONE, source, range_records=90)
-    assert rows(run.states) == expected(source)
+    assert state_rows(run.states) == load_expected_states(source)
     assert not any(row["group_id"].startswith("group-77") for row in run.states.to_pylist())
     assert run.manifest["totals"]["records"] >= PARTITIONS * RECORDS_EACH + 5
     assert run.manifest["totals"]["claims"] >= 3 * PARTITIONS
     assert len(run.ranges) >= 4 * PARTITIONS
     cut = {0: 100, 1: 250, 2: 0}
-    assert rows(rebuild(ALONE, source, cut=Cut(cut), range_records=70).states) == expected(source, cut)
+    assert state_rows(
+        rebuild(ALONE, source, cut=LogCut(cut), range_records=70).states
+    ) == load_expected_states(source, cut)
 
 
 def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Pat
 
     async def main() -> None:
         async with topic_log(source.bootstrap_servers, other, PARTITIONS) as log:
-            await append(log, 0, some_records(3))
+            await append(log, 0, make_varied_records(3))
 
     asyncio.run(main())
     with pytest.raises(ConfigError, match="its topic_id is"):
@@ -147,9 +149,9 @@ def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Pat
 
 
 def test_cut_by_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
-    everything = source.plan(Cut()).ends
-    assert source.plan(Cut(time_ms=2 * began_ms)).ends == everything
-    halfway = source.plan(Cut(time_ms=began_ms + RECORDS_EACH // 2 - 1)).ends
+    everything = source.plan(LogCut()).ends
+    assert source.plan(LogCut(time_ms=2 * began_ms)).ends == everything
+    halfway = source.plan(LogCut(time_ms=began_ms + RECORDS_EACH // 2 - 1)).ends
     assert all(0 < halfway[p] < everything[p] for p in range(PARTITIONS))
 
 
@@ -160,7 +162,7 @@ def test_topic_brokers_disk_and_archive_have_same_states(
     disk = SegmentSource(str(built_in.broker.directory / "data" / source.topic))
     assert rebuild(ALONE, disk).states.equals(states)
     run = archive(source, tmp_path)
-    assert (run.ends, run.gaps) == (source.plan(Cut()).ends, {})
+    assert (run.ends, run.gaps) == (source.plan(LogCut()).ends, {})
     assert rebuild(ALONE, ArchiveSource(str(tmp_path))).states.equals(states)
     assert archive(source, tmp_path).records == 0
 
@@ -182,26 +184,26 @@ class PrunedTopic(TopicSource):
         """Write and prune once, before the first fetch."""
         if not self._pruned:
             self._pruned.append(True)
-            asyncio.run(write(self, 0, 300, RECORDS_EACH))
-            asyncio.run(prune(self, {0: 150}))
+            asyncio.run(write_without_epoch(self, 0, 300, RECORDS_EACH))
+            asyncio.run(prune_topic(self, {0: 150}))
         return super().read(log_range)
 
     _pruned: list[bool] = []  # noqa: RUF012
 
 
-async def write(source: TopicSource, partition: int, begin: int, end: int) -> None:
+async def write_without_epoch(source: TopicSource, partition: int, begin: int, end: int) -> None:
     """Write like Kafka's own coordinator, without owner epochs."""
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for at in range(begin, end, 20):
-        records = some_records(RECORDS_EACH, seed=partition)[at : at + 20]
+        records = make_varied_records(RECORDS_EACH, seed=partition)[at : at + 20]
         batch = encode_batch(0, SystemClock().now_ms(), records)
         answers = await brokers.produce(brokers.leader(partition), "write", [(partition, batch)], 5_000)
         assert answers[partition].error_code == 0
     await brokers.close()
 
 
-async def prune(source: TopicSource, offsets: dict[int, int]) -> None:
+async def prune_topic(source: TopicSource, offsets: dict[int, int]) -> None:
     brokers = Brokers(source.bootstrap_servers, source.topic)
     await brokers.connect()
     for p, offset in offsets.items():
@@ -218,24 +220,24 @@ def test_topic_pruned_during_read_is_read_again_to_its_new_end(
     async def main() -> None:
         async with topic_log(bootstrap, topic, PARTITIONS, own=False):
             for p in range(PARTITIONS):
-                await write(plain, p, 0, 300)
+                await write_without_epoch(plain, p, 0, 300)
 
     asyncio.run(main())
     run = rebuild(ALONE, PrunedTopic(topic, bootstrap), range_records=100)
     assert run.manifest["pruned_during_read"] == {"0": 150}
     read = run.manifest["partitions"]["0"]
     assert (read["start"], read["read_to"]) == (150, RECORDS_EACH)
-    assert plain.plan(Cut()).starts[0] == 150
-    assert rows(run.states) == expected(plain)
+    assert plain.plan(LogCut()).starts[0] == 150
+    assert state_rows(run.states) == load_expected_states(plain)
     with pytest.raises(ConfigError, match="0:149 cannot be used: it must be at or above 150"):
-        rebuild(ALONE, plain, cut=Cut({0: 149}))
+        rebuild(ALONE, plain, cut=LogCut({0: 149}))
 
 
 def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) -> None:
     with pytest.raises(ConfigError, match="kafka=no-such-topic cannot be used"):
-        TopicSource("no-such-topic", built_in.broker.bootstrap).plan(Cut())
+        TopicSource("no-such-topic", built_in.broker.bootstrap).plan(LogCut())
     with pytest.raises(LogUnavailable, match=r"No broker of 127\.0\.0\.1:1 can be reached"):
-        TopicSource("topic", "127.0.0.1:1").plan(Cut())
+        TopicSource("topic", "127.0.0.1:1").plan(LogCut())
 
 
 def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
@@ -279,6 +281,6 @@ def test_spark_reads_live_topic(source: TopicSource, spark_engine: "SparkEngine"
 
 
 def test_plan_counts_records_of_its_ranges(source: TopicSource) -> None:
-    plan = source.plan(Cut(), range_records=100)
+    plan = source.plan(LogCut(), range_records=100)
     assert isinstance(plan, Plan)
     assert sum(each.records for each in plan.ranges) == plan.records == sum(plan.ends.values())

@@ -11,11 +11,17 @@ from coordinator.recovery.ranges import fold_range
 from protocol.record_batch import encode_batch
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
-from tests.conformance.vectors import RELEASES_WITH_LOG, answered, recorded_log, recorded_rpcs, replayed
-from tests.recovery.log_strategies import comparable, core_rows, settled_states
+from tests.conformance.vectors import (
+    RELEASES_WITH_LOG,
+    recorded_log,
+    recorded_rpcs,
+    replay_states,
+    send_requests,
+)
+from tests.recovery.log_strategies import comparable_rows, core_rows, settled_states
 
 
-def rebuilt(release: str, records_in_range: int) -> list[dict[str, Any]]:
+def rebuild_release(release: str, records_in_range: int) -> list[dict[str, Any]]:
     """Rebuild the states of a recorded log, cut into ranges."""
     found = []
     for state_partition, lines in groupby(
@@ -33,16 +39,16 @@ def rebuilt(release: str, records_in_range: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("records_in_range", [7, 1_000_000])
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
 def test_recorded_log_folds_to_state_of_shard_core(release: str, records_in_range: int) -> None:
-    rows = rebuilt(release, records_in_range)
-    assert comparable(rows) == core_rows(replayed(recorded_log(release)))
+    rows = rebuild_release(release, records_in_range)
+    assert comparable_rows(rows) == core_rows(replay_states(recorded_log(release)))
     assert len(rows) >= 5
 
 
 def test_rebuilt_state_equals_recorded_answers_of_kafka() -> None:
     topics, requests = recorded_rpcs()
 
-    async def expected() -> dict[tuple[str, str, int], tuple[Any, ...]]:
-        _, runtime = await answered(topics, requests)
+    async def expected_states() -> dict[tuple[str, str, int], tuple[Any, ...]]:
+        _, runtime = await send_requests(topics, requests)
         return {
             (key.group_id, topic_id_text(key.topic_id), key.partition): (
                 state.state_epoch,
@@ -57,6 +63,6 @@ def test_rebuilt_state_equals_recorded_answers_of_kafka() -> None:
     names = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "state_batches")
     got = {
         (row["group_id"], row["topic_id"], row["partition"]): tuple(row[name] for name in names)
-        for row in rebuilt("4.4.0", 50)
+        for row in rebuild_release("4.4.0", 50)
     }
-    assert got == asyncio.run(expected())
+    assert got == asyncio.run(expected_states())

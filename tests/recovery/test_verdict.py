@@ -22,7 +22,7 @@ from coordinator.recovery.verdict import (
     AFFECTED_OUTPUT,
     AuditContext,
     LogCopy,
-    Status,
+    RecoveryStatus,
     format_verdict,
     states_for_verdict,
 )
@@ -35,7 +35,7 @@ TOPIC = "A" * 22
 LOG = AuditContext("segments:log")
 
 
-def state(
+def make_state(
     group_id: str, partition: int, *, state_partition: int = 0, needed_from: int = 50
 ) -> dict[str, Any]:
     return {
@@ -50,7 +50,7 @@ def state(
     }
 
 
-def finding(
+def make_finding(
     check: str,
     severity: str = "critical",
     *,
@@ -73,9 +73,9 @@ def finding(
     }
 
 
-STATES = [state("one", 0), state("one", 1, needed_from=5), state("two", 0, state_partition=1)]
+STATES = [make_state("one", 0), make_state("one", 1, needed_from=5), make_state("two", 0, state_partition=1)]
 findings = st.builds(
-    finding,
+    make_finding,
     st.sampled_from(list(CATALOGUE)),
     st.sampled_from([severity.value for severity in Severity]),
     group_id=st.sampled_from([None, "one", "two", "vanished"]),
@@ -100,9 +100,9 @@ def test_headline_is_positive_only_without_critical_findings(
     for row in found:
         # Damage (P4) before a later snapshot is harmless for the group.
         if row["severity"] == "critical" and row["group_id"] is not None and row["check"] != "P4":
-            assert groups[row["group_id"]].status is not Status.WHOLE
+            assert groups[row["group_id"]].status is not RecoveryStatus.WHOLE
     for group in verdict.groups:
-        assert bool(group.command) == bool(group.affected) == (group.status is not Status.WHOLE)
+        assert bool(group.command) == bool(group.affected) == (group.status is not RecoveryStatus.WHOLE)
 
 
 @given(st.lists(findings, max_size=6))
@@ -122,26 +122,26 @@ def test_verdict_needs_only_states_that_findings_concern(found: list[dict[str, A
 
 @pytest.mark.parametrize("check", CATALOGUE)
 def test_every_critical_finding_makes_its_group_suspect_or_worse(check: str) -> None:
-    verdict = format_verdict([finding(check, group_id="one", at=60)], STATES, LOG)
-    assert {group.group_id: group.status is Status.WHOLE for group in verdict.groups} == {
+    verdict = format_verdict([make_finding(check, group_id="one", at=60)], STATES, LOG)
+    assert {group.group_id: group.status is RecoveryStatus.WHOLE for group in verdict.groups} == {
         "one": False,
         "two": True,
     }
 
 
 def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
-    row = finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
+    row = make_finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
     (lost, whole) = format_verdict([row], STATES, LOG).groups
-    assert (lost.status, whole.status) == (Status.LOST, Status.WHOLE)
+    assert (lost.status, whole.status) == (RecoveryStatus.LOST, RecoveryStatus.WHOLE)
     assert lost.command.startswith("kafka-share-groups.sh --bootstrap-server HOST:PORT --reset-offsets")
     assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
     (affected,) = lost.affected
     assert (affected.start_offset, affected.last_offset) == (7, 12)
     for copy, status in (
-        (LogCopy("archive:copy", {0: 0}, {0: 31}), Status.RECOVERABLE),
-        (LogCopy("archive:copy", {0: 0}, {0: 20}), Status.LOST),
-        (LogCopy("archive:copy", {0: 31}, {0: 99}), Status.LOST),
-        (LogCopy("archive:copy", {1: 0}, {1: 99}), Status.LOST),
+        (LogCopy("archive:copy", {0: 0}, {0: 31}), RecoveryStatus.RECOVERABLE),
+        (LogCopy("archive:copy", {0: 0}, {0: 20}), RecoveryStatus.LOST),
+        (LogCopy("archive:copy", {0: 31}, {0: 99}), RecoveryStatus.LOST),
+        (LogCopy("archive:copy", {1: 0}, {1: 99}), RecoveryStatus.LOST),
     ):
         group = format_verdict([row], STATES, LOG._replace(copy=copy)).groups[0]
         assert group.status is status
@@ -151,19 +151,19 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
 
 
 def test_wrong_record_is_recoverable_from_before_it() -> None:
-    rows = [finding("K8", group_id="one", at=40), finding("R1", group_id="one", at=30)]
+    rows = [make_finding("K8", group_id="one", at=40), make_finding("R1", group_id="one", at=30)]
     context = AuditContext("kafka:states", "b1:9092")
     group = format_verdict(rows, STATES, context).groups[0]
-    assert (group.status, group.recover_from) == (Status.RECOVERABLE, "kafka:states")
+    assert (group.status, group.recover_from) == (RecoveryStatus.RECOVERABLE, "kafka:states")
     assert "--from kafka:states --as-of-offset 0:30 --to journal:restored --bootstrap-servers b1:9092" in (
         group.command
     )
 
 
 def test_gap_makes_groups_without_later_snapshot_suspect() -> None:
-    verdict = format_verdict([finding("P2", at=10, until=12)], STATES, LOG)
+    verdict = format_verdict([make_finding("P2", at=10, until=12)], STATES, LOG)
     (one, two) = verdict.groups
-    assert (one.group_id, one.status, two.status) == ("one", Status.SUSPECT, Status.WHOLE)
+    assert (one.group_id, one.status, two.status) == ("one", RecoveryStatus.SUSPECT, RecoveryStatus.WHOLE)
     assert [each.partition for each in one.affected] == [1]
     assert verdict.headline.endswith("NO: 1 group suspect, P2 in 1 state partition")
 

@@ -20,7 +20,7 @@ from tests.simulation.history import (
     Violation,
 )
 from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, no_initial_state
-from tests.simulation.model import Progress, progress_of
+from tests.simulation.model import Progress, offset_progress
 
 
 def permit_stale_reads(history: History, age_s: float) -> None:
@@ -46,11 +46,11 @@ def answers_well_formed(history: History) -> None:
                 touching = after.first_offset == before.last_offset + 1
                 if after.first_offset <= before.last_offset or (touching and after[2:] == before[2:]):
                     raise Violation(f"batches overlap or are not merged: {before} {after} in {op}")
-            if any(not _in_place(batch, op.answer.start_offset) for batch in batches):
+            if any(not _is_at_or_after(batch, op.answer.start_offset) for batch in batches):
                 raise Violation(f"a batch is inverted or below the start offset in {op}")
 
 
-def _in_place(batch: StateBatch, start_offset: int) -> bool:
+def _is_at_or_after(batch: StateBatch, start_offset: int) -> bool:
     return start_offset <= batch.first_offset <= batch.last_offset
 
 
@@ -59,10 +59,10 @@ def acknowledged_is_durable(history: History) -> None:
 
     A write and a read are not compared if an initialize or delete may have reset the state in between.
     """
-    for key, ops in history.by_key():
-        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
+    for key, ops in history.operations_by_key():
+        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
         floors: list[tuple[Operation, int, Progress]] = [
-            (op, part.start_offset, progress_of(part.state_batches))
+            (op, part.start_offset, offset_progress(part.state_batches))
             for op in ops
             if op.kind == WRITE and op.accepted
             for part in op.parts
@@ -70,7 +70,7 @@ def acknowledged_is_durable(history: History) -> None:
         for read in ops:
             if read.kind != READ or not read.accepted:
                 continue
-            shown = {entry[0]: entry[1:] for entry in progress_of(read.answer.state_batches)}
+            shown = {entry[0]: entry[1:] for entry in offset_progress(read.answer.state_batches)}
             for write, start_offset, progress in floors:
                 assert write.answered is not None
                 if write.answered > read.invoked or any(
@@ -95,7 +95,7 @@ def _check_read_shows_write(
             raise Violation(f"offset {user_offset} of {key} lost an acknowledged write:\n  {write}\n  {read}")
 
 
-def _may_have_effect(op: Operation) -> bool:
+def _may_take_effect(op: Operation) -> bool:
     return op.accepted or not op.known
 
 
@@ -112,24 +112,24 @@ def refused_is_invisible(history: History, start_state: StartState = no_initial_
     """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
     write.
     """
-    for key, ops in history.by_key():
+    for key, ops in history.operations_by_key():
         refused: dict[int, Operation] = {}
         for op in ops:
             if op.kind == WRITE and op.known and not op.accepted:
                 for part in op.parts:
-                    for _, count, _ in progress_of(part.state_batches):
+                    for _, count, _ in offset_progress(part.state_batches):
                         refused[count] = op
         start = start_state(key)
         for _, count, _ in () if start is None else start.progress:
             refused.pop(count, None)
         for op in ops:
-            if op.kind == WRITE and _may_have_effect(op):
+            if op.kind == WRITE and _may_take_effect(op):
                 for part in op.parts:
-                    for _, count, _ in progress_of(part.state_batches):
+                    for _, count, _ in offset_progress(part.state_batches):
                         refused.pop(count, None)
         for op in ops:
             if op.kind == READ and op.accepted:
-                for _, count, _ in progress_of(op.answer.state_batches):
+                for _, count, _ in offset_progress(op.answer.state_batches):
                     if count in refused:
                         raise Violation(f"{key} shows a refused write:\n  {refused[count]}\n  {op}")
 
@@ -139,8 +139,8 @@ def epochs_never_fall(history: History) -> None:
 
     Reads, summaries, writes and initializations have state epochs; reads and writes have leader epochs.
     """
-    for key, ops in history.by_key():
-        deletions = [op for op in ops if op.kind == DELETE and _may_have_effect(op)]
+    for key, ops in history.operations_by_key():
+        deletions = [op for op in ops if op.kind == DELETE and _may_take_effect(op)]
         for name, told in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
             witnesses = [(op, epochs) for op in ops if op.accepted and (epochs := told(op)) is not None]
             for earlier, (least, _) in witnesses:
@@ -178,8 +178,8 @@ def _leader_epochs(op: Operation) -> tuple[int, int] | None:
 
 def start_offset_never_falls(history: History) -> None:
     """Check that the start offset never decreases within a state epoch without a reset in between."""
-    for key, ops in history.by_key():
-        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_have_effect(op)]
+    for key, ops in history.operations_by_key():
+        resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
         shown = [op for op in ops if op.kind in (READ, SUMMARY) and op.accepted]
         for earlier in shown:
             for later in shown:

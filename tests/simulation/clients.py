@@ -59,7 +59,7 @@ class ConnectionLost(Exception):
     """The connection is lost; the outcome of its pending requests is unknown."""
 
 
-class _Outstanding(NamedTuple):
+class _PendingRequest(NamedTuple):
     correlation_id: int
     decode: Callable[[bytes], Any]
     answered: asyncio.Future[Any]
@@ -87,7 +87,7 @@ class Peer:
         self._history = history
         self._report = report
         self._answers_in_time = answers_in_time
-        self._outstanding: deque[_Outstanding] = deque()
+        self._outstanding: deque[_PendingRequest] = deque()
         self._received = bytearray()
         self._correlation_id = 0
         end.on_data = self._on_data
@@ -99,7 +99,7 @@ class Peer:
         return self.end.closed
 
     @property
-    def outstanding(self) -> int:
+    def pending_count(self) -> int:
         """The number of requests without a response."""
         return len(self._outstanding)
 
@@ -122,7 +122,7 @@ class Peer:
             assert head.correlation_id == _SIZE.unpack_from(response)[0]
             return api.decode_response(response, offset, version)
 
-        self._outstanding.append(_Outstanding(self._correlation_id, decode, answered))
+        self._outstanding.append(_PendingRequest(self._correlation_id, decode, answered))
         self.end.send(_SIZE.pack(len(frame)) + frame)
         return answered
 
@@ -146,14 +146,14 @@ class Peer:
                 response = await self.send(rpc.api, version, request, response_header_version=1)
         except (ConnectionLost, TimeoutError) as error:
             waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
-            if waited_in_vain and self._answers_in_time and self.outstanding == 1:
+            if waited_in_vain and self._answers_in_time and self.pending_count == 1:
                 self._report(Violation(f"no fault delays the response, but none arrived: {[*ops.values()]}"))
             self.close()
             return list(ops.values())
-        self._note_results(kind, ops, response)
+        self._record_results(kind, ops, response)
         return list(ops.values())
 
-    def _note_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
+    def _record_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
         now_s = self._loop.time()
         group_id = next(iter(ops)).group_id
         answered = [
@@ -258,7 +258,7 @@ class Clients:
             answers_in_time=self._answers_in_time,
         )
 
-    def node_of(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
         """Return the index of the node id that client `who` believes to coordinate a share-partition."""
         return state_partition(key, self._state_partitions) % self.node_ids
 
@@ -269,7 +269,7 @@ class Clients:
         """Return the share-partitions that may be requested on a connection (never empty)."""
         return keys
 
-    def home_of(self, key: SharePartitionKey) -> int | None:
+    def coordinating_node(self, key: SharePartitionKey) -> int | None:
         """Return the node that coordinates a share-partition, or None if any node does."""
         return None
 
@@ -279,7 +279,7 @@ class Clients:
         async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         expected = find_api.Coordinator(
-            str(key), self._node_id_first + self.node_of(key), *self._address, error_message=""
+            str(key), self._node_id_first + self.believed_node(key), *self._address, error_message=""
         )
         if response.coordinators != [expected]:
             self.report(Violation(f"FindCoordinator returned {response}, expected {expected}"))
@@ -339,7 +339,7 @@ class Broker:
             pause_s = min(2 * pause_s, 30.0)
 
     def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Operation]:
-        node = self._clients.node_of(key, self.name)
+        node = self._clients.believed_node(key, self.name)
         answered: asyncio.Future[Operation] = self._clients.loop.create_future()
         self._waiting.setdefault(node, []).append((kind, key, part, answered))
         if node not in self._sending:
@@ -365,7 +365,7 @@ class Broker:
                 pass
             for _, key, part, answered in together:
                 if not answered.done():
-                    answered.set_result(ops.get(key) or self._never_sent(kind, key, part))
+                    answered.set_result(ops.get(key) or self._make_unsent_operation(kind, key, part))
             if not ops:
                 await asyncio.sleep(0.05)
         del self._sending[node]
@@ -379,6 +379,6 @@ class Broker:
         return peer
 
     @staticmethod
-    def _never_sent(kind: str, key: SharePartitionKey, part: Any) -> Operation:
+    def _make_unsent_operation(kind: str, key: SharePartitionKey, part: Any) -> Operation:
         """Return an operation for a call that was never sent. The history does not contain it."""
         return Operation(-1, "", kind, key, (part,), (0.0, 0))

@@ -3,8 +3,8 @@
 Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
 are durable, and the operating system never writes the others, though reads still return them. A file cannot
 be created, read or removed. Writes and syncs take time.  If the process dies, a prefix of the write in
-progress remains. If the power fails, any subset of the unsynced sectors remains. `flip` and `wipe` damage
-durable data.  Impossible: synced bytes change without `flip` or `wipe`, or a durable file disappears.
+progress remains. If the power fails, any subset of the unsynced sectors remains. `flip` and `zero_out` damage
+durable data.  Impossible: synced bytes change without `flip` or `zero_out`, or a durable file disappears.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class SimFile:
 
 
 @dataclass
-class _Write:
+class _PendingWrite:
     name: str
     position: int
     data: bytes
@@ -93,7 +93,7 @@ class SimStorage:
     def kill(self) -> None:
         """Kill the process that has locked the directory; its completed writes remain."""
         if self._holder is not None:
-            self._holder.die()
+            self._holder.kill_process()
 
     def cut_power(self) -> None:
         """Kill the process and discard non-durable data, except for a random subset of the sectors."""
@@ -108,7 +108,7 @@ class SimStorage:
         file.durable[position] ^= 1 << self.rng.randrange(8)
         file.shown[position] = file.durable[position]
 
-    def wipe(self, name: str, position: int, size: int) -> None:
+    def zero_out(self, name: str, position: int, size: int) -> None:
         """Write zeros to a byte range of a file, as if the disk had lost a write."""
         file = self.files[name]
         file.durable[position : position + size] = bytes(size)
@@ -129,7 +129,7 @@ class SimStorage:
             mean_s += faults.stall_s
         return self.rng.expovariate(1 / mean_s) if mean_s else 0.0
 
-    def room_bytes(self) -> float:
+    def free_bytes(self) -> float:
         """Return the free space in bytes."""
         if self.faults.capacity_bytes is None:
             return float("inf")
@@ -141,7 +141,7 @@ class SimStorage:
             raise LogLocked("simulated/lock", 1)
         self._holder = holder
 
-    def let_go(self, holder: "SimDisk") -> None:
+    def unlock_directory(self, holder: "SimDisk") -> None:
         """Unlock the directory."""
         if self._holder is holder:
             self._holder = None
@@ -153,16 +153,16 @@ class SimDisk:
     def __init__(self, storage: SimStorage) -> None:
         self._storage = storage
         self._is_alive = True
-        self._in_flight: _Write | None = None
+        self._in_flight: _PendingWrite | None = None
 
-    def die(self) -> None:
+    def kill_process(self) -> None:
         """Kill the process; a random prefix of the write in progress reaches the file."""
         self._is_alive = False
         write = self._in_flight
         if write is not None and write.name in self._storage.files:
             taken = self._storage.rng.randrange(len(write.data) + 1)
             self._storage.files[write.name].write(write.position, write.data[:taken])
-        self._storage.let_go(self)
+        self._storage.unlock_directory(self)
 
     def lock(self) -> None:
         """Lock the directory."""
@@ -171,7 +171,7 @@ class SimDisk:
     def unlock(self) -> None:
         """Unlock the directory."""
         assert self._in_flight is None or not self._is_alive, "a write is under way"
-        self._storage.let_go(self)
+        self._storage.unlock_directory(self)
 
     def names(self) -> list[str]:
         """Return the names of the files, sorted."""
@@ -187,28 +187,28 @@ class SimDisk:
 
     async def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes of a file, including bytes that are not durable."""
-        await self._pass(self._storage.faults.write_s)
+        await self._pass_time(self._storage.faults.write_s)
         self._may_fail("read")
         return bytes(self._file(name).shown[position : position + size])
 
     async def prepare(self, name: str, size: int) -> None:
         """Create a file of zeros, if there is space."""
-        await self._pass(self._storage.faults.sync_s)
+        await self._pass_time(self._storage.faults.sync_s)
         self._storage.files.pop(name, None)
         self._may_fail("prepare")
-        if size > self._storage.room_bytes():
+        if size > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         self._storage.files[name] = SimFile(size)
 
     async def remove(self, name: str) -> None:
         """Remove a file."""
-        await self._pass(self._storage.faults.sync_s)
+        await self._pass_time(self._storage.faults.sync_s)
         self._may_fail("remove")
         self._storage.files.pop(name, None)
 
     async def sync(self, name: str) -> None:
         """Make the whole content of a file durable."""
-        await self._pass(self._storage.faults.sync_s)
+        await self._pass_time(self._storage.faults.sync_s)
         error = self._sync(name)
         if error is not None:
             raise error
@@ -216,13 +216,13 @@ class SimDisk:
     async def replace(self, name: str, data: bytes) -> None:
         """Replace the content of a one-sector file at once; make it durable after a delay."""
         assert len(data) == SECTOR_BYTES
-        await self._pass(self._storage.faults.write_s)
+        await self._pass_time(self._storage.faults.write_s)
         self._may_fail("replace")
-        if name not in self._storage.files and len(data) > self._storage.room_bytes():
+        if name not in self._storage.files and len(data) > self._storage.free_bytes():
             raise OSError(errno.ENOSPC, "No space left on device")
         file = self._storage.files.setdefault(name, SimFile(0))
         file.write(0, data)
-        await self._pass(self._storage.faults.sync_s)
+        await self._pass_time(self._storage.faults.sync_s)
         file.sync(lambda sector: True)
 
     def put(self, name: str, position: int, data: bytes) -> bool:
@@ -232,8 +232,8 @@ class SimDisk:
     def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
         """Write, sync if requested, and report the result; the process may die before each of these steps."""
         assert self._in_flight is None, "one write at a time"
-        self._in_flight = _Write(name, position, data, sync, done)
-        self._later(self._storage.faults.write_s, self._write)
+        self._in_flight = _PendingWrite(name, position, data, sync, done)
+        self._run_later(self._storage.faults.write_s, self._write)
 
     def _write(self) -> None:
         write = self._in_flight
@@ -251,7 +251,7 @@ class SimDisk:
         if broke_off:
             self._tell(OSError(errno.EIO, "Input/output error"))
         elif write.sync:
-            self._later(self._storage.faults.sync_s, lambda: self._tell(self._sync(write.name)))
+            self._run_later(self._storage.faults.sync_s, lambda: self._tell(self._sync(write.name)))
         else:
             self._tell(None)
 
@@ -278,14 +278,14 @@ class SimDisk:
         if self._storage.fails(operation):
             raise OSError(errno.EIO, "Input/output error")
 
-    def _later(self, mean_s: float, step: Callable[[], None]) -> None:
-        def if_alive() -> None:
+    def _run_later(self, mean_s: float, step: Callable[[], None]) -> None:
+        def run_if_alive() -> None:
             if self._is_alive:
                 step()
 
-        asyncio.get_running_loop().call_later(self._storage.delay_s(mean_s), if_alive)
+        asyncio.get_running_loop().call_later(self._storage.delay_s(mean_s), run_if_alive)
 
-    async def _pass(self, mean_s: float) -> None:
+    async def _pass_time(self, mean_s: float) -> None:
         await asyncio.sleep(self._storage.delay_s(mean_s))
         if not self._is_alive:
             await asyncio.get_running_loop().create_future()

@@ -157,7 +157,7 @@ class History:
                 op.deadline = point
                 del self._open[op.number]
 
-    def by_key(self) -> Iterator[tuple[SharePartitionKey, list[Operation]]]:
+    def operations_by_key(self) -> Iterator[tuple[SharePartitionKey, list[Operation]]]:
         """Yield the operations of each share-partition, in order of invocation."""
         keys: dict[SharePartitionKey, list[Operation]] = {}
         for op in self.ops:

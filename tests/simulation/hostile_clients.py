@@ -38,7 +38,7 @@ class HostileClient:
         cluster, rng = self._cluster, self._rng
         peer: Peer | None = None
         while True:
-            await cluster.think(rng, cluster.load.stranger_think_s)
+            await cluster.pause_randomly(rng, cluster.load.stranger_think_s)
             await cluster.begin(self.name)
             try:
                 if peer is None or peer.lost:
@@ -46,7 +46,8 @@ class HostileClient:
                 if rng.random() < cluster.load.slow_reader_rate:
                     peer.end.read_slowly(rng.expovariate(0.5))
                 asked = [
-                    self._ask(peer) for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
+                    self._send_random_request(peer)
+                    for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
                 ]
                 answered = await asyncio.gather(*asked)
                 for ops in answered:
@@ -60,7 +61,7 @@ class HostileClient:
             finally:
                 cluster.busy -= 1
 
-    def _ask(self, peer: Peer) -> Awaitable[list[Operation]]:
+    def _send_random_request(self, peer: Peer) -> Awaitable[list[Operation]]:
         rng = self._rng
         kind = rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY, INITIALIZE, DELETE))
         if kind in (INITIALIZE, DELETE) and rng.random() < 0.7:
@@ -77,11 +78,11 @@ class HostileClient:
         """Return whether all parts can be sent in version 0, which has no delivery complete count."""
         return all(part.delivery_complete_count == -1 for _, part in asked)
 
-    def _epoch(self, current: int) -> int:
+    def _random_epoch(self, current: int) -> int:
         return self._rng.choice((current, current, current, current - 1, current + 1, 0, -1))
 
     def _read(self, key: SharePartitionKey) -> ReadPart:
-        return ReadPart(key.partition, self._epoch(self._cluster.leader_epochs.get(key, 0)))
+        return ReadPart(key.partition, self._random_epoch(self._cluster.leader_epochs.get(key, 0)))
 
     def _write(self, key: SharePartitionKey) -> WriteOperation:
         rng, cluster = self._rng, self._cluster
@@ -93,22 +94,22 @@ class HostileClient:
             batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000))
         return WriteOperation(
             key.partition,
-            self._epoch(cluster.state_epochs.get(key.group_id, 0)),
-            self._epoch(cluster.leader_epochs.get(key, 0)),
+            self._random_epoch(cluster.state_epochs.get(key.group_id, 0)),
+            self._random_epoch(cluster.leader_epochs.get(key, 0)),
             rng.choice((-1, 0, rng.randrange(50))),
             rng.choice((-1, 0, rng.randrange(50))),
             pack(batches),
         )
 
     def _initialize(self, key: SharePartitionKey) -> InitializePart:
-        epoch = self._epoch(self._cluster.state_epochs.get(key.group_id, 0))
+        epoch = self._random_epoch(self._cluster.state_epochs.get(key.group_id, 0))
         return InitializePart(key.partition, epoch, self._rng.choice((-1, 0, self._rng.randrange(50))))
 
     def _delete(self, key: SharePartitionKey) -> DeletePart:
         return DeletePart(key.partition)
 
     def _summary(self, key: SharePartitionKey) -> SummaryPart:
-        return SummaryPart(key.partition, self._epoch(0))
+        return SummaryPart(key.partition, self._random_epoch(0))
 
 
 _PARTS: dict[str, Callable[[HostileClient, SharePartitionKey], Any]] = {
@@ -139,7 +140,7 @@ class PollingReader:
         cluster, rng = self._cluster, self._rng
         peer: Peer | None = None
         while True:
-            await cluster.think(rng, self._every_s)
+            await cluster.pause_randomly(rng, self._every_s)
             await cluster.begin(self.name)
             try:
                 if peer is None or peer.lost:
@@ -171,7 +172,7 @@ class GarbageSender:
         """Send invalid bytes until cancelled."""
         cluster, rng = self._cluster, self._rng
         while True:
-            await cluster.think(rng, self._every_s)
+            await cluster.pause_randomly(rng, self._every_s)
             if not cluster.is_noisy:
                 continue
             try:
@@ -183,12 +184,12 @@ class GarbageSender:
                 peer.end.read_slowly(FOR_EVER_S)
                 peer.end.send(rng.randrange(1, 60) * _GREETING)
                 continue
-            peer.end.send(self._bytes())
+            peer.end.send(self._random_bytes())
             if rng.random() < 0.7:
-                await cluster.think(rng, 1.0)
+                await cluster.pause_randomly(rng, 1.0)
                 peer.close(reset=rng.random() < 0.5)
 
-    def _bytes(self) -> bytes:
+    def _random_bytes(self) -> bytes:
         rng = self._rng
         match rng.randrange(4):
             case 0:

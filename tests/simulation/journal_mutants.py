@@ -13,12 +13,12 @@ Patch = pytest.MonkeyPatch
 JOURNAL_MUTANTS: dict[str, Callable[[Patch], None]] = {}
 
 
-def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     JOURNAL_MUTANTS[function.__name__] = function
     return function
 
 
-@_mutant
+@_register_mutant
 def syncs_nothing(patch: Patch) -> None:
     init = Journal.__init__
 
@@ -28,15 +28,15 @@ def syncs_nothing(patch: Patch) -> None:
     patch.setattr(Journal, "__init__", without_sync)
 
 
-@_mutant
+@_register_mutant
 def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
-    async def nothing(*args: Any) -> None:
+    async def do_nothing(*args: Any) -> None:
         pass
 
-    patch.setattr(recovery, "_make_durable", nothing)
+    patch.setattr(recovery, "_make_durable", do_nothing)
 
 
-@_mutant
+@_register_mutant
 def takes_a_failed_commit_for_done(patch: Patch) -> None:
     commit = Journal._commit
 
@@ -56,14 +56,14 @@ def takes_a_failed_commit_for_done(patch: Patch) -> None:
     patch.setattr(Journal, "_commit", _commit)
 
 
-@_mutant
+@_register_mutant
 def checks_no_sums(patch: Patch) -> None:
     # Disable the checksums of the journal and of Kafka's record batches in it.
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
 
-@_mutant
+@_register_mutant
 def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
     def tail(self: Any, data: Any, later: Any) -> Tail:
         name, _ = self._begun[len(self.segments) - 1]
@@ -72,21 +72,21 @@ def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
     patch.setattr(Scan, "tail", tail)
 
 
-@_mutant
+@_register_mutant
 def drops_segments_that_are_needed(patch: Patch) -> None:
     patch.setattr(segments.Segments, "first_needed", lambda self, starts: self.used[-1])
 
 
-@_mutant
+@_register_mutant
 def never_writes_anything_anew(patch: Patch) -> None:
-    async def nothing(self: Any) -> None:
+    async def do_nothing(self: Any) -> None:
         pass
 
-    patch.setattr(MaintenanceJobs, "compact", nothing)
-    patch.setattr(MaintenanceJobs, "snapshot_cold", nothing)
+    patch.setattr(MaintenanceJobs, "compact", do_nothing)
+    patch.setattr(MaintenanceJobs, "snapshot_cold", do_nothing)
 
 
-@_mutant
+@_register_mutant
 def gives_nothing_up_that_failed(patch: Patch) -> None:
     # After a commit with an unknown outcome, the journal writes the next commit behind it.
     def _failed(self: Any, group: Any, error: Any) -> None:
@@ -98,12 +98,12 @@ def gives_nothing_up_that_failed(patch: Patch) -> None:
     patch.setattr(Journal, "_failed", _failed)
 
 
-@_mutant
+@_register_mutant
 def shows_what_is_in_doubt(patch: Patch) -> None:
     # Return the valid frames after the end offset too, although their commit failed.
     read = Journal.read
 
-    async def read_on(self: Any, state_partitions: Any) -> Any:
+    async def read_past_end(self: Any, state_partitions: Any) -> Any:
         async for chunk in read(self, state_partitions):
             yield chunk
         segment = self._segments.current
@@ -116,10 +116,10 @@ def shows_what_is_in_doubt(patch: Patch) -> None:
                 if logged.state_partition in state_partitions
             ]
 
-    patch.setattr(Journal, "read", read_on)
+    patch.setattr(Journal, "read", read_past_end)
 
 
-@_mutant
+@_register_mutant
 def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
     # Report success for appends whose outcome is unknown.
     refuse = Journal._refuse
@@ -134,6 +134,6 @@ def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
     patch.setattr(Journal, "_refuse", _refuse)
 
 
-@_mutant
+@_register_mutant
 def never_probes_the_disk_again(patch: Patch) -> None:
     patch.setattr(Journal, "_probe_disk", lambda self: None)

@@ -40,14 +40,14 @@ class LibraryUser:
     async def _call_again_and_again(self) -> None:
         cluster = self._cluster
         while True:
-            await cluster.think(self._rng, cluster.load.think_s + 0.05)
+            await cluster.pause_randomly(self._rng, cluster.load.think_s + 0.05)
             await cluster.begin(self.name)
             try:
-                await self._call()
+                await self._send_random_call()
             finally:
                 cluster.busy -= 1
 
-    async def _call(self) -> None:
+    async def _send_random_call(self) -> None:
         cluster, rng, history = self._cluster, self._rng, self._cluster.clients.history
         group_id = rng.choice(cluster.keys).group_id
         keys = [key for key in cluster.keys if key.group_id == group_id]
@@ -55,7 +55,7 @@ class LibraryUser:
         units: dict[SharePartitionKey, list[Any]] = {}
         topics: dict[bytes, list[Any]] = {}
         for key in rng.choices(keys, k=rng.choice((1, 1, 2, 3))):
-            part = self._part(kind, key)
+            part = self._make_random_part(kind, key)
             units.setdefault(key, []).append(part)
             topics.setdefault(key.topic_id, []).append(part)
         self._calls += 1
@@ -78,7 +78,7 @@ class LibraryUser:
             history.answer(cluster.clients.loop.time(), op, results[op.key])
             cluster.note(self.name, op)
 
-    def _part(self, kind: str, key: SharePartitionKey) -> Any:
+    def _make_random_part(self, kind: str, key: SharePartitionKey) -> Any:
         rng, cluster = self._rng, self._cluster
         leader_epoch = cluster.leader_epochs[key]
         state_epoch = cluster.state_epochs.get(key.group_id, 0)

@@ -19,7 +19,14 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tests.simulation.history import INITIALIZE, NEVER, READ, SUMMARY, WRITE, Operation
-from tests.simulation.model import AnswerFields, Progress, State, answer_fields, apply, progress_of
+from tests.simulation.model import (
+    AnswerFields,
+    Progress,
+    State,
+    answer_fields,
+    apply_operation,
+    offset_progress,
+)
 
 # With more configurations, the checker gives up on a share-partition and reports that. Only hundreds of
 # concurrent unanswered initializations and deletions reach this limit.
@@ -51,7 +58,7 @@ class Configuration(NamedTuple):
         )
 
 
-class Search:
+class LinearizationSearch:
     """All possible configurations of one share-partition after the events so far."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
@@ -81,39 +88,39 @@ class Search:
         if op.kind == WRITE and not op.known:
             settled = {now.without(number) for now in self.configurations}
         else:
-            reachable = self._reachable(op)
+            reachable = self._iterate_configurations(op)
             settled = {now.without(number) for now in reachable if number in now.placed or not op.known}
         for under_way in (self._answered, self._unanswered, self._writes):
             under_way.pop(number, None)
         self._told.pop(number, None)
-        self.configurations = self._undominated(settled)
+        self.configurations = self._drop_dominated(settled)
         return bool(settled)
 
-    def _reachable(self, wanted: Operation) -> Iterator[Configuration]:
+    def _iterate_configurations(self, wanted: Operation) -> Iterator[Configuration]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
-        waiting = [self._with_harmless(configuration) for configuration in self.configurations]
+        waiting = [self._place_harmless(configuration) for configuration in self.configurations]
         seen = set(waiting)
         while waiting:
             now = waiting.pop()
             yield now
             if wanted.number in now.placed:
                 continue
-            for following in self._steps(now, wanted):
-                following = self._with_harmless(following)
+            for following in self._next_configurations(now, wanted):
+                following = self._place_harmless(following)
                 if following not in seen:
                     seen.add(following)
                     waiting.append(following)
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    def _steps(self, now: Configuration, wanted: Operation) -> Iterator[Configuration]:
+    def _next_configurations(self, now: Configuration, wanted: Operation) -> Iterator[Configuration]:
         """Yield the next configurations: each places a pending operation."""
         connections = set()
         for number, op in self._answered.items():
             if number not in now.placed and op.client not in connections:
                 connections.add(op.client)
-                for before in self._behind_writes(op, now):
-                    yield from self._answer(op, self._told[number], before)
+                for before in self._place_earlier_writes(op, now):
+                    yield from self._place_answered(op, self._told[number], before)
         equals: dict[object, Operation] = {}
         for number, op in self._unanswered.items():
             if number not in now.placed:
@@ -121,13 +128,13 @@ class Search:
                 if other is None or (op.deadline or NEVER) < (other.deadline or NEVER):
                     equals[op.signature] = op
         for op in equals.values():
-            for before in self._behind_writes(op, now):
-                yield from self._do_unanswered(op, before)
+            for before in self._place_earlier_writes(op, now):
+                yield from self._place_unanswered(op, before)
         if wanted.number in self._writes:
-            for before in self._behind_writes(wanted, now):
+            for before in self._place_earlier_writes(wanted, now):
                 yield from self._finish_write(wanted, before)
 
-    def _behind_writes(self, op: Operation, now: Configuration) -> Iterable[Configuration]:
+    def _place_earlier_writes(self, op: Operation, now: Configuration) -> Iterable[Configuration]:
         """Return the configurations after the earlier answered writes of the same connection."""
         befores: list[Configuration] = [now]
         for number, write in self._writes.items():
@@ -141,16 +148,16 @@ class Search:
         if number in now.placed:
             yield now
             return
-        done = now._replace(placed=self._placed_with(op, now))
-        moved, told = apply(now.state, WRITE, op.parts, self._topic_known)
+        done = now._replace(placed=self._add_to_placed(op, now))
+        moved, told = apply_operation(now.state, WRITE, op.parts, self._topic_known)
         if not told.error_code:
             yield done._replace(state=moved)
         elif number in now.pool and now.state is not None:
-            yield done._replace(state=self._lay(now.state, op))
+            yield done._replace(state=self._apply_write(now.state, op))
         if number in now.wiped:
             yield done
 
-    def _placed_with(self, op: Operation, now: Configuration) -> frozenset[int]:
+    def _add_to_placed(self, op: Operation, now: Configuration) -> frozenset[int]:
         """Return the placed operations including this operation. Drop earlier unanswered operations of its
         client.
         """
@@ -161,58 +168,62 @@ class Search:
         )
         return now.placed.union((op.number,), dropped)
 
-    def _do_unanswered(self, op: Operation, now: Configuration) -> Iterator[Configuration]:
-        for moved, _, anew in self._apply(op, now):
+    def _place_unanswered(self, op: Operation, now: Configuration) -> Iterator[Configuration]:
+        for moved, _, anew in self._apply_operation(op, now):
             # An operation without an effect is equivalent to a dropped one.
             if moved == now.state and not anew:
                 continue
-            placed = self._placed_with(op, now)
+            placed = self._add_to_placed(op, now)
             if op.kind == READ:
                 yield now._replace(state=moved, placed=placed, pool=frozenset(self._possible_writes(now)))
             else:
-                yield self._wipe(now, moved, placed)
+                yield self._reset_state(now, moved, placed)
 
-    def _wipe(self, now: Configuration, moved: State | None, placed: frozenset[int]) -> Configuration:
+    def _reset_state(self, now: Configuration, moved: State | None, placed: frozenset[int]) -> Configuration:
         """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
         return Configuration(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
 
-    def _answer(self, op: Operation, told: AnswerFields, now: Configuration) -> Iterator[Configuration]:
+    def _place_answered(
+        self, op: Operation, told: AnswerFields, now: Configuration
+    ) -> Iterator[Configuration]:
         """Yield the configurations after an answered operation, if the state explains its response."""
-        placed = self._placed_with(op, now)
+        placed = self._add_to_placed(op, now)
         if op.accepted and op.kind == READ:
-            shown = self._show(now, told)
-            moved, answer = apply(shown.state, op.kind, op.parts, self._topic_known)
+            shown = self._place_visible_writes(now, told)
+            moved, answer = apply_operation(shown.state, op.kind, op.parts, self._topic_known)
             if answer == told:
                 yield shown._replace(state=moved, placed=placed | shown.placed)
         elif op.accepted and op.kind == SUMMARY:
-            for state in self._shown_in_summary(now, told):
+            for state in self._states_before_summary(now, told):
                 yield now._replace(state=state, placed=placed)
         else:
-            for moved, answer, anew in self._apply(op, now):
+            for moved, answer, anew in self._apply_operation(op, now):
                 if answer != told:
                     continue
                 if anew:
-                    yield self._wipe(now, moved, placed)
+                    yield self._reset_state(now, moved, placed)
                 else:
                     yield now._replace(state=moved, placed=placed)
 
-    def _apply(self, op: Operation, now: Configuration) -> Iterator[tuple[State | None, AnswerFields, bool]]:
+    def _apply_operation(
+        self, op: Operation, now: Configuration
+    ) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
         An Initialize resets the state if there was a write since the last Initialize; otherwise it is a
         repetition without an effect. Pending writes may count as such a write. A write before the reset is
         lost, even if the state is the same without the write.
         """
-        moved, told = apply(now.state, op.kind, op.parts, self._topic_known)
+        moved, told = apply_operation(now.state, op.kind, op.parts, self._topic_known)
         yield moved, told, moved != now.state and op.kind != READ
         if op.kind != INITIALIZE or now.state is None:
             return
         state = now.state
-        befores = [self._lay(state, self._writes[number]) for number in self._possible_writes(now)]
+        befores = [self._apply_write(state, self._writes[number]) for number in self._possible_writes(now)]
         if state.complete_count is None:
             befores += [state._replace(complete_count=count) for count in (-1, 0, 1)]
         for before in befores:
-            moved, told = apply(before, op.kind, op.parts, self._topic_known)
+            moved, told = apply_operation(before, op.kind, op.parts, self._topic_known)
             if moved != before:
                 yield moved, told, True
             elif before.progress == state.progress and before.start_offset == state.start_offset:
@@ -224,16 +235,19 @@ class Search:
             if number in now.placed:
                 continue
             parts = self._writes[number].parts
-            if number in now.pool or not apply(now.state, WRITE, parts, self._topic_known)[1].error_code:
+            if (
+                number in now.pool
+                or not apply_operation(now.state, WRITE, parts, self._topic_known)[1].error_code
+            ):
                 yield number
 
-    def _lay(self, state: State, op: Operation) -> State:
+    def _apply_write(self, state: State, op: Operation) -> State:
         """Apply a write, which may have taken effect before it was fenced."""
-        moved, _ = apply(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
+        moved, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
         assert moved is not None
         return moved._replace(leader_epoch_max=state.leader_epoch_max)
 
-    def _show(self, now: Configuration, told: AnswerFields) -> Configuration:
+    def _place_visible_writes(self, now: Configuration, told: AnswerFields) -> Configuration:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
         Other answered writes may take effect before or after the read, so they are added to `pool`.
@@ -248,9 +262,9 @@ class Search:
         count_known = True
         for number in self._possible_writes(now):
             op = self._writes[number]
-            if not _fits_under(op, told.start_offset, shown):
+            if not _is_write_covered(op, told.start_offset, shown):
                 continue
-            moved = self._lay(state, op)
+            moved = self._apply_write(state, op)
             count_known = count_known and moved.complete_count == state.complete_count
             shows = (moved.start_offset, moved.progress) != (state.start_offset, state.progress)
             if op.known:
@@ -262,7 +276,7 @@ class Search:
             state = state._replace(complete_count=None)
         return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
 
-    def _shown_in_summary(self, now: Configuration, told: AnswerFields) -> Iterator[State | None]:
+    def _states_before_summary(self, now: Configuration, told: AnswerFields) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
         The write that set the start offset and the complete count suffices, because other writes may take
@@ -271,9 +285,9 @@ class Search:
         states = [now.state]
         if now.state is not None:
             writes = [self._writes[number] for number in self._possible_writes(now)]
-            states += [self._lay(now.state, write) for write in writes]
+            states += [self._apply_write(now.state, write) for write in writes]
         for state in dict.fromkeys(states):
-            answer = apply(state, SUMMARY, (_ANY_PART,), self._topic_known)[1]
+            answer = apply_operation(state, SUMMARY, (_ANY_PART,), self._topic_known)[1]
             if state is not None and answer.complete_count is None:
                 answer = answer._replace(complete_count=told.complete_count)
                 state = state._replace(complete_count=told.complete_count)
@@ -282,17 +296,17 @@ class Search:
                 if state == now.state:
                     return
 
-    def _with_harmless(self, now: Configuration) -> Configuration:
+    def _place_harmless(self, now: Configuration) -> Configuration:
         fitting = [
             number
             for number, op in self._answered.items()
             if number not in now.placed
             and (op.kind == SUMMARY or not op.accepted)
-            and apply(now.state, op.kind, op.parts, self._topic_known)[1] == self._told[number]
+            and apply_operation(now.state, op.kind, op.parts, self._topic_known)[1] == self._told[number]
         ]
         return now._replace(placed=now.placed.union(fitting)) if fitting else now
 
-    def _undominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
+    def _drop_dominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
         alike: dict[object, list[Configuration]] = {}
         for now in configurations:
             answered = frozenset(number for number in now.placed if number in self._told)
@@ -319,10 +333,10 @@ class _AnyPart(NamedTuple):
 _ANY_PART = _AnyPart()
 
 
-def _fits_under(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
+def _is_write_covered(op: Operation, start_offset: int, shown: dict[int, tuple[int, ...]]) -> bool:
     return all(
         part.start_offset <= start_offset
-        and _is_covered(progress_of(part.state_batches), start_offset, shown)
+        and _is_covered(offset_progress(part.state_batches), start_offset, shown)
         for part in op.parts
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey
 from tests.simulation.history import DELETE, NEVER, READ, SUMMARY, WRITE, History, Operation, Violation
-from tests.simulation.linearization_search import Search, SearchLimitExceeded
+from tests.simulation.linearization_search import LinearizationSearch, SearchLimitExceeded
 from tests.simulation.model import State
 
 TopicKnown = Callable[[SharePartitionKey], bool]
@@ -37,16 +37,16 @@ def linearizable(
     Returns the number of share-partitions on which the search exceeded its limit.
     """
     given_up = 0
-    for key, ops in history.by_key():
+    for key, ops in history.operations_by_key():
         try:
-            search = Search(topic_known(key), start_state(key))
-            _linearize(key, [op for op in ops if _constrains_state(op)], search)
+            search = LinearizationSearch(topic_known(key), start_state(key))
+            _linearize(key, [op for op in ops if _may_change_state(op)], search)
         except SearchLimitExceeded:
             given_up += 1
     return given_up
 
 
-def _constrains_state(op: Operation) -> bool:
+def _may_change_state(op: Operation) -> bool:
     """Return whether an operation may have changed the state, or its response describes the state."""
     if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
         # The coordinator refused the operation before processing it, so it cannot have had an effect.
@@ -54,7 +54,7 @@ def _constrains_state(op: Operation) -> bool:
     return op.known or op.kind != SUMMARY
 
 
-def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: Search) -> None:
+def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end_time(op, ops), True, op) for op in ops]
     # A read may end the unanswered writes that it could show. At equal times, the read comes first.

@@ -140,16 +140,16 @@ class FaultyLog:
         if rng.random() < faults.stall_rate:
             write_s += min(rng.expovariate(1 / faults.stall_s), 4 * faults.stall_s)
 
-        def write() -> None:
+        def write_batch() -> None:
             if written and records:
                 self._storage.write(state_partition, records, timestamp_ms)
-            loop.call_later(report_s, report)
+            loop.call_later(report_s, report_result)
 
-        def report() -> None:
+        def report_result() -> None:
             self._in_flight.remove(state_partition)
             done(base_offset, error)
 
-        loop.call_later(write_s, write)
+        loop.call_later(write_s, write_batch)
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Advance the start offset; the storage is freed now or when the log is opened again."""

@@ -38,7 +38,7 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
 
     def _run(self) -> None:
-        if not _held_back(self):
+        if not _defer_if_paused(self):
             super()._run()
 
 
@@ -48,11 +48,11 @@ class _TimerHandle(asyncio.TimerHandle):
     __slots__ = ()
 
     def _run(self) -> None:
-        if not _held_back(self):
+        if not _defer_if_paused(self):
             super()._run()
 
 
-def _held_back(handle: asyncio.Handle) -> bool:
+def _defer_if_paused(handle: asyncio.Handle) -> bool:
     process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
     if process is None or not process.paused:
         return False
@@ -83,7 +83,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._selector = self
         self.network: Any = None
         self.failures: list[BaseException] = []
-        self.set_exception_handler(self._note_failure)
+        self.set_exception_handler(self._record_failure)
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
@@ -175,7 +175,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if handle._context.get(PROCESS) is process:
                 handle.cancel()
 
-    def _note_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _record_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # asyncio may report a failed task in the context of another process, so use the task's own context.
         task = context.get("future") or context.get("task")
         process = PROCESS.get() if task is None else _PROCESS_OF.get(task, PROCESS.get())

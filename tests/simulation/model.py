@@ -50,7 +50,7 @@ _UNKNOWN_TOPIC = AnswerFields(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
 
 @lru_cache(maxsize=4_096)
-def progress_of(state_batches: bytes) -> Progress:
+def offset_progress(state_batches: bytes) -> Progress:
     """Unpack batches to one entry for each offset: the greatest entry, if batches overlap."""
     best: dict[int, tuple[int, int]] = {}
     for first, last, state, count in unpack(state_batches):
@@ -60,7 +60,7 @@ def progress_of(state_batches: bytes) -> Progress:
 
 
 @lru_cache(maxsize=4_096)
-def _inverted(state_batches: bytes) -> bool:
+def _has_inverted_batch(state_batches: bytes) -> bool:
     return any(batch.last_offset < batch.first_offset for batch in unpack(state_batches))
 
 
@@ -74,7 +74,7 @@ def merge_batches(current: Progress, written: Progress, start_offset: int) -> Pr
     return tuple((user_offset, *best[user_offset]) for user_offset in sorted(best))
 
 
-def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
+def _apply_initialize(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.state_epoch < 0:
         return state, _INVALID
     if state is not None and part.state_epoch < state.state_epoch:
@@ -95,7 +95,7 @@ def _initialize(state: State | None, part: Any, known: bool) -> tuple[State | No
     return State(part.state_epoch, 0, leader_epoch_max, part.start_offset, complete_count, ()), _OK
 
 
-def _read(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
+def _apply_read(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.leader_epoch < 0 or state is None:
         return state, _INVALID
     if part.leader_epoch < state.leader_epoch_max:
@@ -110,7 +110,7 @@ def _read(state: State | None, part: Any, known: bool) -> tuple[State | None, An
     return state, told
 
 
-def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
+def _apply_write(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0 or part.leader_epoch < 0 or part.state_epoch < 0 or state is None:
         return state, _INVALID
     if part.leader_epoch < state.leader_epoch_max:
@@ -119,7 +119,7 @@ def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, A
         return state, _FENCED_STATE
     if not known:
         return state, _UNKNOWN_TOPIC
-    if _inverted(part.state_batches):
+    if _has_inverted_batch(part.state_batches):
         return state, _INVALID
     complete_count = state.complete_count
     if part.start_offset > state.start_offset:
@@ -130,17 +130,17 @@ def _write(state: State | None, part: Any, known: bool) -> tuple[State | None, A
     return state._replace(
         start_offset=start_offset,
         complete_count=complete_count,
-        progress=merge_batches(state.progress, progress_of(part.state_batches), start_offset),
+        progress=merge_batches(state.progress, offset_progress(part.state_batches), start_offset),
     ), _OK
 
 
-def _delete(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
+def _apply_delete(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0:
         return state, _INVALID
     return None, _OK
 
 
-def _summary(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
+def _apply_summary(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
     if part.partition < 0:
         return state, _INVALID
     if not known:
@@ -153,15 +153,15 @@ def _summary(state: State | None, part: Any, known: bool) -> tuple[State | None,
 
 
 _APPLY: dict[str, Callable[[State | None, Any, bool], tuple[State | None, AnswerFields]]] = {
-    INITIALIZE: _initialize,
-    READ: _read,
-    WRITE: _write,
-    DELETE: _delete,
-    SUMMARY: _summary,
+    INITIALIZE: _apply_initialize,
+    READ: _apply_read,
+    WRITE: _apply_write,
+    DELETE: _apply_delete,
+    SUMMARY: _apply_summary,
 }
 
 
-def apply(
+def apply_operation(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
     """Apply the parts of one operation in order, or none of them if one part is refused."""
@@ -183,7 +183,7 @@ def answer_fields(op: Operation) -> AnswerFields:
             0,
             state_epoch=answer.state_epoch,
             start_offset=answer.start_offset,
-            progress=progress_of(answer.state_batches),
+            progress=offset_progress(answer.state_batches),
         )
     if op.kind == SUMMARY:
         return AnswerFields(

@@ -31,12 +31,12 @@ def _replace_in_connection(patch: Patch, **methods: Any) -> None:
     patch.setattr(listener, "Connection", type("MutantConnection", (Connection,), methods))
 
 
-def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     MUTANTS[function.__name__] = function
     return function
 
 
-@_mutant
+@_register_mutant
 def answers_before_the_append_is_done(patch: Patch) -> None:
     append = ShardRunner._append
 
@@ -49,13 +49,13 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_append", _append)
 
 
-@_mutant
+@_register_mutant
 def answers_reads_from_what_is_not_durable(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_is_in_flight", lambda self, key: False)
     patch.setattr(ShardRunner, "_is_queued", lambda self, key: False)
 
 
-@_mutant
+@_register_mutant
 def loses_the_tail_of_the_log(patch: Patch) -> None:
     async def open_and_lose(self: Any) -> None:
         for batches in self._storage.batches:
@@ -65,20 +65,20 @@ def loses_the_tail_of_the_log(patch: Patch) -> None:
     patch.setattr(FaultyLog, "open", open_and_lose)
 
 
-@_mutant
+@_register_mutant
 def writes_nothing(patch: Patch) -> None:
     write = LogStorage.write
 
-    def forget(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
+    def skip_write(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
         # Write only the first batch of a state partition; without it, every operation would fail.
         if self.batches[state_partition]:
             records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
         return write(self, state_partition, records, timestamp_ms)
 
-    patch.setattr(LogStorage, "write", forget)
+    patch.setattr(LogStorage, "write", skip_write)
 
 
-@_mutant
+@_register_mutant
 def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
     def _recover(self: Any, error: Any, waiting: Any) -> None:
         refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
@@ -89,7 +89,7 @@ def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_recover", _recover)
 
 
-@_mutant
+@_register_mutant
 def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
     appended = ShardRunner.on_append_done
 
@@ -102,12 +102,12 @@ def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
     patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
-@_mutant
+@_register_mutant
 def prunes_what_is_needed(patch: Patch) -> None:
     patch.setattr(PruningOffsets, "redundant_offset", property(lambda self: self.end_log_offset))
 
 
-@_mutant
+@_register_mutant
 def deletes_in_memory_only(patch: Patch) -> None:
     decide = Shard._decide
 
@@ -121,52 +121,52 @@ def deletes_in_memory_only(patch: Patch) -> None:
     patch.setattr(Shard, "_decide", _decide)
 
 
-@_mutant
+@_register_mutant
 def snapshots_without_the_batches(patch: Patch) -> None:
     next_snapshot = state.next_snapshot
 
-    def broken(*args: Any, **named: Any) -> Any:
+    def mutated(*args: Any, **named: Any) -> Any:
         return msgspec.structs.replace(next_snapshot(*args, **named), state_batches=b"")
 
-    patch.setattr("coordinator.shard.machine.next_snapshot", broken)
+    patch.setattr("coordinator.shard.machine.next_snapshot", mutated)
 
 
-@_mutant
+@_register_mutant
 def fences_no_leader(patch: Patch) -> None:
     patch.setattr(checks, "check_leader_epoch", lambda state, leader_epoch: None)
 
 
-@_mutant
+@_register_mutant
 def fences_no_state_epoch(patch: Patch) -> None:
     patch.setattr(checks, "check_state_epoch", lambda state, state_epoch: None)
 
 
-@_mutant
+@_register_mutant
 def forgets_who_was_fenced(patch: Patch) -> None:
     for module in (decisions, state):
         patch.setattr(module, "stored_leader_epoch_max", lambda leader_epoch, leader_epoch_max: -1)
 
 
-@_mutant
+@_register_mutant
 def does_not_note_a_new_leader(patch: Patch) -> None:
     decide_read = decisions.decide_read
     patch.setattr(decisions, "decide_read", lambda *args: (None, decide_read(*args)[1]))
 
 
-@_mutant
+@_register_mutant
 def lets_the_start_offset_go_back(patch: Patch) -> None:
     decide_write = decisions.decide_write
 
-    def broken(now: Any, part: Any, *rest: Any) -> Any:
+    def mutated(now: Any, part: Any, *rest: Any) -> Any:
         value, answer = decide_write(now, part, *rest)
         if value is not None and part.start_offset >= 0:
             value = msgspec.structs.replace(value, start_offset=part.start_offset)
         return value, answer
 
-    patch.setattr(decisions, "decide_write", broken)
+    patch.setattr(decisions, "decide_write", mutated)
 
 
-@_mutant
+@_register_mutant
 def lets_the_last_write_win(patch: Patch) -> None:
     def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         laid: dict[int, Any] = {}
@@ -179,19 +179,19 @@ def lets_the_last_write_win(patch: Patch) -> None:
         patch.setattr(module, "combine", combine)
 
 
-@_mutant
+@_register_mutant
 def initialises_again_when_asked_twice(patch: Patch) -> None:
     decide = decisions.decide_initialize
 
-    def broken(now: Any, part: Any, *rest: Any) -> Any:
+    def mutated(now: Any, part: Any, *rest: Any) -> Any:
         if now is not None and now.state_epoch == part.state_epoch:
             now = msgspec.structs.replace(now, state_epoch=part.state_epoch - 1)
         return decide(now, part, *rest)
 
-    patch.setattr(decisions, "decide_initialize", broken)
+    patch.setattr(decisions, "decide_initialize", mutated)
 
 
-@_mutant
+@_register_mutant
 def writes_a_part_of_a_unit(patch: Patch) -> None:
     def _decide(self: Any, decide: Any, key: Any, unit: Sequence[Any], facts: Any) -> CoordinatorResult:
         records, answer = [], None
@@ -208,7 +208,7 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
     patch.setattr(Shard, "_decide", _decide)
 
 
-@_mutant
+@_register_mutant
 def answers_in_any_order(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         slots = self._response_slots
@@ -221,7 +221,7 @@ def answers_in_any_order(patch: Patch) -> None:
     _replace_in_connection(patch, _flush=_flush)
 
 
-@_mutant
+@_register_mutant
 def answers_twice(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         if self._response_slots and (first := self._response_slots[0]).response is not None:
@@ -231,7 +231,7 @@ def answers_twice(patch: Patch) -> None:
     _replace_in_connection(patch, _flush=_flush)
 
 
-@_mutant
+@_register_mutant
 def forgets_to_go_on_after_an_append(patch: Patch) -> None:
     appended = ShardRunner.on_append_done
 
@@ -243,18 +243,18 @@ def forgets_to_go_on_after_an_append(patch: Patch) -> None:
     patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
-@_mutant
+@_register_mutant
 def forgets_who_waited_for_loading(patch: Patch) -> None:
     loaded = ShardRunner.finish_loading
 
-    def broken(self: Any, *args: Any) -> None:
+    def mutated(self: Any, *args: Any) -> None:
         self._queue = []
         loaded(self, *args)
 
-    patch.setattr(ShardRunner, "finish_loading", broken)
+    patch.setattr(ShardRunner, "finish_loading", mutated)
 
 
-@_mutant
+@_register_mutant
 def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
     lost = Connection.connection_lost
 
@@ -265,17 +265,17 @@ def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
     _replace_in_connection(patch, connection_lost=connection_lost)
 
 
-@_mutant
+@_register_mutant
 def waits_for_ever_for_clients_that_never_read(patch: Patch) -> None:
     _replace_in_connection(patch, abort_if_stalled=lambda self, now_s: None)
 
 
-@_mutant
+@_register_mutant
 def lets_clients_that_never_read_fill_the_queue(patch: Patch) -> None:
     timeout_reason = Connection.timeout_reason
 
-    def patient(self: Any, now_s: float) -> str | None:
+    def ignore_slow_reader(self: Any, now_s: float) -> str | None:
         reason = timeout_reason(self, now_s)
         return None if reason == "slow_reader" else reason
 
-    _replace_in_connection(patch, timeout_reason=patient)
+    _replace_in_connection(patch, timeout_reason=ignore_slow_reader)

@@ -10,7 +10,7 @@ from tests.simulation.world import World
 FaultFactory = Callable[[World, Random], Coroutine[Any, Any, None]]
 
 
-async def _crash(world: World, rng: Random) -> None:
+async def _crash_coordinator(world: World, rng: Random) -> None:
     async with world.life:
         again = True
         while again and world.process is not None and world.faulty:
@@ -21,7 +21,7 @@ async def _crash(world: World, rng: Random) -> None:
             await asyncio.sleep(again * rng.expovariate(2.0))
 
 
-async def _stop(world: World, rng: Random) -> None:
+async def _stop_coordinator(world: World, rng: Random) -> None:
     async with world.life:
         if world.process is not None and world.faulty:
             await world.stop()
@@ -31,7 +31,7 @@ async def _stop(world: World, rng: Random) -> None:
 
 async def _block_network(world: World, rng: Random) -> None:
     mean_s = world.plan.nemesis.clogged_s
-    world.network.clog(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+    world.network.block_traffic(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 
 async def _suspend_machine(world: World, rng: Random) -> None:
@@ -54,8 +54,8 @@ def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:
     """Return a coroutine for each kind of fault in the plan; they run until cancelled."""
     plan = world.plan.nemesis
     kinds: tuple[tuple[float | None, FaultFactory], ...] = (
-        (plan.crash_s, _crash),
-        (plan.stop_s, _stop),
+        (plan.crash_s, _crash_coordinator),
+        (plan.stop_s, _stop_coordinator),
         (plan.clog_s, _block_network),
         (plan.suspend_s, _suspend_machine),
         (plan.clock_jump_s, _shift_clock),

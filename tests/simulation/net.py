@@ -56,14 +56,14 @@ class ClientEnd:
         link.to_server.finish(RESET if reset else FIN)
         link.to_client.vanished = True
         if not link.to_server.vanished:
-            link.at_server(link.network.faults.latency_s, link.transport.peer_gone)
+            link.run_at_server(link.network.faults.latency_s, link.transport.on_client_closed)
 
     def read_slowly(self, pause_s: float) -> None:
         """Stop reading for a while."""
         self._link.to_client.paused = True
-        self._link.at_client(pause_s, self._link.to_client.resume)
+        self._link.run_at_client(pause_s, self._link.to_client.resume)
 
-    def arrive(self, item: Any) -> None:
+    def deliver_data(self, item: Any) -> None:
         """Pass data of the server to the client."""
         if self.closed:
             return
@@ -127,7 +127,7 @@ class Link:
         self._cut_up = cut_up
         self._client_context = contextvars.copy_context()
         self._server_context = self._client_context
-        self.to_client = Pipe(self, self._client_context, self.client.arrive, cut_down)
+        self.to_client = Pipe(self, self._client_context, self.client.deliver_data, cut_down)
         self.to_server: Pipe
         self.transport: ServerTransport
 
@@ -136,31 +136,31 @@ class Link:
         protocol = factory()
         self._server_context = contextvars.copy_context()
         self.transport = ServerTransport(self, protocol)
-        self.to_server = Pipe(self, self._server_context, self.transport.arrive, self._cut_up)
+        self.to_server = Pipe(self, self._server_context, self.transport.deliver_data, self._cut_up)
         self.to_client.on_delivered = self.transport.delivered
         protocol.connection_made(self.transport)
 
-    def at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+    def run_at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         """Schedule a callback in the client's context."""
         self.network.loop.call_later(delay_s, callback, *args, context=self._client_context)
 
-    def at_server(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+    def run_at_server(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
         """Schedule a callback in the context of the listener's process."""
         self.network.loop.call_later(delay_s, callback, *args, context=self._server_context)
 
-    def break_off(self) -> None:
+    def cut_connection(self) -> None:
         """Cut the connection. If the plan makes it half open, one of the ends never detects the cut."""
         client_unaware = self._half_open and self.rng.random() < 0.5
         server_unaware = self._half_open and not client_unaware
         if not client_unaware:
-            self.at_client(self.rng.expovariate(20), self.client.arrive, RESET)
+            self.run_at_client(self.rng.expovariate(20), self.client.deliver_data, RESET)
         self.to_client.vanished = True
         if server_unaware:
             self.to_server.vanished = True
-            self.at_server(TCP_GIVES_UP_S, self.transport.give_up)
+            self.run_at_server(TCP_GIVES_UP_S, self.transport.give_up)
         else:
             self.to_server.finish(RESET)
-            self.at_server(self.rng.expovariate(20), self.transport.peer_gone)
+            self.run_at_server(self.rng.expovariate(20), self.transport.on_client_closed)
 
 
 class Network:
@@ -174,17 +174,17 @@ class Network:
         self.brokers: BrokerNetwork | None = None
         self._rng = rng
         self._numbers = 0
-        self._listening: dict[tuple[str, int], _Server] = {}
+        self._listening: dict[tuple[str, int], _SimServer] = {}
 
-    def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "_Server":
+    def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "_SimServer":
         """Accept connections to an address, in the context of the caller."""
         if (host, port) in self._listening:
             raise OSError(98, "address in use")
-        server = _Server(self, (host, port), factory, contextvars.copy_context())
+        server = _SimServer(self, (host, port), factory, contextvars.copy_context())
         self._listening[host, port] = server
         return server
 
-    def unlisten(self, address: tuple[str, int]) -> None:
+    def stop_listening(self, address: tuple[str, int]) -> None:
         """Stop accepting connections to an address."""
         self._listening.pop(address, None)
 
@@ -206,7 +206,7 @@ class Network:
             return await self.brokers.open(protocol, (host, port))
         return ClientTransport(await self.connect(host, port), protocol)
 
-    def cut_all(self, address: tuple[str, int]) -> None:
+    def drop_connections(self, address: tuple[str, int]) -> None:
         """Drop the connections of a dead process; their clients detect that soon, or never."""
         rng = self._rng
         self._listening.pop(address, None)
@@ -215,17 +215,17 @@ class Network:
         for link in sorted(links, key=lambda link: link.number):
             link.to_server.vanished = True
             if rng.random() < 0.9:
-                link.at_client(rng.expovariate(20), link.client.arrive, RESET)
+                link.run_at_client(rng.expovariate(20), link.client.deliver_data, RESET)
             else:
                 link.to_client.vanished = True
 
-    def clog(self, seconds: float) -> None:
+    def block_traffic(self, seconds: float) -> None:
         """Block all traffic for a while; data that is sent meanwhile arrives afterwards."""
         self.clogged_until_s = max(self.clogged_until_s, self.loop.time() + seconds)
 
 
 @dataclass
-class _Server:
+class _SimServer:
     """The subset of asyncio's server object that the listener uses."""
 
     network: Network
@@ -235,4 +235,4 @@ class _Server:
 
     def close(self) -> None:
         """Stop accepting connections."""
-        self.network.unlisten(self.address)
+        self.network.stop_listening(self.address)

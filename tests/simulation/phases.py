@@ -77,7 +77,7 @@ class Simulation:
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = 0
 
-    def _fork(self) -> Random:
+    def _fork_random(self) -> Random:
         return Random(self._rng.getrandbits(64))
 
     def _make_keys(self) -> list[SharePartitionKey]:
@@ -106,11 +106,11 @@ class Simulation:
         """Add the number of injected faults to the outcome."""
         raise NotImplementedError
 
-    def _health(self) -> object:
+    def _health_problems(self) -> object:
         """Return the reasons why a coordinator is not ready."""
         raise NotImplementedError
 
-    async def _rest(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait until all calls have ended and the coordinators are ready."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Simulation:
     def _topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
 
-    async def _work_until(self, until_s: float, ops: int) -> None:
+    async def _wait_for_operations(self, until_s: float, ops: int) -> None:
         history = self._history
         while self.loop.time() < until_s and len(history.ops) - history.idle_ops < ops:
             await asyncio.sleep(0.05)
@@ -177,29 +177,29 @@ class Simulation:
     def _spawn_workloads(self) -> list[str]:
         cluster, load = self._cluster, self.plan.load
         workers: list[Any] = [
-            GroupCoordinator(group_id, cluster, self._fork())
+            GroupCoordinator(group_id, cluster, self._fork_random())
             for group_id in dict.fromkeys(key.group_id for key in self._keys)
         ]
         for key in self._keys:
             for number in range(load.leaders_per_key):
-                workers.append(Leader(f"leader {number} of {key}", cluster, key, self._fork()))
+                workers.append(Leader(f"leader {number} of {key}", cluster, key, self._fork_random()))
         for number in range(load.strangers):
-            workers.append(HostileClient(f"stranger {number}", cluster, self._fork()))
+            workers.append(HostileClient(f"stranger {number}", cluster, self._fork_random()))
         for number in range(load.library_users):
-            workers.append(LibraryUser(f"library user {number}", cluster, self._fork()))
+            workers.append(LibraryUser(f"library user {number}", cluster, self._fork_random()))
         if load.watch_s is not None:
             for number in range(load.watchers):
-                workers.append(PollingReader(f"watcher {number}", cluster, self._fork(), load.watch_s))
+                workers.append(PollingReader(f"watcher {number}", cluster, self._fork_random(), load.watch_s))
         for worker in workers:
             self._spawn(worker.run())
         if load.noise_s is not None:
-            self._spawn(GarbageSender(cluster, self._fork(), load.noise_s).run())
+            self._spawn(GarbageSender(cluster, self._fork_random(), load.noise_s).run())
         return [worker.name for worker in workers]
 
     async def _live(self, workers: list[str]) -> None:
         """Check that every client makes progress, and that no operation is deferred without a reason."""
         cluster, load, history = self._cluster, self.plan.load, self._history
-        await self._rest()
+        await self._wait_until_idle()
         cluster.gate.set()
         healed_at = history.next_time(self.loop.time())
         cluster.answers.clear()
@@ -208,7 +208,9 @@ class Simulation:
         until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
         while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
             if self.loop.time() > until_s:
-                raise Violation(f"without faults, {lagging} got too few answers; not ready: {self._health()}")
+                raise Violation(
+                    f"without faults, {lagging} got too few answers; not ready: {self._health_problems()}"
+                )
             await asyncio.sleep(0.5)
             self._stop_if_wrong()
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
@@ -216,7 +218,7 @@ class Simulation:
                 if op.invoked > healed_at and op.error_code in DEFERRED and not op.reached_wrong_coordinator:
                     raise Violation(f"no fault is active, but an operation was deferred: {op}")
 
-    async def _until_nobody_asks(self) -> None:
+    async def _wait_for_calls(self) -> None:
         cluster = self._cluster
         await wait_until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
 
@@ -224,12 +226,12 @@ class Simulation:
         """Read all share-partitions, so that the history contains their final state for the checkers."""
         clients, peers = self._cluster.clients, {}
         try:
-            for node in dict.fromkeys(map(clients.home_of, self._keys)):
+            for node in dict.fromkeys(map(clients.coordinating_node, self._keys)):
                 peers[node] = await clients.connect("observer", node)
         except ConnectionLost:
             raise Violation("no fault is active, but no connection can be opened") from None
         for key in self._keys:
-            peer = peers[clients.home_of(key)]
+            peer = peers[clients.coordinating_node(key)]
             leader_epoch = self._cluster.leader_epochs[key] + 1
             (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, leader_epoch))])
             (summary,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])

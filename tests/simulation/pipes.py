@@ -89,9 +89,9 @@ class Pipe:
             delay_s += rng.expovariate(1 / faults.stall_s)
         # Slightly later than the previous chunk, which fixes the order on a connection.
         self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.clogged_until_s + delay_s)
-        loop.call_at(self._last_s, self._arrive, item, context=self._context)
+        loop.call_at(self._last_s, self._receive_item, item, context=self._context)
 
-    def _arrive(self, item: Any) -> None:
+    def _receive_item(self, item: Any) -> None:
         if self.vanished or self.discarding:
             return
         self._arrived.append(item)
@@ -109,14 +109,14 @@ class Pipe:
             item = self._arrived.popleft()
             if isinstance(item, bytes):
                 self.in_flight -= len(item)
-                if come_through := self._cut(item):
+                if come_through := self._bytes_before_cut(item):
                     self._sink(come_through)
                 if self.on_delivered is not None:
                     self.on_delivered()
             else:
                 self._sink(item)
 
-    def _cut(self, item: bytes) -> bytes:
+    def _bytes_before_cut(self, item: bytes) -> bytes:
         """Return the part of a chunk before the position of the cut."""
         if self._was_cut:
             return b""
@@ -126,7 +126,7 @@ class Pipe:
         self._cut_after = left - len(item)
         if self._cut_after <= 0:
             self._was_cut = True
-            self.link.break_off()
+            self.link.cut_connection()
             return item[:left]
         return item
 
@@ -148,7 +148,7 @@ class ServerTransport(asyncio.Transport):
         if self._closing or self._lost:
             return
         if self._peer_gone:
-            self._lose_soon(BrokenPipeError("the client has closed the connection"))
+            self._lose_connection_later(BrokenPipeError("the client has closed the connection"))
             return
         self._link.to_client.send(data)
         if not self._writing_paused and self.get_write_buffer_size() > self._faults.high_water_bytes:
@@ -169,12 +169,12 @@ class ServerTransport(asyncio.Transport):
             return
         self._closing = True
         if not self.get_write_buffer_size():
-            self._lose_soon(None)
+            self._lose_connection_later(None)
 
     def abort(self) -> None:
         """Close the connection at once."""
         self._closing = True
-        self._lose_soon(None)
+        self._lose_connection_later(None)
 
     def pause_reading(self) -> None:
         """Defer arriving data."""
@@ -192,12 +192,12 @@ class ServerTransport(asyncio.Transport):
     def _faults(self) -> NetFaults:
         return self._link.network.faults
 
-    def arrive(self, item: Any) -> None:
+    def deliver_data(self, item: Any) -> None:
         """Pass data of the client to the protocol."""
         if self._closing or self._lost:
             return
         if item is RESET:
-            self._lose(ConnectionResetError("reset by the client"))
+            self._lose_connection(ConnectionResetError("reset by the client"))
         elif item is FIN:
             if not self._protocol.eof_received():
                 self.close()
@@ -212,12 +212,12 @@ class ServerTransport(asyncio.Transport):
             self._writing_paused = False
             self._protocol.resume_writing()
         if self._closing and not self.get_write_buffer_size():
-            self._lose_soon(None)
+            self._lose_connection_later(None)
 
-    def peer_gone(self) -> None:
+    def on_client_closed(self) -> None:
         """Handle the close of the client's socket: all writes fail, including those in progress."""
         if self.get_write_buffer_size():
-            self._lose(ConnectionResetError("reset by the client"))
+            self._lose_connection(ConnectionResetError("reset by the client"))
         self._peer_gone = True
         self._link.to_client.discard()
 
@@ -226,14 +226,14 @@ class ServerTransport(asyncio.Transport):
         periodically.
         """
         if self._link.to_client.in_flight or self._closing:
-            self._lose(TimeoutError("the client acknowledges no data"))
+            self._lose_connection(TimeoutError("the client acknowledges no data"))
         elif not self._lost:
-            self._link.at_server(TCP_GIVES_UP_S, self.give_up)
+            self._link.run_at_server(TCP_GIVES_UP_S, self.give_up)
 
-    def _lose_soon(self, error: Exception | None) -> None:
-        self._link.at_server(0.0, self._lose, error)
+    def _lose_connection_later(self, error: Exception | None) -> None:
+        self._link.run_at_server(0.0, self._lose_connection, error)
 
-    def _lose(self, error: Exception | None) -> None:
+    def _lose_connection(self, error: Exception | None) -> None:
         if self._lost:
             return
         self._lost = True

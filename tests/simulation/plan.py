@@ -109,7 +109,7 @@ class Plan:
         return self.log
 
     @property
-    def late_s(self) -> float:
+    def latest_effect_s(self) -> float:
         """The seconds after which a request can have no effect any more.
 
         The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
@@ -123,7 +123,7 @@ class Plan:
         return self.runtime_limits.request_age_max_s + way_s + clogged_s + suspended_s + append_s
 
     @property
-    def answers_in_time(self) -> bool:
+    def has_response_deadline(self) -> bool:
         """Return whether every request on a sound connection must be answered before its client's timeout."""
         return (
             self.nemesis.clog_s is None
@@ -133,13 +133,13 @@ class Plan:
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
-    def for_another_life(self, rng: Random) -> "Plan":
+    def plan_next_process(self, rng: Random) -> "Plan":
         """Return the plan for the next process of the coordinator, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
         return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
 
-    def healed(self) -> "Plan":
+    def without_faults(self) -> "Plan":
         """Return the same plan without faults."""
         quick = NetFaults(
             latency_s=self.net.latency_s,
@@ -170,7 +170,7 @@ def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> 
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
-def draw(seed: int, *, minutes: float | None = None) -> Plan:
+def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
     """Draw a plan. `minutes` sets the length of the phase with faults and removes the limit on operations."""
     rng = Random(seed)
     plan = Plan(
@@ -315,7 +315,7 @@ def draw_runtime_limits(rng: Random) -> RuntimeLimits:
 def _draw_server_limits(rng: Random) -> ServerLimits:
     frame_bytes_max = rng.choice((4_096, 16 << 20))
     # If few connections are permitted, connections of vanished clients must be closed before the faults end.
-    # Otherwise no connection would be free. The time for that is at most `late_s`, which is above
+    # Otherwise no connection would be free. The time for that is at most `latest_effect_s`, which is above
     # request_age_max_s.
     connections_max = rng.choice((30, 2_000))
     idle_max_s = 12.0 if connections_max == 30 else 600.0

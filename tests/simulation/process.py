@@ -25,7 +25,7 @@ ADDRESS = HostPort("coordinator", 9095)
 NODE_ID_FIRST = 1_000_000
 
 
-class Interrupted(Exception):
+class StartStopTimeout(Exception):
     """A start or stop exceeded its limit, so the process is killed during it."""
 
 
@@ -64,7 +64,7 @@ class Storage(Protocol):
         """Process the notification that the log was opened without an error."""
         ...
 
-    def restore(self, error: LogDamaged) -> None:
+    def undo_damage(self, error: LogDamaged) -> None:
         """Undo damage that the log detected. Raise Violation if the log was not damaged."""
         ...
 
@@ -140,7 +140,7 @@ class CoordinatorProcess:
     async def crash(self) -> None:
         """Kill the process."""
         self._storage.crash()
-        self._loop.network.cut_all(ADDRESS)
+        self._loop.network.drop_connections(ADDRESS)
         await self._loop.kill(self._process)
 
     async def run_in_process(
@@ -157,5 +157,5 @@ class CoordinatorProcess:
             PROCESS.reset(token)
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():
-            raise Interrupted
+            raise StartStopTimeout
         return task.result()

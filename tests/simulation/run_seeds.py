@@ -9,13 +9,13 @@ from multiprocessing import get_context
 from tests.simulation.kafka.scenarios import draw_kafka
 from tests.simulation.kafka.simulator import KafkaSimulator
 from tests.simulation.phases import Outcome
-from tests.simulation.plan import draw
+from tests.simulation.plan import draw_plan
 from tests.simulation.simulator import Simulator
 
 
 def run_alone(seed: int, minutes: float | None = None) -> Outcome:
     """Simulate a single coordinator with its own log."""
-    return Simulator(draw(seed, minutes=minutes)).run()
+    return Simulator(draw_plan(seed, minutes=minutes)).run()
 
 
 def run_kafka(seed: int, minutes: float | None = None) -> Outcome:

@@ -29,7 +29,9 @@ class Simulator(Simulation):
 
     def __init__(self, plan: Plan, make: MakeStorage = make_storage) -> None:
         super().__init__(plan)
-        self._world = World(plan, self.loop, self._fork(), make(plan, self._fork()), self._topics)
+        self._world = World(
+            plan, self.loop, self._fork_random(), make(plan, self._fork_random()), self._topics
+        )
 
     @property
     def _history(self) -> History:
@@ -39,7 +41,7 @@ class Simulator(Simulation):
         world = self._world
         outcome.crashes, outcome.stops, outcome.damages = world.crashes, world.stops, world.damages
 
-    def _health(self) -> object:
+    def _health_problems(self) -> object:
         process = self._world.process
         return None if process is None else process.runtime.health()
 
@@ -53,25 +55,27 @@ class Simulator(Simulation):
             state_partitions=plan.state_partitions,
             node_id_first=NODE_ID_FIRST,
             node_ids=plan.node_ids,
-            answers_in_time=plan.answers_in_time,
+            answers_in_time=plan.has_response_deadline,
         )
-        self._cluster = Cluster(clients, plan.load, self._keys, self._fork())
+        self._cluster = Cluster(clients, plan.load, self._keys, self._fork_random())
         await world.start()
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()
-        for strike in make_faults(world, self._fork()):
+        for strike in make_faults(world, self._fork_random()):
             self._spawn(strike)
         faulty_until_s = self.loop.time() + plan.faulty_s
         for point in range(plan.quiet_points + 1):
             share = (point + 1) / (plan.quiet_points + 1)
-            await self._work_until(faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max))
+            await self._wait_for_operations(
+                faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max)
+            )
             if point < plan.quiet_points:
-                await self._quiet_point()
+                await self._compare_when_idle()
         world.stop_faults()
         self._cluster.is_noisy = False
         await self._live(workers)
-        await self._quiet_point()
-        await self._rest()
+        await self._compare_when_idle()
+        await self._wait_until_idle()
         await world.forget_all_connections()
         world.journal_is_not_too_big()
 
@@ -86,29 +90,29 @@ class Simulator(Simulation):
             process = self._world.process
             if process is None or process.log.health() is not None:
                 continue
-            self._world.history.close_unknown(self.loop.time(), self.loop.time() - self.plan.late_s)
+            self._world.history.close_unknown(self.loop.time(), self.loop.time() - self.plan.latest_effect_s)
 
-    async def _rest(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait until all calls have ended and the coordinator is ready."""
         world, cluster = self._world, self._cluster
         cluster.gate.clear()
-        await self._until_nobody_asks()
+        await self._wait_for_calls()
         await wait_until(lambda: world.process is not None, lambda: "no process lives")
         process = world.process
         assert process is not None
         await wait_until(lambda: not process.runtime.health(), process.runtime.health, READY_BY_S)
         # Wait until the coordinator has detected connections whose client has vanished.
-        await asyncio.sleep(self.plan.late_s)
+        await asyncio.sleep(self.plan.latest_effect_s)
 
-    async def _quiet_point(self) -> None:
+    async def _compare_when_idle(self) -> None:
         """Wait until no operation is in progress, compare memory with the log, and read all state."""
         world, cluster, was_faulty = self._world, self._cluster, self._world.faulty
         world.stop_faults()
         cluster.gate.clear()
-        await self._until_nobody_asks()
+        await self._wait_for_calls()
         await wait_until(lambda: world.process is not None, lambda: "no process lives")
         async with world.life:
-            await asyncio.sleep(self.plan.late_s)
+            await asyncio.sleep(self.plan.latest_effect_s)
             world.history.close_unknown(self.loop.time())
             before = await world.compare_memory_with_log()
             if self._rng.random() < 0.5:

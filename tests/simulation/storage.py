@@ -49,7 +49,7 @@ class PortStorage:
     def opened(self) -> None:
         """Do nothing."""
 
-    def restore(self, error: LogDamaged) -> None:
+    def undo_damage(self, error: LogDamaged) -> None:
         """Raise Violation: this log is never damaged."""
         raise Violation(f"the log reports damage, but it was not damaged: {error}") from error
 
@@ -83,9 +83,9 @@ class JournalStorage:
         # Without syncs, damage at the end of the log cannot be distinguished from data that was never
         # written.
         if self._plan.journal_sync == "always" and self._rng.random() < self._plan.damage_rate:
-            self._damage()
+            self._flip_bit()
 
-    def _damage(self) -> None:
+    def _flip_bit(self) -> None:
         """Flip a bit of a nonzero byte, because a bit in the zeros after the data has no effect."""
         files = [name for name in sorted(self.disk.files) if any(self.disk.files[name].durable)]
         if files and self._flipped is None:
@@ -96,7 +96,7 @@ class JournalStorage:
             self.disk.flip(name, position)
             self._flipped = (file, position, before, file.durable[position])
 
-    def _mend(self) -> None:
+    def _restore_bit(self) -> None:
         """Flip the bit back, unless the byte was overwritten meanwhile."""
         if self._flipped is not None:
             file, position, before, after = self._flipped
@@ -107,13 +107,13 @@ class JournalStorage:
 
     def opened(self) -> None:
         """Undo damage that the journal did not detect. The checkers report damage that had an effect."""
-        self._mend()
+        self._restore_bit()
 
-    def restore(self, error: LogDamaged) -> None:
+    def undo_damage(self, error: LogDamaged) -> None:
         """Undo the damage; raise Violation if there was none."""
         if self._flipped is None:
             raise Violation(f"the journal reports damage, but it was not damaged: {error}") from error
-        self._mend()
+        self._restore_bit()
 
     def change(self, plan: Plan) -> None:
         """Apply the faults of a plan from now on."""

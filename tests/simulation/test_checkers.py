@@ -31,7 +31,7 @@ KEY = SharePartitionKey("g", bytes(16), 0)
 FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
 
 
-class Script:
+class ScriptedHistory:
     """A history of scripted operations. Without `end`, an operation ends before the next one begins."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Script:
 
     def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Operation:
         values = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0} | fields
-        part = WriteOperation(partition=0, state_batches=_packed(*batches), **values)
+        part = WriteOperation(partition=0, state_batches=_pack_batch(*batches), **values)
         return self.begin(WRITE, part)
 
     def read(
@@ -74,7 +74,7 @@ class Script:
     ) -> None:
         op = self.begin(READ, ReadPart(0, leader_epoch))
         result = ReadResult(0, state_epoch=state_epoch, start_offset=start_offset)
-        result.state_batches = _packed(*batches)
+        result.state_batches = _pack_batch(*batches)
         self.end(op, result)
 
     def summary(self, **fields: int) -> None:
@@ -85,107 +85,107 @@ class Script:
         self.end(self.begin(DELETE, DeletePart(0)), DeleteResult(0))
 
 
-def _packed(*batches: tuple[int, int, int, int]) -> bytes:
+def _pack_batch(*batches: tuple[int, int, int, int]) -> bytes:
     return pack(StateBatch(*batch) for batch in batches)
 
 
 Judge = Callable[[History], None]
 
 
-def accepts(judge: Judge, script: Script) -> None:
+def check_accepted(judge: Judge, script: ScriptedHistory) -> None:
     judge(script.history)
 
 
-def refuses(judge: Judge, script: Script) -> None:
+def check_refused(judge: Judge, script: ScriptedHistory) -> None:
     with pytest.raises(Violation):
         judge(script.history)
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
 def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write((0, 4, 2, 1))
     script.crash()
     script.read((0, 4, 2, 1))
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.read((0, 3, 2, 1))
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
 def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write(start_offset=7)
     script.read(start_offset=7)
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.read(start_offset=6)
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
 def test_write_may_be_lost_after_reset(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write((0, 4, 2, 1))
     script.initialize(state_epoch=2)
     script.read(state_epoch=2)
-    accepts(judge, script)
+    check_accepted(judge, script)
 
 
 @pytest.mark.parametrize("judge", [refused_is_invisible, linearizable])
 def test_visible_refused_write_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=5)
     script.write((0, 0, 2, 1_001), leader_epoch=4, error_code=FENCED_LEADER_EPOCH)
     script.read(leader_epoch=5)
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.read((0, 0, 2, 1_001), leader_epoch=5)
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
 def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=5)
     script.write(leader_epoch=5)
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.write(leader_epoch=4)
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
 def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize(state_epoch=3)
     script.summary(state_epoch=3)
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.initialize(state_epoch=2)
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
 def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize(state_epoch=3)
     script.read(state_epoch=3, leader_epoch=5)
     script.delete()
     script.initialize(state_epoch=1)
     script.read(leader_epoch=2)
-    accepts(judge, script)
+    check_accepted(judge, script)
 
 
 @pytest.mark.parametrize("judge", [start_offset_never_falls, linearizable])
 def test_decreased_start_offset_is_refused(judge: Judge) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize(start_offset=7)
     script.summary(start_offset=7)
-    accepts(judge, script)
+    check_accepted(judge, script)
     script.summary(start_offset=6)
-    refuses(judge, script)
+    check_refused(judge, script)
 
 
 @pytest.mark.parametrize(
@@ -200,110 +200,110 @@ def test_decreased_start_offset_is_refused(judge: Judge) -> None:
     ids=["order", "overlap", "not merged", "inverted", "below the start offset"],
 )
 def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int, int]]) -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.read((0, 4, 2, 1), (5, 9, 0, 1), (11, 12, 0, 1))
-    accepts(answers_well_formed, script)
+    check_accepted(answers_well_formed, script)
     script.read(*batches)
-    refuses(answers_well_formed, script)
+    check_refused(answers_well_formed, script)
 
 
 def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
     for shows in (True, False):
-        script = Script()
+        script = ScriptedHistory()
         script.initialize()
         script.begin_write((0, 0, 2, 1))
         script.read(*[(0, 0, 2, 1)] * shows)
-        accepts(linearizable, script)
-    script = Script()
+        check_accepted(linearizable, script)
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
     script.read()
     script.read((0, 0, 2, 1))
-    accepts(linearizable, script)
-    script = Script()
+    check_accepted(linearizable, script)
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
     script.crash()
     script.read()
     script.read((0, 0, 2, 1))
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_retriable_error_is_an_unknown_outcome() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
     script.read()
     script.read((0, 0, 2, 1))
-    accepts(linearizable, script)
+    check_accepted(linearizable, script)
 
 
 def test_unanswered_write_shows_completely() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
     script.read((0, 0, 2, 1))
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_read_may_not_go_back_during_overlapping_write() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     write = script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
     script.end(write, WriteResult(0))
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_old_leader_may_have_written_before_it_was_fenced() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     # An unanswered read of a newer leader fences later writes, but the write may have taken effect before.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
-    accepts(linearizable, script)
-    script = Script()
+    check_accepted(linearizable, script)
+    script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=2)
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     script.read((0, 0, 2, 1), leader_epoch=2)
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_complete_count_follows_start_offset() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
-    accepts(linearizable, script)
+    check_accepted(linearizable, script)
     script.summary(start_offset=5, delivery_complete_count=4)
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_summary_may_show_unanswered_write() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
     script.read(start_offset=5)
-    accepts(linearizable, script)
+    check_accepted(linearizable, script)
     script.summary(start_offset=5, delivery_complete_count=2)
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=3)
     script.begin_write((0, 0, 2, 1), leader_epoch=3)
@@ -311,45 +311,45 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
-    accepts(linearizable, script)
-    script = Script()
+    check_accepted(linearizable, script)
+    script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=3)
     script.initialize()
     script.summary(leader_epoch=0)
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_write_before_reset_leaves_no_trace() -> None:
     # Seed 9001467: the second initialize is no repetition, because the write took effect before it.
     for begins_anew in (True, False):
-        script = Script()
+        script = ScriptedHistory()
         script.initialize()
         write = script.begin_write((0, 0, 2, 1))
         if begins_anew:
             script.initialize()
         script.read(leader_epoch=2)
         script.end(write, WriteResult(0))
-        (accepts if begins_anew else refuses)(linearizable, script)
+        (check_accepted if begins_anew else check_refused)(linearizable, script)
 
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
     # Seed 379637292585: the write repeats existing batches, so a read cannot show whether it took effect.
-    script = Script()
+    script = ScriptedHistory()
     script.initialize()
     script.write((0, 0, 2, 1), delivery_complete_count=1)
     script.begin_write((0, 0, 2, 1), delivery_complete_count=5)
     script.crash()
     script.read((0, 0, 2, 1))
     script.summary(delivery_complete_count=5)
-    accepts(linearizable, script)
+    check_accepted(linearizable, script)
     script.summary(delivery_complete_count=1)
-    refuses(linearizable, script)
+    check_refused(linearizable, script)
 
 
 def test_operations_of_one_connection_take_effect_in_order() -> None:
-    def script_of(connection: str) -> Script:
-        script = Script()
+    def script_of(connection: str) -> ScriptedHistory:
+        script = ScriptedHistory()
         script.initialize()
         late = script.begin_write((0, 0, 2, 1))
         early = script.begin(READ, ReadPart(0, 0))
@@ -358,5 +358,5 @@ def test_operations_of_one_connection_take_effect_in_order() -> None:
         script.end(early, ReadResult(0, state_epoch=1, start_offset=0))
         return script
 
-    accepts(linearizable, script_of("another"))
-    refuses(linearizable, script_of("one"))
+    check_accepted(linearizable, script_of("another"))
+    check_refused(linearizable, script_of("one"))

@@ -49,19 +49,19 @@ def test_killed_process_runs_no_callbacks(loop: SimLoop) -> None:
     done: list[str] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async def work(process: Process | None) -> None:
+    async def run_worker(process: Process | None) -> None:
         PROCESS.set(process)
-        tasks.append(asyncio.create_task(later("task")))
+        tasks.append(asyncio.create_task(append_after_sleep("task")))
         loop.call_later(1.0, done.append, "timer")
         loop.call_later(1.0, lambda: loop.call_soon(done.append, "callback of a timer"))
 
-    async def later(what: str) -> None:
+    async def append_after_sleep(what: str) -> None:
         await asyncio.sleep(1.0)
         done.append(what)
 
     async def main(kill: bool) -> list[str]:
         process = Process("one")
-        await asyncio.create_task(work(process))
+        await asyncio.create_task(run_worker(process))
         await asyncio.sleep(0.5)
         if kill:
             await loop.kill(process)
@@ -84,20 +84,20 @@ def test_unhandled_exception_is_recorded(loop: SimLoop) -> None:
 def test_paused_process_runs_due_callbacks_after_resume(loop: SimLoop) -> None:
     done: list[tuple[str, float]] = []
 
-    def note(what: str) -> None:
+    def record_call(what: str) -> None:
         done.append((what, loop.time() - SimLoop.BEGAN_S))
 
-    async def work(process: Process) -> None:
+    async def run_worker(process: Process) -> None:
         PROCESS.set(process)
-        loop.call_later(2.0, note, "second")
-        loop.call_later(1.0, note, "first")
+        loop.call_later(2.0, record_call, "second")
+        loop.call_later(1.0, record_call, "first")
 
     async def main() -> None:
         process = Process("one")
-        await asyncio.create_task(work(process))
+        await asyncio.create_task(run_worker(process))
         process.paused = True
         await asyncio.sleep(5.0)
-        note("the world")
+        record_call("the world")
         loop.resume(process)
         await asyncio.sleep(1.0)
 

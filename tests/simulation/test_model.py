@@ -9,12 +9,12 @@ from protocol.messages.read_share_group_state_summary import PartitionData as Su
 from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
-from tests.simulation.model import AnswerFields, Progress, State, apply, merge_batches
+from tests.simulation.model import AnswerFields, Progress, State, apply_operation, merge_batches
 
 INVALID, FENCED_LEADER, FENCED_STATE, UNKNOWN_TOPIC = 42, 74, 124, 3
 
 
-def run(first: int, last: int, delivery_state: int, count: int) -> Progress:
+def make_progress(first: int, last: int, delivery_state: int, count: int) -> Progress:
     return tuple((user_offset, count, delivery_state) for user_offset in range(first, last + 1))
 
 
@@ -25,7 +25,7 @@ class Session:
         self.state: State | None = None
 
     def step(self, kind: str, *parts: Any, topic_known: bool = True) -> AnswerFields:
-        self.state, told = apply(self.state, kind, parts, topic_known)
+        self.state, told = apply_operation(self.state, kind, parts, topic_known)
         return told
 
     def initialize(self, state_epoch: int, start_offset: int) -> int:
@@ -61,7 +61,7 @@ def test_model_follows_session_of_kafka_rules() -> None:
     assert session.write(StateBatch(120, 129, 4, 1), delivery_complete_count=0) == 0
     # The start offset never decreases, and the complete count of the greater start offset is kept.
     assert session.write(StateBatch(100, 112, 2, 2), start_offset=105, delivery_complete_count=7) == 0
-    progress = run(110, 112, 2, 2) + run(113, 119, 0, 1) + run(120, 129, 4, 1)
+    progress = make_progress(110, 112, 2, 2) + make_progress(113, 119, 0, 1) + make_progress(120, 129, 4, 1)
     assert session.state == State(1, 2, 2, 110, 0, progress)
     assert session.write(leader_epoch=1) == FENCED_LEADER
     assert session.write(state_epoch=0) == FENCED_STATE
@@ -87,8 +87,10 @@ def test_model_follows_session_of_kafka_rules() -> None:
 
 
 def test_greater_count_wins_then_greater_state() -> None:
-    assert merge_batches(run(0, 2, 0, 2), run(1, 3, 2, 1), 0) == run(0, 2, 0, 2) + run(3, 3, 2, 1)
-    assert merge_batches(run(0, 1, 0, 1), run(0, 1, 2, 1), 1) == run(1, 1, 2, 1)
+    assert merge_batches(make_progress(0, 2, 0, 2), make_progress(1, 3, 2, 1), 0) == make_progress(
+        0, 2, 0, 2
+    ) + make_progress(3, 3, 2, 1)
+    assert merge_batches(make_progress(0, 1, 0, 1), make_progress(0, 1, 2, 1), 1) == make_progress(1, 1, 2, 1)
 
 
 def test_unit_is_applied_completely_or_not_at_all() -> None:
@@ -100,7 +102,7 @@ def test_unit_is_applied_completely_or_not_at_all() -> None:
     assert session.step(WRITE, good, bad) == AnswerFields(INVALID)
     assert session.state == before
     assert session.step(WRITE, good, good) == AnswerFields(0)
-    assert session.state == State(1, 0, 0, 0, 0, run(0, 0, 2, 1))
+    assert session.state == State(1, 0, 0, 0, 0, make_progress(0, 0, 2, 1))
 
 
 def test_unknown_topic_is_checked_after_other_errors() -> None:

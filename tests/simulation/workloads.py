@@ -55,7 +55,7 @@ class Cluster:
         # A client pauses when it has this number of answers. None: no client pauses.
         self.answers_wanted: int | None = None
 
-    async def think(self, rng: Random, mean_s: float) -> None:
+    async def pause_randomly(self, rng: Random, mean_s: float) -> None:
         """Pause for a random time."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
@@ -108,13 +108,13 @@ class Leader:
         while True:
             cluster.leader_epochs[self._key] += rng.choice((0, 1, 1, 1, 2))
             self._leader_epoch = cluster.leader_epochs[self._key]
-            op = await self._call(READ, ReadPart(self._key.partition, self._leader_epoch))
+            op = await self._send_call(READ, ReadPart(self._key.partition, self._leader_epoch))
             if op.accepted:
-                self._begin(op)
-                await self._lead()
-            await cluster.think(rng, cluster.load.think_s + 0.01)
+                self._reset_progress(op)
+                await self._lead_until_fenced()
+            await cluster.pause_randomly(rng, cluster.load.think_s + 0.01)
 
-    async def _lead(self) -> None:
+    async def _lead_until_fenced(self) -> None:
         """Deliver records and write their states until fenced, or until a random time has passed."""
         cluster, rng = self._cluster, self._rng
         until_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.lead_s)
@@ -125,11 +125,11 @@ class Leader:
             if self._fenced:
                 break
             writes.add(asyncio.create_task(self._write_some()))
-            await cluster.think(rng, cluster.load.think_s)
+            await cluster.pause_randomly(rng, cluster.load.think_s)
         if writes:
             await asyncio.gather(*writes)
 
-    def _begin(self, op: Operation) -> None:
+    def _reset_progress(self, op: Operation) -> None:
         answer = op.answer
         self._fenced = False
         self._state_epoch = answer.state_epoch
@@ -157,7 +157,7 @@ class Leader:
             return
         first = rng.choice(free[:4])
         chosen = [user_offset for user_offset in free if first <= user_offset < first + rng.randrange(1, 7)]
-        decided = {user_offset: self._decide(user_offset) for user_offset in chosen}
+        decided = {user_offset: self._decide_delivery(user_offset) for user_offset in chosen}
         self._in_transition.update(chosen)
         batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
         if rng.random() < 0.5:
@@ -170,20 +170,20 @@ class Leader:
             len(self._complete),
             pack(batches),
         )
-        op = await self._call(WRITE, part)
+        op = await self._send_call(WRITE, part)
         self._in_transition.difference_update(chosen)
         if op.accepted:
-            self._note(decided)
+            self._apply_written_states(decided)
         elif op.error_code in _FENCED or (op.known and rng.random() < 0.5):
             self._fenced = True
 
-    def _decide(self, user_offset: int) -> tuple[int, int]:
+    def _decide_delivery(self, user_offset: int) -> tuple[int, int]:
         count = self._counts.get(user_offset, 0) + 1
         if count >= DELIVERIES_MAX:
             return ARCHIVED, count
         return self._rng.choice((ACKNOWLEDGED, ACKNOWLEDGED, AVAILABLE, ARCHIVED)), count
 
-    def _note(self, decided: dict[int, tuple[int, int]]) -> None:
+    def _apply_written_states(self, decided: dict[int, tuple[int, int]]) -> None:
         """Apply the written states, and advance the start offset past complete offsets."""
         for user_offset, (state, count) in decided.items():
             if state == AVAILABLE:
@@ -194,7 +194,7 @@ class Leader:
             del self._complete[self._start_offset]
             self._start_offset += 1
 
-    def _call(self, kind: str, part: Any) -> Awaitable[Operation]:
+    def _send_call(self, kind: str, part: Any) -> Awaitable[Operation]:
         return self._cluster.call(self.name, self._broker, kind, self._key, part)
 
 
@@ -223,19 +223,19 @@ class GroupCoordinator:
     async def run(self) -> None:
         """Initialize all share-partitions, then maintain them until cancelled."""
         cluster, rng = self._cluster, self._rng
-        await asyncio.gather(*(self._initialise(key, rng.choice((-1, 0, 3))) for key in self._keys))
+        await asyncio.gather(*(self._initialise_key(key, rng.choice((-1, 0, 3))) for key in self._keys))
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
         while True:
-            await cluster.think(rng, cluster.load.look_s)
+            await cluster.pause_randomly(rng, cluster.load.look_s)
             if cluster.clients.loop.time() < next_reset_s:
-                await self._look()
+                await self._read_summaries()
             else:
                 next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
                 await self._reset_or_delete(rng.choice(self._keys))
 
-    async def _look(self) -> None:
+    async def _read_summaries(self) -> None:
         keys = self._rng.sample(self._keys, self._rng.randrange(1, len(self._keys) + 1))
-        await asyncio.gather(*(self._call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
+        await asyncio.gather(*(self._send_call(SUMMARY, key, SummaryPart(key.partition, 0)) for key in keys))
 
     async def _reset_or_delete(self, key: SharePartitionKey) -> None:
         """Send a request that resets or deletes state."""
@@ -243,27 +243,27 @@ class GroupCoordinator:
         match rng.randrange(5):
             case 0:
                 # Send the same request twice, as a broker does after a lost response.
-                await self._initialise(key, -1, epoch_up=0)
+                await self._initialise_key(key, -1, epoch_up=0)
             case 1:
                 # Reset the offset at the same state epoch, as brokers 4.1 to 4.4 do.
-                await self._initialise(key, rng.randrange(40), epoch_up=0)
+                await self._initialise_key(key, rng.randrange(40), epoch_up=0)
             case 2:
-                await self._initialise(key, rng.randrange(40), epoch_up=1)
+                await self._initialise_key(key, rng.randrange(40), epoch_up=1)
             case 3:
-                await self._call(DELETE, key, DeletePart(key.partition))
-                await self._cluster.think(rng, self._cluster.load.gone_s)
-                await self._initialise(key, rng.choice((-1, 0)), epoch_up=1)
+                await self._send_call(DELETE, key, DeletePart(key.partition))
+                await self._cluster.pause_randomly(rng, self._cluster.load.gone_s)
+                await self._initialise_key(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
                 # Use an old state epoch, as in a request that was delayed for too long.
                 stale = max(0, self._cluster.state_epochs.get(self._group_id, 0) - rng.randrange(3))
-                await self._call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
+                await self._send_call(INITIALIZE, key, InitializePart(key.partition, stale, -1))
 
-    async def _initialise(self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1) -> None:
+    async def _initialise_key(self, key: SharePartitionKey, start_offset: int, *, epoch_up: int = 1) -> None:
         state_epochs = self._cluster.state_epochs
         state_epochs[self._group_id] = state_epochs.get(self._group_id, 0) + epoch_up
         part = InitializePart(key.partition, state_epochs[self._group_id], start_offset)
-        while not (await self._call(INITIALIZE, key, part)).known:
-            await self._cluster.think(self._rng, 1.0)
+        while not (await self._send_call(INITIALIZE, key, part)).known:
+            await self._cluster.pause_randomly(self._rng, 1.0)
 
-    def _call(self, kind: str, key: SharePartitionKey, part: Any) -> Awaitable[Operation]:
+    def _send_call(self, kind: str, key: SharePartitionKey, part: Any) -> Awaitable[Operation]:
         return self._cluster.call(self.name, self._broker, kind, key, part)

@@ -13,7 +13,7 @@ from tests.simulation.history import History, Violation
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.simulation.plan import Plan
-from tests.simulation.process import CoordinatorProcess, Interrupted, SimClock, Storage
+from tests.simulation.process import CoordinatorProcess, SimClock, StartStopTimeout, Storage
 
 # Every step that no fault delays must end within this number of virtual seconds.
 PATIENCE_S = 400.0
@@ -61,24 +61,24 @@ class World:
         """Start a coordinator; retry while the log cannot be opened."""
         while self.process is None:
             self._lives += 1
-            plan = self.plan.for_another_life(self._rng)
+            plan = self.plan.plan_next_process(self._rng)
             self._segment_bytes_max = max(self._segment_bytes_max, plan.segment_bytes)
             process = CoordinatorProcess(
                 self._lives,
                 loop=self.loop,
-                plan=plan if self.faulty else plan.healed(),
+                plan=plan if self.faulty else plan.without_faults(),
                 storage=self.storage,
                 clock=self.clock,
                 topics=self._topics,
             )
             try:
                 await process.start(self._limit_s())
-            except Interrupted:
+            except StartStopTimeout:
                 await process.crash()
                 self.crashes += 1
             except LogDamaged as error:
                 await process.crash()
-                self.storage.restore(error)
+                self.storage.undo_damage(error)
                 self.damages += 1
             except LogError as error:
                 if not self.faulty:
@@ -105,7 +105,7 @@ class World:
         assert process is not None
         try:
             await process.stop(self._limit_s())
-        except Interrupted:
+        except StartStopTimeout:
             await process.crash()
             self.crashes += 1
         self.history.close_unknown(self.loop.time())
@@ -119,7 +119,7 @@ class World:
 
     def stop_faults(self) -> None:
         """Disable faults."""
-        healed = self.plan.healed()
+        healed = self.plan.without_faults()
         self.faulty = False
         self.network.faults = healed.net
         self.storage.change(healed)
@@ -141,7 +141,7 @@ class World:
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
-            replayed = await self.process.run_in_process(self._replay)
+            replayed = await self.process.run_in_process(self._replay_log)
             live = {key: state async for key, state in runtime.share_partitions()}
             if replayed == live:
                 return live
@@ -151,7 +151,7 @@ class World:
             "\n  ".join(f"{key}: live {live.get(key)}, replayed {replayed.get(key)}" for key in different)
         )
 
-    async def _replay(self) -> dict[SharePartitionKey, ShareState]:
+    async def _replay_log(self) -> dict[SharePartitionKey, ShareState]:
         assert self.process is not None
         partitions = range(self.plan.state_partitions)
         shards = [Shard(partition, self.plan.policy) for partition in partitions]

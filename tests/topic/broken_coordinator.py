@@ -9,16 +9,16 @@ import pytest
 
 from coordinator.cli import main
 from tests.kafka.jars import REPOSITORY
-from tests.kafka.served_process import Build
+from tests.kafka.served_process import ProgramBuild
 from tests.simulation.kafka.mutants import KAFKA_MUTANTS
 
 
-def broken_build(defect: str) -> Build:
+def make_broken_build(defect: str) -> ProgramBuild:
     """Return the program with a defect."""
     assert defect in KAFKA_MUTANTS
     command = (sys.executable, "-m", "tests.topic.broken_coordinator", defect)
     # The defects change Python code, so the compiled modules are not used.
-    return Build(command, {"PYTHONPATH": str(REPOSITORY), "SHARE_COORDINATOR_PURE_PYTHON": "1"})
+    return ProgramBuild(command, {"PYTHONPATH": str(REPOSITORY), "SHARE_COORDINATOR_PURE_PYTHON": "1"})
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ PATIENCE_S = 120.0
 _groups = itertools.count()
 
 
-def sharing(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
+def group_settings(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
     """Return the settings of a coordinator in a group that is named after its state topic with `shards`
     partitions.
     """
@@ -51,35 +51,35 @@ class CuttableGroupClient:
         self._group_client = link
         self.cut = False
 
-    async def _check(self) -> None:
+    async def _check_connected(self) -> None:
         if self.cut:
             await self._group_client.close()
             raise NoResponse("cut", sent=False)
 
     async def find_coordinator(self) -> CoordinatorLookup:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.find_coordinator()
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.join(node, member_id, metadata, instance_id)
 
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> SyncResult:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.sync(node, generation, member_id, assignments, instance_id)
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.heartbeat(node, generation, member_id, instance_id)
 
     async def leave(self, node: int, member_id: str) -> int:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.leave(node, member_id)
 
     async def describe(self, node: int) -> DescribeResult:
-        await self._check()
+        await self._check_connected()
         return await self._group_client.describe(node)
 
     async def leaders(self) -> Mapping[int, int]:
@@ -95,7 +95,7 @@ class CuttableGroupClient:
 
 
 @asynccontextmanager
-async def fleet_of(
+async def run_fleet(
     bootstrap: str,
     topic: str = "no-such-topic",
     *,

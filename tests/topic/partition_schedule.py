@@ -76,7 +76,7 @@ _BROKERS = tuple(map(broker_name, BROKERS))
 _COORDINATORS = tuple(map(coordinator_name, range(PLACES)))
 
 
-def isolation(place: int, lasts_s: float) -> Schedule:
+def isolate_coordinator(place: int, lasts_s: float) -> Schedule:
     """Return a schedule in which clients reach a coordinator that reaches no broker."""
     return Schedule(place, (Fault(0.5, lasts_s, FaultKind.CUT, (_COORDINATORS[place],), _BROKERS),))
 

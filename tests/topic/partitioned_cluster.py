@@ -17,9 +17,9 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.network import ProcessClock
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
-from tests.kafka.served_process import INSTALLED, Build
+from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.simulation.history import Violation
-from tests.topic.groups import sharing
+from tests.topic.groups import group_settings
 from tests.topic.linked_brokers import LinkedBrokers, broker_name
 from tests.topic.partition_schedule import PLACES, Fault, FaultKind, Schedule, coordinator_name
 from tests.topic.recorded_clients import RecordedClients
@@ -74,7 +74,7 @@ class PartitionedCluster:
         stack: ExitStack,
         topic: str,
         *,
-        build: Build = INSTALLED,
+        build: ProgramBuild = INSTALLED,
         leases_s: Sequence[float] = LEASES_S,
     ) -> None:
         """Prepare the coordinators, which are killed when `stack` closes; nothing is started."""
@@ -98,9 +98,9 @@ class PartitionedCluster:
                 own,
                 port=ports[place],
                 http_port=ports[PLACES + place],
-                settings={**sharing(brokers.bootstrap, topic, SHARDS), **SETTINGS, **lease},
+                settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **lease},
                 log="kafka",
-                build=Build(build.command, {**build.environment, **linked}),
+                build=ProgramBuild(build.command, {**build.environment, **linked}),
             )
             stack.callback(one.kill)
             self._processes[coordinator_name(place)] = one.process
@@ -124,7 +124,8 @@ class PartitionedCluster:
         except (AssertionError, TimeoutError, ExceptionGroup) as error:
             refused = "\n".join(clients.refused.values())
             raise Violation(
-                f"{type(error).__name__}: {error}\n{schedule}\nlast refused:\n{refused}\n{self._logs()}"
+                f"{type(error).__name__}: {error}\n{schedule}\n"
+                f"last refused:\n{refused}\n{self._read_log_ends()}"
             ) from error
         return clients
 
@@ -139,7 +140,7 @@ class PartitionedCluster:
             working = [tasks.create_task(clients.read_and_write(place)) for place in range(PLACES)]
             working += [tasks.create_task(clients.read(place)) for place in range(PLACES) for _ in range(2)]
             try:
-                await self._cause(schedule.faults)
+                await self._inject_faults(schedule.faults)
                 async with asyncio.timeout(RECOVERY_S):
                     await clients.read_everything()
             finally:
@@ -148,7 +149,7 @@ class PartitionedCluster:
         async with asyncio.timeout(RECOVERY_S):
             await clients.delete()
 
-    async def _cause(self, faults: Sequence[Fault]) -> None:
+    async def _inject_faults(self, faults: Sequence[Fault]) -> None:
         """Begin and end each fault at its time."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -157,14 +158,14 @@ class PartitionedCluster:
         try:
             for at_s, is_start, fault in sorted(events, key=lambda event: event[:2]):
                 await asyncio.sleep(began_s + at_s - loop.time())
-                (self._begin if is_start else self._end)(fault)
+                (self._begin_fault if is_start else self._end_fault)(fault)
         finally:
             for fault in faults:
-                self._end(fault)
+                self._end_fault(fault)
                 for name in fault.inside:
                     self._network.shift_clock(name, ProcessClock.MONOTONIC, 0)
 
-    def _begin(self, fault: Fault) -> None:
+    def _begin_fault(self, fault: Fault) -> None:
         for name in fault.inside:
             if fault.kind is FaultKind.WALL_CLOCK:
                 self._network.shift_clock(name, ProcessClock.WALL, fault.seconds)
@@ -179,7 +180,7 @@ class PartitionedCluster:
                 else:
                     self._network.half_open(name, other)
 
-    def _end(self, fault: Fault) -> None:
+    def _end_fault(self, fault: Fault) -> None:
         for name in fault.inside:
             if fault.kind is FaultKind.WALL_CLOCK:
                 self._network.shift_clock(name, ProcessClock.WALL, 0)
@@ -191,7 +192,7 @@ class PartitionedCluster:
             for other in fault.outside:
                 self._network.mend(name, other)
 
-    def _logs(self) -> str:
+    def _read_log_ends(self) -> str:
         return "\n".join(f"--- {one.process.log}\n{one.process.log_tail()}" for one in self.coordinators)
 
 

@@ -72,7 +72,7 @@ class RecordedClients:
 
     async def read_and_write(self, place: int) -> None:
         """Send random requests to one coordinator until cancelled."""
-        await self._repeat(place, (READ, READ, WRITE, WRITE, WRITE))
+        await self._send_until_cancelled(place, (READ, READ, WRITE, WRITE, WRITE))
 
     async def read(self, place: int) -> None:
         """Send random reads to one coordinator until cancelled.
@@ -80,15 +80,15 @@ class RecordedClients:
         At a coordinator without a connection to the brokers, each write blocks its client. These clients
         continue.
         """
-        await self._repeat(place, (READ, READ, READ, SUMMARY))
+        await self._send_until_cancelled(place, (READ, READ, READ, SUMMARY))
 
-    async def _repeat(self, place: int, kinds: Sequence[str]) -> None:
+    async def _send_until_cancelled(self, place: int, kinds: Sequence[str]) -> None:
         async with self.client(place) as client:
             while True:
                 await asyncio.sleep(self._rng.uniform(0, 2 * THINK_S))
                 kind = self._rng.choice(kinds)
                 key = self._rng.choice(self._written[place] if kind == WRITE else self._keys)
-                await self._call(client, kind, key, self._part(kind, key))
+                await self._send_and_record(client, kind, key, self._make_random_part(kind, key))
 
     async def read_everything(self) -> None:
         """Write and read each share-partition at each coordinator.
@@ -123,14 +123,16 @@ class RecordedClients:
     ) -> None:
         while True:
             began_s = monotonic()
-            op = await self._call(client, kind, key, part or self._part(kind, key, valid=True))
+            op = await self._send_and_record(
+                client, kind, key, part or self._make_random_part(kind, key, valid=True)
+            )
             if op.accepted:
                 break
             self.refused[client] = f"{kind} {key}: {op.answer}"
             await asyncio.sleep(THINK_S)
         self.latencies_s.append(monotonic() - began_s)
 
-    async def _call(
+    async def _send_and_record(
         self, client: ShareCoordinatorClient, kind: str, key: SharePartitionKey, part: Any
     ) -> Operation:
         self._calls += 1
@@ -151,7 +153,7 @@ class RecordedClients:
             self._leader_epochs[key] += 1
         return op
 
-    def _part(self, kind: str, key: SharePartitionKey, *, valid: bool = False) -> Any:
+    def _make_random_part(self, kind: str, key: SharePartitionKey, *, valid: bool = False) -> Any:
         rng, leader_epoch = self._rng, self._leader_epochs[key]
         # Some requests come from former leaders, and some reads from new ones.
         if kind == READ:

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.simulation.history import Violation
-from tests.topic.broken_coordinator import broken_build
+from tests.topic.broken_coordinator import make_broken_build
 from tests.topic.linked_brokers import LinkedBrokers
 from tests.topic.partition_schedule import (
     PLACES,
     Schedule,
     draw_schedule,
     island,
-    isolation,
+    isolate_coordinator,
 )
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, LEASES_S, PartitionedCluster
 
@@ -46,9 +46,9 @@ class Planted(NamedTuple):
 
 
 PLANTED = (
-    Planted("has_a_lease_that_never_ends", isolation, 8.0),
+    Planted("has_a_lease_that_never_ends", isolate_coordinator, 8.0),
     Planted("has_a_lease_that_never_ends", island, 12.0),
-    Planted("waits_for_no_earlier_lease", isolation, 7.0, LONG_LEASES_S),
+    Planted("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
 )
 # The first schedules load code and fill caches. Memory and latency are compared with the next ones.
 WARM_UP = 10
@@ -78,10 +78,10 @@ def main() -> int:
         cluster = PartitionedCluster(brokers, directory, stack, "soak")
         cluster.start()
         until_s = monotonic() + 60 * arguments.minutes
-        return _run(cluster, first, arguments.seconds, schedules, until_s)
+        return _run_schedules(cluster, first, arguments.seconds, schedules, until_s)
 
 
-def _run(
+def _run_schedules(
     cluster: PartitionedCluster, first: int, seconds: float, schedules: int | None, until_s: float
 ) -> int:
     soak = SoakResults(cluster)
@@ -108,7 +108,7 @@ def _planted_defects_are_noticed(brokers: LinkedBrokers, directory: Path) -> boo
 def _is_noticed(planted: Planted, brokers: LinkedBrokers, directory: Path, topic: str) -> bool:
     what = f"The planted defect {planted.defect} ({planted.schedule.__name__})"
     with ExitStack() as stack:
-        build = broken_build(planted.defect)
+        build = make_broken_build(planted.defect)
         cluster = PartitionedCluster(brokers, directory, stack, topic, build=build, leases_s=planted.leases_s)
         cluster.start()
         for number in range(PLANTED_RUNS):
@@ -148,13 +148,13 @@ class SoakResults:
         if len(self._memory_mb) < WARM_UP + 2 * COMPARED:
             return 0
         grown = [
-            _growth("memory", "MB", self._memory_mb) > MEMORY_GROWTH_MAX,
-            _growth("latency", "ms", self._latency_ms) > LATENCY_GROWTH_MAX,
+            _print_growth("memory", "MB", self._memory_mb) > MEMORY_GROWTH_MAX,
+            _print_growth("latency", "ms", self._latency_ms) > LATENCY_GROWTH_MAX,
         ]
         return int(any(grown))
 
 
-def _growth(name: str, unit: str, values: list[float]) -> float:
+def _print_growth(name: str, unit: str, values: list[float]) -> float:
     before = statistics.median(values[WARM_UP : WARM_UP + COMPARED])
     after = statistics.median(values[-COMPARED:])
     sys.stdout.write(f"{name}: {before:.1f} {unit} at the begin, {after:.1f} {unit} at the end\n")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 WRITERS = 4
 
 
-async def values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
+async def read_values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
     found = await read_all(log, range(partitions))
     return [value for records in found.values() for _, _, value in records]
 
@@ -42,7 +42,7 @@ def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None
                 assert isinstance(error, LogFenced)
                 assert "error 47" in str(error)
                 assert await append_durably(second, 0, [(b"k", b"second")]) == end
-                assert await values(second) == [b"first", b"second"]
+                assert await read_values(second) == [b"first", b"second"]
 
     asyncio.run(main())
 
@@ -74,17 +74,17 @@ def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltI
             logs = (one, two, three)
             for _ in range(10):
                 await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
-                await asyncio.gather(*(values(log) for log in logs), return_exceptions=True)
+                await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
                 await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
                 # A rejected claimant detects the rejection when it reads. A read-only log returns only
                 # accepted records.
-                before = await values(bystander)
+                before = await read_values(bystander)
                 results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
                 acknowledged = [
                     b"%d" % id(log) for log, (_, error) in zip(logs, results, strict=True) if error is None
                 ]
                 assert len(acknowledged) == 1
-                assert (await values(bystander))[len(before) :] == acknowledged
+                assert (await read_values(bystander))[len(before) :] == acknowledged
 
     asyncio.run(main())
 
@@ -112,9 +112,9 @@ class Writer:
                 _, error = await append(self.log, self.state_partition, [])
             if error is not None:
                 self.failures.append(error)
-                await self._own()
+                await self._claim_partition()
 
-    async def _own(self) -> None:
+    async def _claim_partition(self) -> None:
         async with asyncio.timeout(120):
             while True:
                 try:

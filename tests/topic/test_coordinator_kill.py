@@ -88,10 +88,10 @@ class KilledCoordinator:
             await self._write_until_killed(dice)
         await asyncio.to_thread(self.coordinator.start)
         async with AsyncExitStack() as stack:
-            await self._check(await self._clients(stack))
+            await self._check_states(await self._open_clients(stack))
         await asyncio.to_thread(self.coordinator.stop)
 
-    async def _clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
+    async def _open_clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
         limits = ConnectionLimits(request_s=PATIENCE_S)
         return [
             await stack.enter_async_context(
@@ -100,7 +100,7 @@ class KilledCoordinator:
             for _ in range(CLIENTS)
         ]
 
-    async def _check(self, clients: list[ShareCoordinatorClient]) -> None:
+    async def _check_states(self, clients: list[ShareCoordinatorClient]) -> None:
         for number, book in enumerate(self.books):
             if book.initialized:
                 book.check(await clients[number % CLIENTS].read(book.key, 0))
@@ -109,8 +109,8 @@ class KilledCoordinator:
         self._killed = False
         goal = self.written() + dice.randint(1, WRITES)
         async with AsyncExitStack() as stack:
-            clients = await self._clients(stack)
-            await self._check(clients)
+            clients = await self._open_clients(stack)
+            await self._check_states(clients)
             async with asyncio.TaskGroup() as writers:
                 for number, book in enumerate(self.books):
                     writers.create_task(self._keep_writing(clients[number % CLIENTS], book, goal))

@@ -17,8 +17,8 @@ from tests.builders import TOPIC_ID
 from tests.kafka import KafkaClient, wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
-from tests.topic.test_group_security import allow, forbid
-from tests.topic.test_security import PASSWORD, USER, secure
+from tests.topic.test_group_security import allow_operation, deny_all_requests
+from tests.topic.test_security import PASSWORD, USER, secure_listener
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ Asked = TypeVar("Asked", ShareGroups, TopicIdResolver)
 Answer = TypeVar("Answer")
 
 
-def ask(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
+def run_query(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
     async def main() -> Answer:
         try:
             return await question(made)
@@ -40,8 +40,8 @@ def ask(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
 @pytest.mark.timeout(600)
 def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
-    signer = secure(broker, tmp_path)
-    forbid(broker)
+    signer = secure_listener(broker, tmp_path)
+    deny_all_requests(broker)
     security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     groups = partial(ShareGroups, broker.bootstrap, security=security)
@@ -57,43 +57,40 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         consumer.settle(["ACCEPT"])
         consumer.close()
 
-        presence = ask(topics(), lambda each: each.resolve([topic_id, TOPIC_ID]))
+        presence = run_query(topics(), lambda each: each.resolve([topic_id, TOPIC_ID]))
         assert presence.names == {}
         assert presence.missing == {TOPIC_ID}
-        described = ask(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
+        described = run_query(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
         assert {each.error_code for each in described.values()} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
-        assert ask(groups(), lambda each: each.names()) == set()
+        assert run_query(groups(), lambda each: each.names()) == set()
 
-        allow(broker, "--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
+        allow_operation(broker, "--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
         wait_until(
-            lambda: ask(groups(), lambda each: each.describe_groups(["hidden"]))["hidden"].is_empty,
+            lambda: run_query(groups(), lambda each: each.describe_groups(["hidden"]))["hidden"].is_empty,
             seconds=120,
             what="the principal may describe the group",
         )
         # In this response, the broker omits topics without permission, and reports no error.
-        assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
-        allow(broker, "--operation", "DESCRIBE", "--topic", "hidden")
-        described = ask(groups(), lambda each: each.describe_groups(["nobody"]))
+        assert run_query(groups(), lambda each: each.groups_without_offsets(["hidden"])) == {"hidden"}
+        allow_operation(broker, "--operation", "DESCRIBE", "--topic", "hidden")
+        described = run_query(groups(), lambda each: each.describe_groups(["nobody"]))
         assert described["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         wait_until(
-            lambda: ask(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
+            lambda: run_query(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
             seconds=120,
             what="the principal may describe the topic",
         )
-        assert ask(groups(), lambda each: each.groups_without_offsets(["hidden"])) == set()
+        assert run_query(groups(), lambda each: each.groups_without_offsets(["hidden"])) == set()
         # The documented permissions are necessary and sufficient.
-        refused = ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))
-        assert refused["hidden"].error_code == 29
-        allow(broker, "--operation", "READ", "--topic", "hidden")
+        delete = partial(run_query, question=lambda each: each.delete_offsets("hidden", ["hidden"]))
+        assert delete(groups())["hidden"].error_code == 29
+        allow_operation(broker, "--operation", "READ", "--topic", "hidden")
         wait_until(
-            lambda: (
-                ask(groups(), lambda each: each.delete_offsets("hidden", ["hidden"]))["hidden"].error_code
-                == 0
-            ),
+            lambda: delete(groups())["hidden"].error_code == 0,
             seconds=120,
             what="the principal may delete offsets",
         )
-        assert ask(groups(), lambda each: each.delete_groups(["hidden"]))["hidden"].error_code == 0
+        assert run_query(groups(), lambda each: each.delete_groups(["hidden"]))["hidden"].error_code == 0
     finally:
         client.close()
         broker.kill()

@@ -9,7 +9,7 @@ import pytest
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig
-from tests.topic.groups import LIMITS, PATIENCE_S, PATIENT, fleet_of
+from tests.topic.groups import LIMITS, PATIENCE_S, PATIENT, run_fleet
 from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
@@ -28,7 +28,7 @@ WAITS_S = 2 * LIMITS.session_timeout_s
 def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
     async def main() -> None:
         limits, bound_s = (LIMITS, WAITS_S) if scenario is WAITS else (PATIENT, PATIENT.session_timeout_s)
-        async with fleet_of(built_in.broker.bootstrap, limits=limits) as fleet:
+        async with run_fleet(built_in.broker.bootstrap, limits=limits) as fleet:
             took_s = await scenario(fleet)
             print(f"{scenario.__name__}: {took_s:.2f} s")
             assert took_s < bound_s
@@ -38,7 +38,7 @@ def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
 
 def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> None:
     async def main() -> None:
-        async with fleet_of(built_in.broker.bootstrap, limits=LIMITS) as fleet:
+        async with run_fleet(built_in.broker.bootstrap, limits=LIMITS) as fleet:
             replicas = await fleet.add_all(2)
             generation = listener_generation(replicas[0])
             # Block longer than a session, but less than the time after which a coordinator is not ready.
@@ -53,8 +53,8 @@ async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]
     """Await a task. Check that no replica loses a shard meanwhile."""
     resigned = [list(one.listener.resignations) for one in fleet.replicas]
     await condition
-    await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
-    await fleet.until(lambda: fleet.shared_by(*fleet.replicas))
+    await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
+    await fleet.wait_until(lambda: fleet.shared_by(*fleet.replicas))
     assert [one.listener.resignations for one in fleet.replicas] == resigned
 
 
@@ -72,15 +72,15 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
         await asyncio.to_thread(broker.start)
 
     async def main() -> None:
-        async with fleet_of(brokers[0].bootstrap) as fleet:
+        async with run_fleet(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
-            await fleet.until(lambda: fleet.shared_by(*fleet.replicas))
+            await fleet.wait_until(lambda: fleet.shared_by(*fleet.replicas))
             # The group coordinator is among the restarted brokers.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart(broker, killed=killed))
                 await none_resigns_until(fleet, restarting)
-            await fleet.until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
+            await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
 
     try:
         for broker in brokers:
@@ -98,13 +98,13 @@ def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJar
     broker = Broker(newest_jars, tmp_path)
 
     async def main() -> None:
-        async with fleet_of(f"127.0.0.1:1,{broker.bootstrap}", limits=LIMITS) as fleet:
+        async with run_fleet(f"127.0.0.1:1,{broker.bootstrap}", limits=LIMITS) as fleet:
             one = await fleet.add()
-            await fleet.until(lambda: "cannot be reached" in str(one.ownership.health()))
+            await fleet.wait_until(lambda: "cannot be reached" in str(one.ownership.health()))
             await asyncio.to_thread(broker.start)
-            await fleet.until(lambda: fleet.shared_by(one))
+            await fleet.wait_until(lambda: fleet.shared_by(one))
             await asyncio.to_thread(broker.kill)
-            await fleet.until(lambda: one.listener.assignment is None)
+            await fleet.wait_until(lambda: one.listener.assignment is None)
             assert "cannot be reached" in str(one.ownership.health())
             assert not one.ownership.lease_is_fresh()
             began = fleet.now()
@@ -112,7 +112,7 @@ def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJar
             assert fleet.now() - began < PATIENCE_S
             other = await fleet.add()
             await asyncio.to_thread(broker.start)
-            await fleet.until(lambda: fleet.shared_by(other))
+            await fleet.wait_until(lambda: fleet.shared_by(other))
 
     try:
         asyncio.run(main())

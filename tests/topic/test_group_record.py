@@ -28,7 +28,7 @@ SHARDS = 50
 MEMBERS = 70
 
 
-class Member:
+class RawGroupMember:
     """A group member that sends only the requests that a test asks for (no heartbeats)."""
 
     def __init__(self, bootstrap: str, group_id: str, metadata: bytes) -> None:
@@ -65,11 +65,11 @@ class Member:
         )
 
 
-async def join_until_stable(members: list[Member]) -> list[JoinResult]:
+async def join_until_stable(members: list[RawGroupMember]) -> list[JoinResult]:
     """Join repeatedly until all members are in one generation."""
     sizes: dict[int, int] = {}
 
-    async def join(member: Member) -> JoinResult:
+    async def join(member: RawGroupMember) -> JoinResult:
         await member.get_member_id()
         while True:
             joined = await member.join()
@@ -87,11 +87,11 @@ async def join_until_stable(members: list[Member]) -> list[JoinResult]:
     return await asyncio.gather(*map(join, members))
 
 
-async def close(members: list[Member]) -> None:
+async def close_members(members: list[RawGroupMember]) -> None:
     await asyncio.gather(*(member.link.close() for member in members))
 
 
-def metadata(number: int) -> bytes:
+def make_metadata(number: int) -> bytes:
     address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
     replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
     return encode_message(
@@ -102,7 +102,7 @@ def metadata(number: int) -> bytes:
 def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
-        members = [Member(bootstrap, group_id, metadata(number)) for number in range(MEMBERS)]
+        members = [RawGroupMember(bootstrap, group_id, make_metadata(number)) for number in range(MEMBERS)]
         joined = await join_until_stable(members)
         generation = joined[0].generation
         (told,) = [each.members for each in joined if each.members]
@@ -116,7 +116,7 @@ def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) 
         described = await members[0].link.describe(members[0].node)
         assert described.error_code == ErrorCode.NONE
         assert read_group_view(described.members, generation, SHARDS) == decided.view(generation)
-        await close(members)
+        await close_members(members)
 
     asyncio.run(main())
 
@@ -129,7 +129,7 @@ def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: i
 
     async def main() -> None:
         bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
-        members = [Member(bootstrap, group_id, bytes(10)) for _ in range(2)]
+        members = [RawGroupMember(bootstrap, group_id, bytes(10)) for _ in range(2)]
         joined = await join_until_stable(members)
         assignment_bytes = (MAX_MESSAGE_BYTES + beyond) // 2
         assigned = {each.member_id: bytes(assignment_bytes) for each in joined}
@@ -140,6 +140,6 @@ def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: i
         assert [leader.error_code for leader in leaders] == [code]
         # If a member syncs after the refusal, it gets REBALANCE_IN_PROGRESS.
         assert {each.error_code for each in synced} <= {code, ErrorCode.REBALANCE_IN_PROGRESS}
-        await close(members)
+        await close_members(members)
 
     asyncio.run(main())

@@ -17,7 +17,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import BuiltInRig
-from tests.topic.groups import sharing
+from tests.topic.groups import group_settings
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, write_token_file
 
@@ -28,20 +28,20 @@ BOOKS = 12
 HAND_OVERS = 4
 
 
-class Pair:
+class CoordinatorPair:
     """Two coordinators in one group, and commands to one of them."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._token = write_token_file(directory, f"operator write {WRITING}\n")
         topic = new_topic("hand-over")
         self.combined_file = [
-            self._coordinator(bootstrap, topic, directory / name) for name in ("one", "two")
+            self._start_coordinator(bootstrap, topic, directory / name) for name in ("one", "two")
         ]
 
-    def _coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
+    def _start_coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
         directory.mkdir()
         port, http_port = free_ports(2)
-        settings = sharing(bootstrap, topic, SHARDS) | {
+        settings = group_settings(bootstrap, topic, SHARDS) | {
             # With a long interval, logs are pruned only by the `prune` command.
             "share.coordinator.state.topic.prune.interval.ms": "3600000",
             "share.coordinator.state.topic.replication.factor": "1",
@@ -73,8 +73,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
-    two = Pair(built_in.broker.bootstrap, tmp_path)
+def coordinator_pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPair]:
+    two = CoordinatorPair(built_in.broker.bootstrap, tmp_path)
     try:
         for each in two.combined_file:
             each.start()
@@ -90,7 +90,7 @@ class Writers:
     owns them.
     """
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: CoordinatorPair) -> None:
         self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.combined_file)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -104,7 +104,7 @@ class Writers:
         self._stop.set()
         self._thread.join()
 
-    def go_on(self) -> bool:
+    def wait_for_progress(self) -> bool:
         """Wait until 5 more offsets of each share-partition are acknowledged, or a write failed."""
         goals = [acknowledged + 5 for acknowledged in self.acknowledged]
         return bool(
@@ -137,34 +137,41 @@ class Writers:
         ]
 
 
-def test_repeated_hand_overs_under_load_lose_nothing(pair: Pair) -> None:
-    writers = Writers(pair)
+def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: CoordinatorPair) -> None:
+    writers = Writers(coordinator_pair)
     writers.start()
     try:
-        writers.go_on()
-        shard = min(pair.served_by(pair.combined_file[0]))
+        writers.wait_for_progress()
+        shard = min(coordinator_pair.served_by(coordinator_pair.combined_file[0]))
         for turn in range(HAND_OVERS):
-            giver, taker = pair.combined_file[turn % 2], pair.combined_file[1 - turn % 2]
+            giver, taker = (
+                coordinator_pair.combined_file[turn % 2],
+                coordinator_pair.combined_file[1 - turn % 2],
+            )
             to = f"127.0.0.1:{taker.port}"
             # A coordinator that does not own the shard names the owner.
-            elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
+            elsewhere = coordinator_pair.run(taker, "hand-over", str(shard), "--execute")
             assert elsewhere.returncode == 1
             assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
-            dry = pair.run(giver, "hand-over", str(shard), "--to", to)
+            dry = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to)
             assert (dry.returncode, "dry run: nothing was changed" in dry.stderr) == (0, True)
-            assert shard in pair.served_by(giver)
+            assert shard in coordinator_pair.served_by(giver)
 
-            done = pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
+            done = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
             assert done.returncode == 0, done.stderr
             assert f"shard {shard} was released and is owned by {to}" in done.stdout
-            wait_until(lambda taker=taker: shard in pair.served_by(taker), seconds=120, what="it is served")
-            assert shard not in pair.served_by(giver)
-            wait_until(pair.share, seconds=120, what="each has half of the shards")
-            writers.go_on()
+            wait_until(
+                lambda taker=taker: shard in coordinator_pair.served_by(taker),
+                seconds=120,
+                what="it is served",
+            )
+            assert shard not in coordinator_pair.served_by(giver)
+            wait_until(coordinator_pair.share, seconds=120, what="each has half of the shards")
+            writers.wait_for_progress()
     finally:
         writers.stop()
     assert writers.failures == []
-    for each in pair.combined_file:
+    for each in coordinator_pair.combined_file:
         log = each.process.log.read_text()
         assert "ERROR" not in log, log[-3000:]
         lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
@@ -172,39 +179,41 @@ def test_repeated_hand_overs_under_load_lose_nothing(pair: Pair) -> None:
         assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
 
 
-def test_hand_over_is_refused_if_there_is_no_other_member(pair: Pair) -> None:
-    first, second = pair.combined_file
+def test_hand_over_is_refused_if_there_is_no_other_member(coordinator_pair: CoordinatorPair) -> None:
+    first, second = coordinator_pair.combined_file
     second.stop()
     wait_until(
-        lambda: len(pair.served_by(first)) == SHARDS, seconds=120, what="one coordinator has all shards"
+        lambda: len(coordinator_pair.served_by(first)) == SHARDS,
+        seconds=120,
+        what="one coordinator has all shards",
     )
 
-    def refused() -> str:
+    def hand_over_error() -> str:
         """Return the error, or "" while the stopped coordinator is still in the group."""
-        done = pair.run(first, "hand-over", "0", "--execute")
+        done = coordinator_pair.run(first, "hand-over", "0", "--execute")
         assert done.returncode == 1
         return done.stderr if "the only member of its group" in done.stderr else ""
 
-    said = wait_until(refused, seconds=120, what="the group has one member")
+    said = wait_until(hand_over_error, seconds=120, what="the group has one member")
     assert "this coordinator is the only member of its group" in said
 
 
-def test_snapshots_and_pruning_reach_the_topic(pair: Pair) -> None:
-    writers = Writers(pair)
+def test_snapshots_and_pruning_reach_the_topic(coordinator_pair: CoordinatorPair) -> None:
+    writers = Writers(coordinator_pair)
     writers.start()
-    writers.go_on()
+    writers.wait_for_progress()
     writers.stop()
     assert writers.failures == []
-    for each in pair.combined_file:
-        for shard in sorted(pair.served_by(each)):
-            done = pair.run(each, "snapshot", "--shard", str(shard), "--execute")
+    for each in coordinator_pair.combined_file:
+        for shard in sorted(coordinator_pair.served_by(each)):
+            done = coordinator_pair.run(each, "snapshot", "--shard", str(shard), "--execute")
             assert done.returncode == 0, done.stderr
-        starts = [row["start_log_offset"] for row in pair.prunable(each)]
-        assert sum(row["records"] for row in pair.prunable(each)) > 0
-        assert pair.run(each, "prune", "--execute").returncode == 0
+        starts = [row["start_log_offset"] for row in coordinator_pair.prunable(each)]
+        assert sum(row["records"] for row in coordinator_pair.prunable(each)) > 0
+        assert coordinator_pair.run(each, "prune", "--execute").returncode == 0
 
-        def pruned(each: CoordinatorProcess = each) -> bool:
-            return all(row["records"] == 0 for row in pair.prunable(each))
+        def is_pruned(each: CoordinatorProcess = each) -> bool:
+            return all(row["records"] == 0 for row in coordinator_pair.prunable(each))
 
-        wait_until(pruned, seconds=120, what="nothing is left to prune")
-        assert [row["start_log_offset"] for row in pair.prunable(each)] > starts
+        wait_until(is_pruned, seconds=120, what="nothing is left to prune")
+        assert [row["start_log_offset"] for row in coordinator_pair.prunable(each)] > starts

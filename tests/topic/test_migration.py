@@ -19,7 +19,7 @@ from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.operate.migration.migrate import MigrationReport, Options, TopicSource, migrate
 from coordinator.operate.migration.plan import Action
 from coordinator.operate.migration.readers import TopicReader
 from coordinator.process.clock import SystemClock
@@ -84,7 +84,9 @@ class KafkaCluster:
     def builtin_coordinator(self, retry: RetryPolicy = RETRY) -> CoordinatorTarget:
         return CoordinatorTarget(self.bootstrap, self.reader(KAFKA_STATE_TOPIC), retry=retry)
 
-    async def migrate(self, source: str, target: LogTarget | CoordinatorTarget, options: Options) -> Report:
+    async def migrate(
+        self, source: str, target: LogTarget | CoordinatorTarget, options: Options
+    ) -> MigrationReport:
         return await migrate(TopicSource(self.reader(source)), target, options, ignore_progress)
 
     async def write(self, topic: str, records: list[StateRecord]) -> None:
@@ -93,7 +95,7 @@ class KafkaCluster:
             await append_durably(log, 0, [encode_record(record) for record in records])
             await log.release(0)
 
-    def some_state(self, seed: int) -> list[StateRecord]:
+    def make_random_states(self, seed: int) -> list[StateRecord]:
         """Return random states of all kinds."""
         chance = random.Random(seed)
         return [
@@ -127,7 +129,7 @@ def make_snapshot(chance: random.Random) -> ShareSnapshotValue:
     )
 
 
-def run_on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
+def run_async(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
         await main()
 
@@ -137,7 +139,7 @@ def run_on(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
 def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
     async def main() -> None:
         first, last = new_topic("first"), new_topic("last")
-        await cluster.write(first, cluster.some_state(seed=1))
+        await cluster.write(first, cluster.make_random_states(seed=1))
         # A dry run sends no request that would make the broker create its state topic.
         told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
         assert await cluster.reader(KAFKA_STATE_TOPIC).partitions() is None
@@ -161,7 +163,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         assert back.different == []
         assert (await cluster.folded(last)).held() == wanted
 
-    run_on(cluster, main)
+    run_async(cluster, main)
 
 
 def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
@@ -170,7 +172,7 @@ def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: Kafka
             topic = new_topic("replacing")
             # Each topic lacks some of the share-partitions, so the migration deletes them from Kafka's
             # coordinator.
-            await cluster.write(topic, cluster.some_state(seed)[seed:])
+            await cluster.write(topic, cluster.make_random_states(seed)[seed:])
             with pytest.raises(MigrationRefused, match="--replace"):
                 await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
             target = cluster.builtin_coordinator()
@@ -179,13 +181,13 @@ def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: Kafka
             wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
             assert (await cluster.folded(KAFKA_STATE_TOPIC)).held() == wanted
 
-    run_on(cluster, main)
+    run_async(cluster, main)
 
 
 def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
     async def main() -> None:
         topic = new_topic("interrupted")
-        records = cluster.some_state(seed=3)[3:]
+        records = cluster.make_random_states(seed=3)[3:]
         added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]
         states = [ShareSnapshotValue(1, 5, 7, 90, 1, 2, pack([StateBatch(92, 95, 2, 1)]), 4)] * 3
         await cluster.write(topic, [*records, *map(StateRecord, added, states)])
@@ -197,7 +199,7 @@ def test_interrupted_migration_continues_between_two_requests(cluster: KafkaClus
         assert (report.plan.keys(Action.COPY), report.different) == (added, [])
         assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
-    run_on(cluster, main)
+    run_async(cluster, main)
 
 
 def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
@@ -205,7 +207,7 @@ def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: Kaf
         topic = new_topic("colons")
         key = SharePartitionKey("with:colons", cluster.topic_id, 0)
         await cluster.write(
-            topic, [*cluster.some_state(5), StateRecord(key, make_snapshot(random.Random(5)))]
+            topic, [*cluster.make_random_states(5), StateRecord(key, make_snapshot(random.Random(5)))]
         )
         if cluster.release == "4.1.1":
             with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
@@ -213,7 +215,7 @@ def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: Kaf
         else:
             assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
 
-    run_on(cluster, main)
+    run_async(cluster, main)
 
 
 def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
@@ -221,7 +223,7 @@ def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) 
         topic = new_topic("gone")
         gone = SharePartitionKey("gone", TOPIC_ID, 0)
         await cluster.write(
-            topic, [*cluster.some_state(6), StateRecord(gone, make_snapshot(random.Random(6)))]
+            topic, [*cluster.make_random_states(6), StateRecord(gone, make_snapshot(random.Random(6)))]
         )
         with pytest.raises(
             MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"
@@ -233,4 +235,4 @@ def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) 
         assert report.different == []
         assert report.plan.keys(Action.OMIT) == [gone]
 
-    run_on(cluster, main)
+    run_async(cluster, main)

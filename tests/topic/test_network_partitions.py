@@ -22,9 +22,9 @@ from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
-from tests.kafka.served_process import INSTALLED, Build
-from tests.kafka.wire import ask
-from tests.topic.groups import sharing
+from tests.kafka.served_process import INSTALLED, ProgramBuild
+from tests.kafka.wire import send_request
+from tests.topic.groups import group_settings
 from tests.topic.linked_brokers import BROKERS, LinkedBrokers, broker_name
 from tests.topic.logs import new_topic
 from tests.topic.partition_schedule import draw_schedule
@@ -42,20 +42,24 @@ FAR = "far"
 
 
 @pytest.fixture(scope="module")
-def brokers(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedBrokers]:
+def linked_brokers(
+    newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LinkedBrokers]:
     with ExitStack() as stack:
         yield LinkedBrokers(newest_jars, tmp_path_factory.mktemp("linked"), stack, BROKER_SETTINGS)
 
 
-def test_histories_are_linearizable_in_random_partitions(brokers: LinkedBrokers, tmp_path: Path) -> None:
+def test_histories_are_linearizable_in_random_partitions(
+    linked_brokers: LinkedBrokers, tmp_path: Path
+) -> None:
     with ExitStack() as stack:
-        cluster = PartitionedCluster(brokers, tmp_path, stack, new_topic("partitions"))
+        cluster = PartitionedCluster(linked_brokers, tmp_path, stack, new_topic("partitions"))
         cluster.start()
         for seed in range(SCHEDULES):
             cluster.run(draw_schedule(seed, SCHEDULE_S))
 
 
-class NearAndFar:
+class PartitionedCoordinators:
     """Two coordinators. Only the links of the far one can fail."""
 
     def __init__(self, brokers: LinkedBrokers, directory: Path, stack: ExitStack) -> None:
@@ -63,14 +67,16 @@ class NearAndFar:
         self.bootstrap = brokers.bootstrap
         self.network = brokers.network
         self.network.listen(FAR, ())
-        far = Build(INSTALLED.command, self.network.environment(FAR))
-        self.near = self._coordinator(directory / "near", INSTALLED, stack)
-        self.far = self._coordinator(directory / "far", far, stack)
+        far = ProgramBuild(INSTALLED.command, self.network.environment(FAR))
+        self.near = self._start_coordinator(directory / "near", INSTALLED, stack)
+        self.far = self._start_coordinator(directory / "far", far, stack)
 
-    def _coordinator(self, directory: Path, build: Build, stack: ExitStack) -> CoordinatorProcess:
+    def _start_coordinator(
+        self, directory: Path, build: ProgramBuild, stack: ExitStack
+    ) -> CoordinatorProcess:
         directory.mkdir()
         port, http_port = free_ports(2)
-        settings = sharing(self.bootstrap, self.topic, SHARDS)
+        settings = group_settings(self.bootstrap, self.topic, SHARDS)
         one = CoordinatorProcess(
             directory, port=port, http_port=http_port, log="kafka", settings=settings, build=build
         )
@@ -121,7 +127,7 @@ class NearAndFar:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
             async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
                 for key in _a_key_of_each_shard():
-                    writers.create_task(_write(client, key, offset))
+                    writers.create_task(_write_until_accepted(client, key, offset))
 
         asyncio.run(main())
 
@@ -136,7 +142,7 @@ def _a_key_of_each_shard() -> list[SharePartitionKey]:
     raise AssertionError
 
 
-async def _write(client: ShareCoordinatorClient, key: SharePartitionKey, offset: int) -> None:
+async def _write_until_accepted(client: ShareCoordinatorClient, key: SharePartitionKey, offset: int) -> None:
     if offset == 0:
         await client.initialize(key, 1, 0)
     batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
@@ -146,55 +152,63 @@ async def _write(client: ShareCoordinatorClient, key: SharePartitionKey, offset:
 
 
 @pytest.fixture
-def world(brokers: LinkedBrokers, tmp_path: Path) -> Iterator[NearAndFar]:
+def partitioned_world(linked_brokers: LinkedBrokers, tmp_path: Path) -> Iterator[PartitionedCoordinators]:
     with ExitStack() as stack:
-        yield NearAndFar(brokers, tmp_path, stack)
+        yield PartitionedCoordinators(linked_brokers, tmp_path, stack)
 
 
-def test_shards_move_to_the_coordinator_that_reaches_their_leader(world: NearAndFar) -> None:
-    world.near.start()
-    world.far.start()
-    wait_until(world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
-    world.write(0)
-    coordinating = world.group_coordinator()
+def test_shards_move_to_the_coordinator_that_reaches_their_leader(
+    partitioned_world: PartitionedCoordinators,
+) -> None:
+    partitioned_world.near.start()
+    partitioned_world.far.start()
+    wait_until(partitioned_world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
+    partitioned_world.write(0)
+    coordinating = partitioned_world.group_coordinator()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
     away = next(node for node in BROKERS if node != coordinating)
-    assert world.served_by(world.far) & world.led_by(away)
+    assert partitioned_world.served_by(partitioned_world.far) & partitioned_world.led_by(away)
 
-    world.network.cut(FAR, broker_name(away))
+    partitioned_world.network.cut(FAR, broker_name(away))
     wait_until(
-        lambda: not world.served_by(world.far) & world.led_by(away) and world.share(),
+        lambda: (
+            not partitioned_world.served_by(partitioned_world.far) & partitioned_world.led_by(away)
+            and partitioned_world.share()
+        ),
         seconds=PATIENCE_S,
         what="the near coordinator serves the shards of the unreachable broker",
     )
-    world.write(1)
-    assert f"broker {away} at 127.0.0.1:" in world.far.process.log.read_text()
+    partitioned_world.write(1)
+    assert f"broker {away} at 127.0.0.1:" in partitioned_world.far.process.log.read_text()
 
     # The far coordinator alone serves all shards that it reaches. It can claim them although the unreachable
     # broker coordinates some transactional ids.
-    world.near.stop()
+    partitioned_world.near.stop()
     wait_until(
-        lambda: world.served_by(world.far) == set(range(SHARDS)) - world.led_by(away),
+        lambda: (
+            partitioned_world.served_by(partitioned_world.far)
+            == set(range(SHARDS)) - partitioned_world.led_by(away)
+        ),
         seconds=PATIENCE_S,
         what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    world.network.mend(FAR, broker_name(away))
+    partitioned_world.network.mend(FAR, broker_name(away))
     wait_until(
-        lambda: len(world.served_by(world.far)) == SHARDS,
+        lambda: len(partitioned_world.served_by(partitioned_world.far)) == SHARDS,
         seconds=PATIENCE_S,
         what="the far coordinator serves all",
     )
-    world.write(2)
+    partitioned_world.write(2)
 
 
 def _share_coordinator(brokers: LinkedBrokers, asked: int, key: SharePartitionKey) -> int | None:
     """Return the broker that coordinates the state of a share-partition according to a broker."""
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
     port = brokers.brokers[asked].client_port
-    (found,) = ask(port, find_coordinator, 6, request).coordinators
+    (found,) = send_request(port, find_coordinator, 6, request).coordinators
     return int(found.node_id) if found.error_code == ErrorCode.NONE else None
 
 
@@ -239,15 +253,15 @@ class KafkaCoordinators:
 
 
 def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
-    brokers: LinkedBrokers, newest_jars: KafkaJars, tmp_path: Path
+    linked_brokers: LinkedBrokers, newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     """The lease of this coordinator prevents such reads, so they are a difference from Kafka."""
-    kafka = KafkaClient(newest_jars, brokers.bootstrap, tmp_path)
+    kafka = KafkaClient(newest_jars, linked_brokers.bootstrap, tmp_path)
     try:
         topic_id = parse_topic_id(kafka.create_topic("stale"))
     finally:
         kafka.close()
-    coordinators = KafkaCoordinators(brokers, SharePartitionKey("stale", topic_id, 0))
+    coordinators = KafkaCoordinators(linked_brokers, SharePartitionKey("stale", topic_id, 0))
     asyncio.run(coordinators.acknowledge(coordinators.owner, 0))
     coordinators.isolate()
     try:

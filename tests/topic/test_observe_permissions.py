@@ -10,8 +10,8 @@ from tests.kafka import KafkaClient, wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.kafka.observer import ObserverProcess
-from tests.topic.test_group_security import allow, forbid
-from tests.topic.test_security import PASSWORD, USER, secure
+from tests.topic.test_group_security import allow_operation, deny_all_requests
+from tests.topic.test_security import PASSWORD, USER, secure_listener
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -24,8 +24,8 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     broker = Broker(newest_jars, tmp_path)
-    signer = secure(broker, tmp_path)
-    forbid(broker)
+    signer = secure_listener(broker, tmp_path)
+    deny_all_requests(broker)
     settings = {
         "security.protocol": "SASL_SSL",
         "sasl.username": USER,
@@ -34,10 +34,10 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
     }
     observer = ObserverProcess(tmp_path, broker.bootstrap, settings)
 
-    def reasons() -> str:
+    def unready_reasons() -> str:
         return observer.get("/readyz")[1].decode()
 
-    def signals() -> dict[str, Any]:
+    def get_signals() -> dict[str, Any]:
         items = json.loads(observer.get("/api/v1/signals")[1])["items"]
         return items[0] if items else {}
 
@@ -47,17 +47,17 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
         client = KafkaClient(newest_jars, f"127.0.0.1:{broker.internal_port}", tmp_path)
         _consume_half(client)
         observer.process.start()
-        _wait("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in reasons())
-        allow(broker, "--operation", "DESCRIBE", "--topic", STATE_TOPIC)
-        _wait("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in reasons())
-        allow(broker, "--operation", "READ", "--topic", STATE_TOPIC)
-        _wait("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
-        _wait("the group is shown", lambda: signals().get("group") == GROUP)
-        assert signals()["lag"] is None, "the user topic is hidden"
-        allow(broker, "--operation", "DESCRIBE", "--topic", TOPIC)
-        _wait("the lag is known", lambda: signals()["lag"] == 5)
-        allow(broker, "--operation", "DESCRIBE", "--group", GROUP)
-        _wait("the members are known", lambda: signals()["members"] == 0)
+        _wait_for("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in unready_reasons())
+        allow_operation(broker, "--operation", "DESCRIBE", "--topic", STATE_TOPIC)
+        _wait_for("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in unready_reasons())
+        allow_operation(broker, "--operation", "READ", "--topic", STATE_TOPIC)
+        _wait_for("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
+        _wait_for("the group is shown", lambda: get_signals().get("group") == GROUP)
+        assert get_signals()["lag"] is None, "the user topic is hidden"
+        allow_operation(broker, "--operation", "DESCRIBE", "--topic", TOPIC)
+        _wait_for("the lag is known", lambda: get_signals()["lag"] == 5)
+        allow_operation(broker, "--operation", "DESCRIBE", "--group", GROUP)
+        _wait_for("the members are known", lambda: get_signals()["members"] == 0)
     finally:
         observer.kill()
         if client is not None:
@@ -77,5 +77,5 @@ def _consume_half(client: KafkaClient) -> None:
     client.produce(TOPIC, 5, first=5)
 
 
-def _wait(what: str, condition: Any) -> None:
+def _wait_for(what: str, condition: Any) -> None:
     wait_until(condition, seconds=120, what=what)

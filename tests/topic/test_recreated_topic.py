@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 DEADLINE_S = 120.0
 
 
-async def recreate(bootstrap: str, topic: str) -> None:
+async def recreate_topic(bootstrap: str, topic: str) -> None:
     """Delete a topic and create it again. Retry the creation, because the broker completes the deletion
     later.
     """
@@ -53,7 +53,7 @@ def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
         bootstrap, topic = built_in.broker.bootstrap, new_topic("recreated")
         async with topic_log(bootstrap, topic) as owner:
             await append_durably(owner, 0, [(b"k", b"before")])
-            await recreate(bootstrap, topic)
+            await recreate_topic(bootstrap, topic)
             reason = await append_until_refused(owner)
             assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
             assert owner.health() == reason

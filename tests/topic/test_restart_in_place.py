@@ -33,7 +33,7 @@ KEYS = [SharePartitionKey(f"group-{number}", TOPIC_ID, number) for number in ran
 SESSION_S = {True: 120.0, False: 30.0}
 
 
-class Pair:
+class CoordinatorPair:
     """Two coordinators that share the shards of a topic."""
 
     def __init__(self, bootstrap: str, directory: Path, stack: ExitStack, *, named: bool) -> None:
@@ -67,9 +67,11 @@ class Pair:
 
 
 @pytest.fixture(params=[True, False], ids=["named", "nameless"])
-def pair(request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path) -> Iterator[Pair]:
+def coordinator_pair(
+    request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path
+) -> Iterator[CoordinatorPair]:
     with ExitStack() as stack:
-        yield Pair(built_in.broker.bootstrap, tmp_path, stack, named=request.param)
+        yield CoordinatorPair(built_in.broker.bootstrap, tmp_path, stack, named=request.param)
 
 
 async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> None:
@@ -96,13 +98,13 @@ async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> N
 
 @pytest.mark.timeout(600)
 def test_shards_are_available_again_after_a_restart_in_place(
-    pair: Pair, request: pytest.FixtureRequest
+    coordinator_pair: CoordinatorPair, request: pytest.FixtureRequest
 ) -> None:
     named = "nameless" not in request.node.name
-    restarted = pair.coordinators[0]
+    restarted = coordinator_pair.coordinators[0]
 
     async def main() -> None:
-        async with ShareCoordinatorClient(pair.addresses, retry=ONCE) as client:
+        async with ShareCoordinatorClient(coordinator_pair.addresses, retry=ONCE) as client:
             await all_are_written(client, 0)
             await asyncio.to_thread(restarted.kill)
             began_s = monotonic()
@@ -121,7 +123,7 @@ def test_shards_are_available_again_after_a_restart_in_place(
             if named:
                 assert took_s - started_s < SESSION_S[named] / 2
         # Shards may still move, so this client retries.
-        async with ShareCoordinatorClient(pair.addresses) as patient:
+        async with ShareCoordinatorClient(coordinator_pair.addresses) as patient:
             for key in KEYS:
                 state = await patient.read(key, 0)
                 assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, 1)]

@@ -24,22 +24,22 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 USER, PASSWORD, STORE_PASSWORD = "coordinator", "not-told", "of-the-store"
 
 
-def keytool(*arguments: str) -> str:
+def run_keytool(*arguments: str) -> str:
     """Run keytool of the JDK. Return its output."""
     program = program_path("keytool")
     assert program is not None, "keytool comes with Java"
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=True).stdout
 
 
-def secure(broker: Broker, directory: Path) -> Path:
+def secure_listener(broker: Broker, directory: Path) -> Path:
     """Make the broker's client listener require TLS and a password. Return the file with the signer of
     its certificate.
     """
     store = directory / "broker.p12"
     in_store = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
-    keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)
+    run_keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)
     signer = directory / "signer.pem"
-    signer.write_text(keytool("-exportcert", "-rfc", *in_store))
+    signer.write_text(run_keytool("-exportcert", "-rfc", *in_store))
     login = f'PlainLoginModule required username="x" password="x" user_{USER}="{PASSWORD}";'
     for override in (
         "listener.security.protocol.map=CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -90,7 +90,7 @@ def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory:
 @pytest.mark.timeout(600)
 def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
-    signer = secure(broker, tmp_path)
+    signer = secure_listener(broker, tmp_path)
     right = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     async def main() -> None:

@@ -29,7 +29,7 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield rig
 
 
-def ask(rig: BuiltInRig, question: Callable[[ShareGroups], Awaitable[T]]) -> T:
+def query_share_groups(rig: BuiltInRig, question: Callable[[ShareGroups], Awaitable[T]]) -> T:
     async def main() -> T:
         groups = ShareGroups(rig.broker.bootstrap)
         try:
@@ -40,12 +40,12 @@ def ask(rig: BuiltInRig, question: Callable[[ShareGroups], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def described(rig: BuiltInRig, group: str) -> GroupDescription:
-    return ask(rig, lambda groups: groups.describe_groups([group]))[group]
+def describe_group(rig: BuiltInRig, group: str) -> GroupDescription:
+    return query_share_groups(rig, lambda groups: groups.describe_groups([group]))[group]
 
 
 @contextmanager
-def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
+def running_member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
     """Run a share consumer that has received a record of a topic, while the context is open."""
     rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
     rig.client.produce(topic, 1)
@@ -61,22 +61,22 @@ def member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
 def test_description_of_a_group_has_the_subscriptions_of_its_members(rig: BuiltInRig) -> None:
     for topic in ("described-a", "described-b"):
         rig.client.create_topic(topic)
-    with member(rig, "described", "described-a"):
-        with member(rig, "described", "described-b"):
-            both = described(rig, "described")
+    with running_member(rig, "described", "described-a"):
+        with running_member(rig, "described", "described-b"):
+            both = describe_group(rig, "described")
             assert (both.error_code, both.members, both.is_empty) == (0, 2, False)
             assert both.subscribed == {"described-a", "described-b"}
-        one = described(rig, "described")
+        one = describe_group(rig, "described")
         assert (one.members, one.subscribed) == (1, {"described-a"})
         assert one.group_epoch > both.group_epoch
-    empty = described(rig, "described")
+    empty = describe_group(rig, "described")
     assert (empty.state, empty.is_empty, empty.subscribed) == ("Empty", True, frozenset())
     assert empty.group_epoch > one.group_epoch
-    assert described(rig, "described") == empty, "the group epoch changed without a member"
+    assert describe_group(rig, "described") == empty, "the group epoch changed without a member"
 
 
 def test_missing_group_is_distinguished_from_an_unreachable_cluster(rig: BuiltInRig) -> None:
-    unknown = described(rig, "nobody")
+    unknown = describe_group(rig, "nobody")
     assert (unknown.error_code, unknown.is_empty) == (ErrorCode.GROUP_ID_NOT_FOUND, False)
     (port,) = free_ports(1)
     with pytest.raises(LogUnavailable):
@@ -87,20 +87,22 @@ def test_offsets_can_be_deleted_only_while_the_group_is_empty(rig: BuiltInRig) -
     for topic in ("deleted-a", "deleted-b"):
         rig.client.create_topic(topic)
     topics = ["deleted-a", "deleted-b", "deleted-c"]
-    with member(rig, "deleting", "deleted-a"):
-        with member(rig, "deleting", "deleted-b"):
+    with running_member(rig, "deleting", "deleted-a"):
+        with running_member(rig, "deleting", "deleted-b"):
             pass
-        refused = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
+        refused = query_share_groups(rig, lambda groups: groups.delete_offsets("deleting", topics))
         # This also applies to a topic without a current subscription.
         assert {outcome.error_code for outcome in refused.values()} == {ErrorCode.NON_EMPTY_GROUP}
-    outcomes = ask(rig, lambda groups: groups.delete_offsets("deleting", topics))
+    outcomes = query_share_groups(rig, lambda groups: groups.delete_offsets("deleting", topics))
     assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE
     assert outcomes["deleted-c"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert ask(rig, lambda groups: groups.offsets(["deleting"])) == []
-    again = ask(rig, lambda groups: groups.delete_offsets("deleting", ["deleted-a"]))["deleted-a"]
+    assert query_share_groups(rig, lambda groups: groups.offsets(["deleting"])) == []
+    again = query_share_groups(rig, lambda groups: groups.delete_offsets("deleting", ["deleted-a"]))[
+        "deleted-a"
+    ]
     assert again.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert described(rig, "deleting").is_empty, "the group stays"
-    unknown = ask(rig, lambda groups: groups.delete_offsets("nobody", ["deleted-a"]))
+    assert describe_group(rig, "deleting").is_empty, "the group stays"
+    unknown = query_share_groups(rig, lambda groups: groups.delete_offsets("nobody", ["deleted-a"]))
     assert unknown["deleted-a"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -108,29 +110,31 @@ def test_offsets_can_be_altered_only_while_the_group_is_empty(rig: BuiltInRig) -
     rig.client.create_topic("altered", partitions=2)
     wanted = {"altered": {0: 7, 1: 0}}
     if rig.broker.jars.release == "4.1.1":
-        with member(rig, "altering", "altered"):
+        with running_member(rig, "altering", "altered"):
             pass
-        nothing = ask(rig, lambda groups: groups.alter_offsets("altering", wanted))
+        nothing = query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted))
         assert {outcome.error_code for outcome in nothing["altered"].values()} == {-1}
         return
-    with member(rig, "altering", "altered"):
-        refused = ask(rig, lambda groups: groups.alter_offsets("altering", wanted))
+    with running_member(rig, "altering", "altered"):
+        refused = query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted))
         assert {outcome.error_code for outcome in refused["altered"].values()} == {ErrorCode.NON_EMPTY_GROUP}
-    assert ask(rig, lambda groups: groups.alter_offsets("altering", wanted)) == {
+    assert query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted)) == {
         "altered": {0: DONE, 1: DONE}
     }
-    shown = ask(rig, lambda groups: groups.offsets(["altering"]))
+    shown = query_share_groups(rig, lambda groups: groups.offsets(["altering"]))
     assert {offset.partition: offset.start_offset for offset in shown} == wanted["altered"]
-    unknown = ask(rig, lambda groups: groups.alter_offsets("altering", {"no-such-topic": {0: 1}}))
+    unknown = query_share_groups(
+        rig, lambda groups: groups.alter_offsets("altering", {"no-such-topic": {0: 1}})
+    )
     assert unknown["no-such-topic"][0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_group_can_be_deleted_only_while_it_is_empty(rig: BuiltInRig) -> None:
     rig.client.create_topic("whole")
-    with member(rig, "going", "whole"):
-        refused = ask(rig, lambda groups: groups.delete_groups(["going", "nobody"]))
+    with running_member(rig, "going", "whole"):
+        refused = query_share_groups(rig, lambda groups: groups.delete_groups(["going", "nobody"]))
         assert refused["going"].error_code == ErrorCode.NON_EMPTY_GROUP
         assert refused["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert ask(rig, lambda groups: groups.delete_groups(["going"])) == {"going": DONE}
-    assert described(rig, "going").error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "going" not in ask(rig, lambda groups: groups.names())
+    assert query_share_groups(rig, lambda groups: groups.delete_groups(["going"])) == {"going": DONE}
+    assert describe_group(rig, "going").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "going" not in query_share_groups(rig, lambda groups: groups.names())

@@ -50,46 +50,48 @@ class WaitingCluster:
 
 
 @pytest.fixture
-def place(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[WaitingCluster]:
+def waiting_cluster(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[WaitingCluster]:
     broker = Broker(newest_jars, tmp_path)
     with ExitStack() as stack:
         stack.callback(broker.kill)
         yield WaitingCluster(broker, tmp_path, stack)
 
 
-def answers(coordinator: CoordinatorProcess, probe: str, status: int) -> bool:
+def has_status(coordinator: CoordinatorProcess, probe: str, status: int) -> bool:
     return coordinator.get(probe)[0] == status
 
 
 def wait_for_unready(coordinator: CoordinatorProcess) -> None:
-    def waits() -> bool:
+    def is_waiting() -> bool:
         status, body = coordinator.get("/readyz")
         return status == 503 and b"since" in body
 
-    wait_until(waits, seconds=120, what="the coordinator reports that it waits")
+    wait_until(is_waiting, seconds=120, what="the coordinator reports that it waits")
 
 
 @pytest.mark.timeout(600)
-def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: WaitingCluster) -> None:
-    coordinators = [place.coordinator(name) for name in ("first", "second")]
+def test_coordinators_wait_for_brokers_and_one_creates_the_topic(waiting_cluster: WaitingCluster) -> None:
+    coordinators = [waiting_cluster.coordinator(name) for name in ("first", "second")]
     for coordinator in coordinators:
         wait_for_unready(coordinator)
         for probe in ("/readyz", "/startupz"):
             status, body = coordinator.get(probe)
             assert status == 503
             reasons = " ".join(json.loads(body)["reasons"])
-            assert f"No broker of {place.broker.bootstrap} can be reached" in reasons
+            assert f"No broker of {waiting_cluster.broker.bootstrap} can be reached" in reasons
             assert "The log cannot be opened since 20" in reasons
         assert coordinator.get("/livez")[0] == 200
-    place.broker.start()
+    waiting_cluster.broker.start()
     for coordinator in coordinators:
-        wait_until(partial(answers, coordinator, "/readyz", 200), seconds=120, what="all shards are served")
+        wait_until(
+            partial(has_status, coordinator, "/readyz", 200), seconds=120, what="all shards are served"
+        )
         assert coordinator.get("/startupz")[0] == 200
         # The message appears once, although the coordinator retried.
         assert coordinator.process.logged("Waiting for the log") == 1
     assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
 
-    wrong = place.coordinator("wrong", {PARTITIONS: "3"})
+    wrong = waiting_cluster.coordinator("wrong", {PARTITIONS: "3"})
     wait_until(
         lambda: not wrong.process.running,
         seconds=120,
@@ -99,8 +101,8 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(place: WaitingC
     assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
 
 
-def test_coordinator_that_waits_for_brokers_stops_quickly(place: WaitingCluster) -> None:
-    coordinator = place.coordinator("only")
+def test_coordinator_that_waits_for_brokers_stops_quickly(waiting_cluster: WaitingCluster) -> None:
+    coordinator = waiting_cluster.coordinator("only")
     wait_for_unready(coordinator)
     coordinator.process.stop(seconds=15)
     assert coordinator.process.logged("ERROR") == 0

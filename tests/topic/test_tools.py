@@ -110,7 +110,9 @@ def builtin_coordinator(
         yield BuiltInCluster(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
 
 
-async def live_some(client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random) -> None:
+async def change_at_random(
+    client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random
+) -> None:
     """Change a share-partition at random: rising epochs, overlapping writes, and sometimes a deletion."""
     start_offset = dice.randrange(100)
     for state_epoch in range(1, dice.randint(2, 4)):
@@ -156,7 +158,7 @@ def test_state_of_kafkas_coordinator_is_read_from_its_topic(
 
     async def main() -> None:
         async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-            await asyncio.gather(*(live_some(client, key, dice) for key in keys))
+            await asyncio.gather(*(change_at_random(client, key, dice) for key in keys))
             found = await fold_topic(builtin_coordinator.bootstrap)
             assert 0 < sum(key not in found for key in keys) < len(keys)
             for key in keys:

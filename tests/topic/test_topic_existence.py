@@ -14,8 +14,8 @@ from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import BuiltInRig
-from tests.topic.test_group_security import allow, forbid
-from tests.topic.test_security import PASSWORD, USER, secure
+from tests.topic.test_group_security import allow_operation, deny_all_requests
+from tests.topic.test_security import PASSWORD, USER, secure_listener
 
 pytestmark = pytest.mark.broker
 
@@ -38,8 +38,8 @@ def test_exists_raises_if_no_broker_can_be_reached() -> None:
 @pytest.mark.timeout(600)
 def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
     broker = Broker(newest_jars, tmp_path)
-    signer = secure(broker, tmp_path)
-    forbid(broker)
+    signer = secure_listener(broker, tmp_path)
+    deny_all_requests(broker)
     look = TopicExistence(
         broker.bootstrap,
         KAFKA_STATE_TOPIC,
@@ -48,7 +48,7 @@ def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJ
     try:
         broker.start()
         assert asyncio.run(look.exists()) is None
-        allow(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
+        allow_operation(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
         # The broker applies the ACL later than the controller.
         wait_until(
             lambda: asyncio.run(look.exists()) is not None,

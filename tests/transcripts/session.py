@@ -34,7 +34,7 @@ class Session:
         before = len(self.driven.log)
         said = getattr(self, f"_{verb}")(key, settings)
         lines = [said] if said else []
-        lines.extend(f"record {describe(record)}" for record, _ in self.driven.log[before:])
+        lines.extend(f"record {format_record(record)}" for record, _ in self.driven.log[before:])
         return "\n".join(lines)
 
     @staticmethod
@@ -54,11 +54,11 @@ class Session:
         part = initialize_api.PartitionData(
             key.partition, int(settings["state_epoch"]), int(settings["start_offset"])
         )
-        return answer(self.driven.initialize(part, key=key))
+        return format_response(self.driven.initialize(part, key=key))
 
     def _read(self, key: SharePartitionKey, settings: dict[str, str]) -> str:
         part = read_api.PartitionData(key.partition, int(settings["leader_epoch"]))
-        return answer(self.driven.read(part, key=key))
+        return format_response(self.driven.read(part, key=key))
 
     def _write(self, key: SharePartitionKey, settings: dict[str, str]) -> str:
         part = write_api.PartitionData(
@@ -69,13 +69,13 @@ class Session:
             int(settings.get("complete_count", 0)),
             pack(parse_batches(settings.get("batches", ""))),
         )
-        return answer(self.driven.write(part, key=key))
+        return format_response(self.driven.write(part, key=key))
 
     def _delete(self, key: SharePartitionKey, settings: dict[str, str]) -> str:
-        return answer(self.driven.delete(key=key))
+        return format_response(self.driven.delete(key=key))
 
     def _summary(self, key: SharePartitionKey, settings: dict[str, str]) -> str:
-        return answer(self.driven.summary(key=key))
+        return format_response(self.driven.summary(key=key))
 
     def _wait(self, key: None, settings: dict[str, str]) -> str:
         self.driven.now_ms += int(settings["minutes"]) * 60_000
@@ -104,23 +104,23 @@ def parse_batches(text: str) -> list[StateBatch]:
     return batches
 
 
-def spell_batches(packed: bytes) -> str:
+def format_batches(packed: bytes) -> str:
     """Format state batches in the form of `parse_batches`."""
     return ",".join(f"{b[0]}-{b[1]}:{STATES.get(b[2], str(b[2]))}:{b[3]}" for b in unpack(packed))
 
 
-def answer(result: Any) -> str:
+def format_response(result: Any) -> str:
     """Format a response: the name of the error, or the fields."""
     if result.error_code:
         return ErrorCode(result.error_code).name
     words = ["NONE"]
     words.extend(f"{name}={getattr(result, name)}" for name in SHOWN if hasattr(result, name))
     if hasattr(result, "state_batches"):
-        words.append(f"batches=[{spell_batches(result.state_batches)}]")
+        words.append(f"batches=[{format_batches(result.state_batches)}]")
     return " ".join(words)
 
 
-def describe(record: StateRecord) -> str:
+def format_record(record: StateRecord) -> str:
     """Format a record without its timestamps."""
     key, value = record
     name = f"{key.group_id}:T:{key.partition}"
@@ -130,7 +130,7 @@ def describe(record: StateRecord) -> str:
     assert isinstance(value, ShareSnapshotValue | ShareUpdateValue)
     words = [type(value).__name__.removesuffix("Value"), name, f"snapshot_epoch={value.snapshot_epoch}"]
     words.extend(f"{field}={getattr(value, field)}" for field in SHOWN if hasattr(value, field))
-    words.append(f"batches=[{spell_batches(value.state_batches)}]")
+    words.append(f"batches=[{format_batches(value.state_batches)}]")
     if isinstance(value, ShareSnapshotValue) and value.leader_epoch_max != -1:
         words.append(f"leader_epoch_max={value.leader_epoch_max}")
     return " ".join(words)

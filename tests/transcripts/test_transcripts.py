@@ -14,7 +14,7 @@ TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 SEPARATOR = "----"
 
 
-def blocks(text: str) -> list[tuple[str, str, str]]:
+def split_blocks(text: str) -> list[tuple[str, str, str]]:
     """Split a transcript into (comment lines, command, expected)."""
     found = []
     for block in text.strip().split("\n\n"):
@@ -24,11 +24,11 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def played(text: str) -> str:
+def replay_transcript(text: str) -> str:
     """Return the transcript with the current results."""
     session = Session()
     written = []
-    for comments, command, _ in blocks(text):
+    for comments, command, _ in split_blocks(text):
         happened = session.run(command)
         head = f"{comments}\n{command}" if comments else command
         written.append(f"{head}\n{SEPARATOR}\n{happened}".rstrip())
@@ -38,7 +38,7 @@ def played(text: str) -> str:
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_transcript_is_reproduced(path: Path, pytestconfig: pytest.Config) -> None:
     text = path.read_text(encoding="utf-8")
-    now = played(text)
+    now = replay_transcript(text)
     if pytestconfig.getoption("--rewrite"):
         path.write_text(now, encoding="utf-8")
         return

@@ -33,7 +33,7 @@ class RunningCoordinator:
         self.client = client
         self.ended = ended
 
-    async def until_held(self) -> None:
+    async def wait_until_append_held(self) -> None:
         """Wait until the log holds an append."""
         async with asyncio.timeout(60):
             while not self.log.held:  # noqa: ASYNC110
@@ -77,7 +77,7 @@ def test_first_signal_waits_for_accepted_requests(monkeypatch: pytest.MonkeyPatc
         async with run_coordinator(monkeypatch, tmp_path) as one:
             one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
-            await one.until_held()
+            await one.wait_until_append_held()
             signal.raise_signal(signal.SIGTERM)
             await asyncio.sleep(0.05)
             assert not one.ended.done()
@@ -99,7 +99,7 @@ def test_second_signal_does_not_wait_for_accepted_requests(
         async with run_coordinator(monkeypatch, tmp_path) as one:
             one.log.blocking = True
             one.client.send(request_frame(85, 1, 2, write_body()))
-            await one.until_held()
+            await one.wait_until_append_held()
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
             async with asyncio.timeout(60):

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue, address_network
 
 
 def test_addresses_take_turns() -> None:
@@ -73,4 +73,4 @@ def test_cancelled_turn_does_not_stop_the_queue() -> None:
     ],
 )
 def test_network_of_address(peer: object, network: str) -> None:
-    assert network_of(peer) == network
+    assert address_network(peer) == network

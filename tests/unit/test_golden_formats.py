@@ -103,7 +103,7 @@ def state_records() -> dict[str, str]:
     return {name: format_record(encode_record(record)) for name, record in STATE_RECORDS.items()}
 
 
-def claims() -> dict[str, str]:
+def claim_records() -> dict[str, str]:
     return {
         "claim": format_record(encode_claim(7, OWNER, LEASE_MS, TOPIC_ID)),
         "release": format_record(encode_release(7)),
@@ -124,7 +124,7 @@ def group_messages() -> dict[str, str]:
 
 FORMATS: Mapping[str, Callable[[], dict[str, str]]] = {
     "state-records-0.txt": state_records,
-    "claims-1.txt": claims,
+    "claims-1.txt": claim_records,
     "owner-batch-2.txt": owner_batch,
     "group-messages-2.txt": group_messages,
 }

@@ -31,7 +31,7 @@ _CELL_CHARS = 4
 _LABEL_CHARS = 12
 
 
-class Output(Protocol):
+class DemoOutput(Protocol):
     """Receives the demo step by step."""
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:

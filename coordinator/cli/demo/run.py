@@ -5,7 +5,7 @@ import sys
 from typing import TextIO
 from uuid import uuid4
 
-from coordinator.cli.demo.output import JsonOutput, Output, TextOutput
+from coordinator.cli.demo.output import DemoOutput, JsonOutput, TextOutput
 from coordinator.cli.demo.story import DemoScenario, UnexpectedAcceptance
 from coordinator.client import (
     ClientSecurity,
@@ -45,11 +45,11 @@ def run(
     """
     out = out or sys.stdout
     page = JsonOutput(out) if json_lines else TextOutput(out)
-    return asyncio.run(_run(bootstrap, page, err or sys.stderr, retry, security))
+    return asyncio.run(_run_demo(bootstrap, page, err or sys.stderr, retry, security))
 
 
-async def _run(
-    bootstrap: str, page: Output, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
+async def _run_demo(
+    bootstrap: str, page: DemoOutput, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
 ) -> int:
     name = uuid4()
     key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)

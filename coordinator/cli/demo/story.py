@@ -57,18 +57,18 @@ class DemoScenario:
 
     async def steps(self) -> AsyncIterator[DemoStep]:
         """Run step by step. Raises ShareCoordinatorError for errors, and UnexpectedAcceptance."""
-        await self._call("initialize", state_epoch=1, start_offset=0)
-        yield await self._step(
+        await self._record_call("initialize", state_epoch=1, start_offset=0)
+        yield await self._finish_step(
             "A share group subscribes to a topic",
             "Kafka's group coordinator asks the share coordinator to create the state of a partition for "
             "the group. The start offset is 0.",
         )
-        state: ReadState = await self._call("read", leader_epoch=1)
-        yield await self._step(
+        state: ReadState = await self._record_call("read", leader_epoch=1)
+        yield await self._finish_step(
             "Broker A becomes the leader of the partition",
             "Broker A reads the state once with its leader epoch. Afterwards it only writes.",
         )
-        yield await self._step(
+        yield await self._finish_step(
             f"{RECORDS} records are delivered to consumers",
             "Each record is delivered to one consumer of the group. First deliveries are not stored. If the "
             "broker crashed now, the records would be delivered again.",
@@ -77,34 +77,34 @@ class DemoScenario:
             yield step
         async for step in self._steps_of_broker_b():
             yield step
-        async for step in self._end():
+        async for step in self._show_deletion():
             yield step
 
     async def _steps_of_broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
         """Steps of the first leader: accepted, released and rejected records, and a new start offset."""
         await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
-        yield await self._step(
+        yield await self._finish_step(
             "Some records are accepted",
             "The consumer of records 2 to 5 accepts them; the consumers of records 0 and 1 are slower. "
             "Broker A confirms the acceptance after the coordinator has stored it.",
         )
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 1)])
         await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 2)])
-        yield await self._step(
+        yield await self._finish_step(
             "A record is released, twice",
             "Two consumers, one after the other, released record 6. It is available again. The state counts "
             "its deliveries, so that a record that no consumer can process is not delivered "
             "forever.",
         )
         await self._write(state_epoch, complete=5, batches=[StateBatch(7, 7, ARCHIVED, 1)])
-        yield await self._step(
+        yield await self._finish_step(
             "A record is rejected",
             "The consumer rejects record 7, for example because it is invalid. It is not delivered again.",
         )
         await self._write(
             state_epoch, complete=1, batches=[StateBatch(0, 1, ACKNOWLEDGED, 1)], start_offset=6
         )
-        yield await self._step(
+        yield await self._finish_step(
             "The start offset moves on",
             "Records 0 and 1 are accepted. Records below offset 6 are complete and no longer stored.",
         )
@@ -112,8 +112,8 @@ class DemoScenario:
     async def _steps_of_broker_b(self) -> AsyncIterator[DemoStep]:
         """Steps of a second leader: takeover, fencing of the first one, and continuation."""
         self._leader_epoch = 2
-        state: ReadState = await self._call("read", leader_epoch=2)
-        yield await self._step(
+        state: ReadState = await self._record_call("read", leader_epoch=2)
+        yield await self._finish_step(
             "Broker A stops responding, and broker B becomes the leader",
             "Broker B reads the whole state with the next leader epoch.",
         )
@@ -124,7 +124,7 @@ class DemoScenario:
             start_offset=6,
             refused_with=FencedLeaderEpoch,
         )
-        yield await self._step(
+        yield await self._finish_step(
             "Broker A was only paused",
             "Broker A continues as if it were still the leader, and writes that record 8 was rejected. The "
             "coordinator fences it, because two leaders would overwrite each other's state.",
@@ -136,24 +136,24 @@ class DemoScenario:
             start_offset=RECORDS,
             leader_epoch=2,
         )
-        yield await self._step(
+        yield await self._finish_step(
             "Broker B continues",
             "Broker B delivers records 6, 8 and 9. Consumers accept all, record 6 at its third delivery.",
         )
 
-    async def _end(self) -> AsyncIterator[DemoStep]:
-        await self._call("summary")
-        yield await self._step(
+    async def _show_deletion(self) -> AsyncIterator[DemoStep]:
+        await self._record_call("summary")
+        yield await self._finish_step(
             "An operator asks for the lag of the group",
             "Kafka's tools compute the lag of a share group from this response.",
         )
-        await self._call("delete")
-        await self._call("read", refused_with=Uninitialised, leader_epoch=2)
-        yield await self._step("The group is deleted", "Its state is deleted.", deleted=True)
+        await self._record_call("delete")
+        await self._record_call("read", refused_with=Uninitialised, leader_epoch=2)
+        yield await self._finish_step("The group is deleted", "Its state is deleted.", deleted=True)
 
     # Calls.
 
-    async def _step(self, title: str, text: str, *, deleted: bool = False) -> DemoStep:
+    async def _finish_step(self, title: str, text: str, *, deleted: bool = False) -> DemoStep:
         """Finish a step: collect its requests, and read the state."""
         calls, self._calls = self._calls, []
         state = None if deleted else await self._client.read(self._key, self._leader_epoch)
@@ -169,7 +169,7 @@ class DemoScenario:
         leader_epoch: int = 1,
         refused_with: type[ShareCoordinatorError] | None = None,
     ) -> None:
-        await self._call(
+        await self._record_call(
             "write",
             refused_with=refused_with,
             state_epoch=state_epoch,
@@ -179,7 +179,7 @@ class DemoScenario:
             batches=batches,
         )
 
-    async def _call(
+    async def _record_call(
         self, name: str, *, refused_with: type[ShareCoordinatorError] | None = None, **request: Any
     ) -> Any:
         """Call a method of the client and record the response; only the expected error is accepted."""

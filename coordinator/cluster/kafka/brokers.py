@@ -97,7 +97,7 @@ class Brokers:
 
     def pin_topic_id(self) -> bytes:
         """Return the topic id and pin it: another topic with the same name is not used from now on."""
-        return self._connections.metadata.topic.pin()
+        return self._connections.metadata.topic.pin_id()
 
     def recreated_reason(self) -> str | None:
         """Return why the topic cannot be used if it was deleted and created again, else None."""
@@ -134,21 +134,21 @@ class Brokers:
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the high watermarks."""
-        return await self._list(node, channel, partitions, _LATEST)
+        return await self._list_offsets_at(node, channel, partitions, _LATEST)
 
     async def list_starts(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the log start offsets."""
-        return await self._list(node, channel, partitions, _EARLIEST)
+        return await self._list_offsets_at(node, channel, partitions, _EARLIEST)
 
     async def list_later(
         self, node: int, channel: str, partitions: Sequence[int], time_ms: int
     ) -> Mapping[int, ListedOffset]:
         """Return the offset of the first record after a time, -1 if there is none."""
-        return await self._list(node, channel, partitions, time_ms + 1)
+        return await self._list_offsets_at(node, channel, partitions, time_ms + 1)
 
-    async def _list(
+    async def _list_offsets_at(
         self, node: int, channel: str, partitions: Sequence[int], which: int
     ) -> Mapping[int, ListedOffset]:
         asked = [(partition, which) for partition in partitions]
@@ -210,7 +210,7 @@ class Brokers:
         if transactional_id is None:
             response = await self._connections.send_to_any(request)
             return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
-        code, node = await self._coordinator(transactional_id)
+        code, node = await self._find_transaction_coordinator(transactional_id)
         if code != ErrorCode.NONE:
             return ProducerId(code, -1, -1)
         try:
@@ -222,7 +222,7 @@ class Brokers:
             self._coordinators.pop(transactional_id, None)
         return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
 
-    async def _coordinator(self, transactional_id: str) -> tuple[int, int]:
+    async def _find_transaction_coordinator(self, transactional_id: str) -> tuple[int, int]:
         known = self._coordinators.get(transactional_id)
         if known is not None:
             return ErrorCode.NONE, known

@@ -218,7 +218,7 @@ class Connections:
 
     async def send(self, node: int, channel: str, request: Any) -> Any:
         """Send a request to a broker; return the response. Raises NoResponse and UnsupportedApi."""
-        connection = await self._connection(node, channel)
+        connection = await self._open_connection(node, channel)
         try:
             answer = connection.send(request)
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
@@ -233,7 +233,7 @@ class Connections:
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {_error_text(error)}", sent=True) from error
 
-    async def _connection(self, node: int, channel: str) -> AIOKafkaConnection:
+    async def _open_connection(self, node: int, channel: str) -> AIOKafkaConnection:
         key = (node, channel)
         lock = self._connecting.setdefault(key, asyncio.Lock())
         async with lock:

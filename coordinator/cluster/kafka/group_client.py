@@ -164,7 +164,7 @@ class KafkaGroupClient:
                 await self._connections.refresh()
         except (LogError, TimeoutError):
             pass
-        return self._leaders()
+        return self._fetch_leaders()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
@@ -177,12 +177,12 @@ class KafkaGroupClient:
             await self._connections.refresh()
         except LogError:
             return None
-        leaders = self._leaders()
+        leaders = self._fetch_leaders()
         asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 
-    def _leaders(self) -> dict[int, int]:
+    def _fetch_leaders(self) -> dict[int, int]:
         partitions = self._connections.metadata.topic.partitions
         return {partition: known.leader for partition, known in partitions.items()}
 

@@ -45,7 +45,7 @@ class NewestTopic:
 
     A broker that is disconnected from the controller continues to report old metadata. For each partition,
     the report with the newest leader epoch is used (KIP-320). Topic ids have no order (KIP-516). Therefore,
-    the id that most of the last few brokers report is used, until `pin` fixes it.
+    the id that most of the last few brokers report is used, until `pin_id` fixes it.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class NewestTopic:
         """Return the partitions of the topic with the current id, by number."""
         return self._partitions.get(self.topic_id, {})
 
-    def pin(self) -> bytes:
+    def pin_id(self) -> bytes:
         """Pin the current topic id and return it. Another topic with the same name is not used."""
         if self.topic_id != NO_TOPIC_ID:
             self._pinned_id = self.topic_id

@@ -103,7 +103,7 @@ class MetadataCache:
         nodes = self._nodes_to_ask()
         asked: set[asyncio.Task[ClusterMetadata | None]] = set()
         for first in range(0, len(nodes), BROKERS_ASKED):
-            asked |= {self._begin(node) for node in nodes[first : first + BROKERS_ASKED]}
+            asked |= {self._start_request(node) for node in nodes[first : first + BROKERS_ASKED]}
             is_last = first + BROKERS_ASKED >= len(nodes)
             if await _wait_for_first_response(asked, None if is_last else _FIRST_ANSWER_S):
                 if wait_for_others:
@@ -114,7 +114,7 @@ class MetadataCache:
         except LogUnavailable as error:
             self.unreachable_reason = str(error)
             raise
-        self._take(NO_NODE, metadata)
+        self._store_metadata(NO_NODE, metadata)
         return [metadata]
 
     def _nodes_to_ask(self) -> list[int]:
@@ -123,7 +123,7 @@ class MetadataCache:
         first = self._first % len(nodes) if nodes else 0
         return nodes[first:] + nodes[:first]
 
-    def _begin(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":
+    def _start_request(self, node: int) -> "asyncio.Task[ClusterMetadata | None]":
         """Start a request to a broker, or return the request in flight."""
         task = self._asking.get(node)
         if task is None:
@@ -136,10 +136,10 @@ class MetadataCache:
             metadata = await self._ask(node)
         except (NoResponse, UnsupportedApi):
             return None
-        self._take(node, metadata)
+        self._store_metadata(node, metadata)
         return metadata
 
-    def _take(self, node: int, metadata: ClusterMetadata) -> None:
+    def _store_metadata(self, node: int, metadata: ClusterMetadata) -> None:
         """Store a broker's report, unless another broker has reported newer metadata."""
         is_newest = True
         for topic in metadata.topics:

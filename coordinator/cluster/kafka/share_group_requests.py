@@ -37,12 +37,12 @@ def find_coordinators(groups: Sequence[str]) -> GeneratedRequest:
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
-def describe(groups: Sequence[str]) -> GeneratedRequest:
+def make_describe_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
-def alter_offsets(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
+def make_alter_request(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
     """Return a request that sets start offsets, by topic name and partition."""
     topics = [
         alter_api.RequestedTopic(

@@ -144,7 +144,7 @@ class ShareGroups(ClusterReader):
         def read_descriptions(response: Any) -> dict[str, GroupDescription]:
             return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(groups, requests.describe, read_descriptions)
+        answers = await self._send_to_coordinators(groups, requests.make_describe_request, read_descriptions)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -205,7 +205,7 @@ class ShareGroups(ClusterReader):
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.alter_offsets(group, offsets), read_results, _CHANGE_CHANNEL
+            [group], lambda _: requests.make_alter_request(group, offsets), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
         if isinstance(answer, ChangeResult):

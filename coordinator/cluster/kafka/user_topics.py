@@ -54,14 +54,14 @@ class UserTopics(ClusterReader):
 
         Raises LogUnavailable if no broker answers, and UnsupportedApi below Kafka 3.1.
         """
-        return await self._describe(metadata_request(topic_ids=topic_ids))
+        return await self._describe_topics(metadata_request(topic_ids=topic_ids))
 
     async def topic_id(self, name: str) -> bytes | None:
         """Return the id of a topic.
 
         Returns None if the topic does not exist or may not be described. Raises like `names`.
         """
-        found = await self._describe(metadata_request([name]))
+        found = await self._describe_topics(metadata_request([name]))
         return next(iter(found), None)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -100,7 +100,7 @@ class UserTopics(ClusterReader):
         answers = await asyncio.gather(*(self._list(node, asked) for node, asked in by_leader.items()))
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
-    async def _describe(self, request: GeneratedRequest) -> dict[bytes, str]:
+    async def _describe_topics(self, request: GeneratedRequest) -> dict[bytes, str]:
         if not self._connections.nodes():
             await self._connections.refresh()
         try:

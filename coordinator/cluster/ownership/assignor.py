@@ -64,7 +64,7 @@ def assign(
     `leaders` has the broker that leads each state partition, as far as known. Up to `moves_max` shards are
     moved to the host of their leader, although their owner could keep them.
     """
-    order = sorted(range(len(members)), key=lambda place: _seniority(members[place]))
+    order = sorted(range(len(members)), key=lambda place: _start_order(members[place]))
     holders = _find_holders(members, order, state_partitions)
     doubles = _find_duplicates(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
@@ -82,7 +82,7 @@ def assign(
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
-def _seniority(member: AssignableMember) -> tuple[int, str]:
+def _start_order(member: AssignableMember) -> tuple[int, str]:
     return (member.started_ms, member.instance)
 
 

@@ -86,7 +86,7 @@ class GroupOwnership:
             tell=self._deliver,
         )
         self._loop = asyncio.new_event_loop() if self._own_thread else self._main
-        self._loop.call_soon_threadsafe(self._begin)
+        self._loop.call_soon_threadsafe(self._start_member)
         if self._own_thread:
             self._thread = threading.Thread(
                 target=_run_loop, args=(self._loop,), name="ownership", daemon=True
@@ -102,7 +102,7 @@ class GroupOwnership:
         """Leave the group at once. The listener gets no further calls."""
         if self._loop is None or self._ended:
             return
-        await self._run_on_member_loop(self._end(), self._limits.leave_timeout_s)
+        await self._run_on_member_loop(self._leave_and_close(), self._limits.leave_timeout_s)
         self._ended = True
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -157,9 +157,9 @@ class GroupOwnership:
         assert self._main is not None
         # A closed loop has no listener.
         with suppress(RuntimeError):
-            self._main.call_soon_threadsafe(self._call, calls)
+            self._main.call_soon_threadsafe(self._apply_calls, calls)
 
-    def _call(self, calls: Calls) -> None:
+    def _apply_calls(self, calls: Calls) -> None:
         if self._ended:
             return
         for call in calls:
@@ -178,7 +178,7 @@ class GroupOwnership:
 
     # On the membership's loop.
 
-    def _begin(self) -> None:
+    def _start_member(self) -> None:
         self._running = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
@@ -198,17 +198,17 @@ class GroupOwnership:
                 await self._member.wait_until_handed_over()
         except TimeoutError:
             self._member.resign_remaining()
-        await self._leave()
+        await self._leave_group()
 
-    async def _end(self) -> None:
-        await self._leave()
+    async def _leave_and_close(self) -> None:
+        await self._leave_group()
         assert self._group_client is not None
         try:
             await self._group_client.close()
         except Exception:
             _logger.exception("Connections to the group could not be closed.")
 
-    async def _leave(self) -> None:
+    async def _leave_group(self) -> None:
         assert self._member is not None
         if self._running is not None:
             self._running.cancel()

@@ -245,25 +245,27 @@ class GroupMember:
         try:
             decision = decode_assignment(data)
         except UnreadableMessage as error:
-            self._refuse(f"The assignment from the group's leader cannot be read: {error}.")
+            self._store_refusal(f"The assignment from the group's leader cannot be read: {error}.")
             return None
         if decision.refused:
-            self._refuse(f"The group refuses this replica: {decision.refused}.")
+            self._store_refusal(f"The group refuses this replica: {decision.refused}.")
             return None
         if decision.double:
-            self._refuse(
+            self._store_refusal(
                 f"Another replica that started later has the same address, {self._replica.wire}, and gets "
                 "the shards."
             )
         if not decision.instance:
-            self._refuse("The group's leader cannot read the metadata of this replica, which gets no shards.")
+            self._store_refusal(
+                "The group's leader cannot read the metadata of this replica, which gets no shards."
+            )
         elif decision.instance != self._replica.instance:
             # The assignment was made for the previous process with this group.instance.id (KIP-345).
             self._request_rebalance()
             return AssignmentMessage(generation=decision.generation)
         return decision
 
-    def _refuse(self, sentence: str) -> None:
+    def _store_refusal(self, sentence: str) -> None:
         self._refused = sentence
         _logger.warning("%s", sentence)
 
@@ -334,7 +336,7 @@ class GroupMember:
                 metadata = decode_metadata(data)
             except UnreadableMessage:
                 continue
-            owned = tuple(sorted(decided.owned_by(metadata.replica.instance)))
+            owned = tuple(sorted(decided.partitions_owned_by(metadata.replica.instance)))
             members[member_id] = encode_message(structs.replace(metadata, owned=owned))
         nearer = plan_assignment(members, self._leaders, moves_max=self._limits.locality_moves_max)
         return nearer.owners != decided.owners

@@ -27,11 +27,11 @@ class Lease:
         renewed_s = self._renewed_s
         return None if renewed_s is None else self._monotonic() - renewed_s
 
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Return the remaining seconds, 0 or less after its end."""
         age_s = self.age_s()
         return 0.0 if age_s is None else self._lasts_s - age_s
 
     def is_fresh(self) -> bool:
         """True while the lease lasts."""
-        return self.left_s() > 0
+        return self.remaining_s() > 0

@@ -175,7 +175,7 @@ class Membership:
 
     async def _join(self) -> None:
         """Join the next generation and get its assignment. Raises JoinFailure and LogError."""
-        node = await self._coordinator()
+        node = await self._find_coordinator()
         self._cancel_rebalance_request()
         metadata = self._callbacks.metadata()
         name = self.instance_id
@@ -187,17 +187,17 @@ class Membership:
             joined = await self._wait_unless_abandoned(
                 self._group_client.join(node, self.member_id, metadata, name)
             )
-        self._check(joined.error_code)
+        self._check_error_code(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
         if self._missed_assignments(joined):
             await self._wait_for_callback(self._callbacks.resign_all())
-        assignments = await self._decide(joined) if self.leads else {}
+        assignments = await self._compute_assignments(joined) if self.leads else {}
         sent_s = self._monotonic()
         synced = await self._wait_unless_abandoned(
             self._group_client.sync(node, joined.generation, joined.member_id, assignments, name)
         )
-        self._check(synced.error_code)
+        self._check_error_code(synced.error_code)
         self._rebalanced_s = asyncio.get_running_loop().time()
         self._callbacks.adopt(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
@@ -225,7 +225,7 @@ class Membership:
         except TimeoutError:
             raise JoinFailure(None) from None
 
-    async def _decide(self, joined: JoinResult) -> Mapping[str, bytes]:
+    async def _compute_assignments(self, joined: JoinResult) -> Mapping[str, bytes]:
         try:
             return await self._callbacks.assignments(joined.generation, joined.members)
         except Exception:
@@ -250,17 +250,17 @@ class Membership:
 
     async def describe(self) -> DescribeResult:
         """Return the members that the group coordinator stores. Raises JoinFailure and LogError."""
-        return await self._group_client.describe(await self._coordinator())
+        return await self._group_client.describe(await self._find_coordinator())
 
-    async def _coordinator(self) -> int:
+    async def _find_coordinator(self) -> int:
         async with self._finding:
             if self._node == NO_NODE:
                 found = await self._group_client.find_coordinator()
-                self._check(found.error_code)
+                self._check_error_code(found.error_code)
                 self._node = found.node
             return self._node
 
-    def _check(self, code: int) -> None:
+    def _check_error_code(self, code: int) -> None:
         """Handle an error code. Raises JoinFailure for any error."""
         if code == ErrorCode.NONE:
             return
@@ -301,7 +301,7 @@ class Membership:
 
     async def _send_heartbeat(self) -> None:
         """Send a heartbeat and handle its response. Raises JoinFailure and LogError."""
-        node, generation, member_id = await self._coordinator(), self.generation, self.member_id
+        node, generation, member_id = await self._find_coordinator(), self.generation, self.member_id
         if generation < 0:
             return
         sent_s = self._monotonic()
@@ -320,7 +320,7 @@ class Membership:
             self._request_join()
         else:
             try:
-                self._check(code)
+                self._check_error_code(code)
             finally:
                 if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
@@ -380,6 +380,6 @@ class Membership:
                 self._callbacks.on_lease_changed(fresh)
             if fresh:
                 # The lease's clock may be slightly behind the loop's when the loop wakes up.
-                await asyncio.sleep(max(self._lease.left_s(), 0.001))
+                await asyncio.sleep(max(self._lease.remaining_s(), 0.001))
             else:
                 await self._lease_renewed.wait()

@@ -75,10 +75,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             claim_generation=self.claim_generation,
             claim_fresh=self.claim_fresh,
             wishes=self.wishes,
-            unreached=self.unreached_of(leaders),
+            unreached=self.unreached_partitions(leaders),
         )
 
-    def unreached_of(self, leaders: Mapping[int, int]) -> frozenset[int]:
+    def unreached_partitions(self, leaders: Mapping[int, int]) -> frozenset[int]:
         """Return the state partitions whose leaders this member does not reach."""
         if not self.unreached:
             return frozenset()
@@ -140,7 +140,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Return the view of all members."""
         return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
-    def owned_by(self, instance: str) -> frozenset[int]:
+    def partitions_owned_by(self, instance: str) -> frozenset[int]:
         """Return the state partitions of a replica."""
         return frozenset(
             partition
@@ -160,11 +160,11 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             if place >= 0:
                 owned.setdefault(self.replicas[place].instance, []).append(partition)
         return {
-            member_id: self._assignment(generation, instance, owned.get(instance, []))
+            member_id: self._build_assignment(generation, instance, owned.get(instance, []))
             for member_id, instance in self.instances.items()
         }
 
-    def _assignment(self, generation: int, instance: str, owned: list[int]) -> AssignmentMessage:
+    def _build_assignment(self, generation: int, instance: str, owned: list[int]) -> AssignmentMessage:
         handed_over = tuple(partition for partition in owned if self.handed_over(partition))
         return AssignmentMessage(
             generation=generation,

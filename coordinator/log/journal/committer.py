@@ -64,7 +64,7 @@ class KernelCommitter:
         assert self._done is None, "one write at a time"
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            loop.add_reader(self._commits.told, self._over)
+            loop.add_reader(self._commits.told, self._on_sync_done)
             self._loop = loop
         try:
             self._commits.begin(descriptor, position, data)
@@ -73,7 +73,7 @@ class KernelCommitter:
             return
         self._done = done
 
-    def _over(self) -> None:
+    def _on_sync_done(self) -> None:
         failure = self._commits.outcome()
         if failure is None:
             return

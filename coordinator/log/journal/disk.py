@@ -140,12 +140,12 @@ def check_not_locked(folder: Path) -> None:
         return
     try:
         # A shared lock, so that concurrent checks do not conflict.
-        _flock(path, descriptor, fcntl.LOCK_SH)
+        _lock_file(path, descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
-def _flock(path: Path, descriptor: int, how: int) -> None:
+def _lock_file(path: Path, descriptor: int, how: int) -> None:
     """Lock without blocking. Raises OSError, and LogLocked with the process id in the lock file."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -177,7 +177,7 @@ class RealDisk:
         path = self._folder / LOCK_NAME
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            _flock(path, descriptor, fcntl.LOCK_EX)
+            _lock_file(path, descriptor, fcntl.LOCK_EX)
         except BaseException:
             os.close(descriptor)
             raise

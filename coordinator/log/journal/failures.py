@@ -16,7 +16,7 @@ PROBE_S = 1.0
 PROBE_DOUBLINGS_MAX = 5
 
 
-def reason(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """Return the text of an error for a log message; other errors than OSError include their type."""
     return str(error) if isinstance(error, OSError) else repr(error)
 
@@ -24,9 +24,9 @@ def reason(error: Exception) -> str:
 def log_failure(logger: logging.Logger, level: int, what: str, error: Exception) -> None:
     """Log a failure; errors other than OSError include the traceback."""
     if isinstance(error, OSError):
-        logger.log(level, "%s: %s", what, reason(error))
+        logger.log(level, "%s: %s", what, error_reason(error))
     else:
-        logger.error("%s: %s", what, reason(error), exc_info=error)
+        logger.error("%s: %s", what, error_reason(error), exc_info=error)
 
 
 def probe_delay_s(failures: int) -> float:

@@ -30,7 +30,7 @@ from coordinator.log.base import (
 )
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
-from coordinator.log.journal.failures import PROBE_S, fail_appends, log_failure, probe_delay_s, reason
+from coordinator.log.journal.failures import PROBE_S, error_reason, fail_appends, log_failure, probe_delay_s
 from coordinator.log.journal.pending import Append, append_codec
 from coordinator.log.journal.reading import JournalFiles, read_segments
 from coordinator.log.journal.recovery import recover
@@ -140,7 +140,7 @@ class Journal(UnsharedLog):
         if segment is None or self._abandoned_stretches:
             return
         try:
-            if self._sync_mode == "os" and self._segments.retired_are_durable():
+            if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
             if self._needs_progress():
@@ -281,7 +281,7 @@ class Journal(UnsharedLog):
 
     def _refuse(self, what: str, error: Exception) -> None:
         """Refuse appends until a new segment begins; fail the pending appends."""
-        trouble = f"the journal takes no writes: {what}: {reason(error)}"
+        trouble = f"the journal takes no writes: {what}: {error_reason(error)}"
         if self._failure != trouble:
             log_failure(_logger, logging.ERROR, f"the journal takes no writes: {what}", error)
         self._failure = trouble
@@ -374,7 +374,7 @@ class Journal(UnsharedLog):
         All records before that frame must be durable first, or a crash could lose both frame and files.
         """
         return self._oldest > self._oldest_recorded and (
-            self._sync_mode == "always" or self._segments.retired_are_durable()
+            self._sync_mode == "always" or self._segments.are_retired_segments_durable()
         )
 
     def pinned(self, live_bytes: int) -> Mapping[int, int]:

@@ -50,24 +50,24 @@ class RecoveryPointRecorder:
 
     def _start_timer(self) -> None:
         loop, delay_s = asyncio.get_running_loop(), RETRY_S if self._failed else IDLE_S
-        self._timer = loop.call_later(delay_s, self._check_idle, self._segments.last_durable())
+        self._timer = loop.call_later(delay_s, self._check_idle, self._segments.last_durable_commit())
 
     def _check_idle(self, before: layout.RecoveryPoint) -> None:
         self._timer = None
-        if self._segments.last_durable() != before:
+        if self._segments.last_durable_commit() != before:
             self._start_timer()
         elif self._writing is None and before.commit > self._recorded_commit:
             loop = asyncio.get_running_loop()
             self._writing = loop.create_task(self._write(), name="journal recovery point")
-            self._writing.add_done_callback(self._written)
+            self._writing.add_done_callback(self._on_written)
 
-    def _written(self, writing: asyncio.Task[None]) -> None:
+    def _on_written(self, writing: asyncio.Task[None]) -> None:
         self._writing = None
-        if self._timer is None and self._segments.last_durable().commit > self._recorded_commit:
+        if self._timer is None and self._segments.last_durable_commit().commit > self._recorded_commit:
             self._start_timer()
 
     async def _write(self) -> None:
-        point = self._segments.last_durable()
+        point = self._segments.last_durable_commit()
         if point.commit <= self._recorded_commit:
             return
         try:

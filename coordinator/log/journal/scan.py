@@ -191,7 +191,7 @@ class Scan:
         limit = successor.previous_end if successor else len(data)
         last_offsets: dict[int, int] = {}
         for frame in read_frames(data, header.number, position, limit, self.next_commit):
-            self._take(name, frame, last_offsets)
+            self._add_frame(name, frame, last_offsets)
             if visit is not None:
                 visit(name, frame)
             position = frame.end
@@ -215,7 +215,7 @@ class Scan:
         lost_commits = 0
         for witness in (*find_later_frames(name, header, data, position), *later):
             if witness.durable >= self.next_commit:
-                raise self._damaged(
+                raise self.make_damage_error(
                     name,
                     position,
                     f"commit {self.next_commit} is not valid, but it was durable before byte "
@@ -223,7 +223,7 @@ class Scan:
                 )
             lost_commits = max(lost_commits, witness.commit - self.next_commit + 1)
         if not layout.is_torn(data, position, header.number):
-            raise self._damaged(
+            raise self.make_damage_error(
                 name, position, f"commit {self.next_commit} is not valid, though it was written as a whole"
             )
         return Tail(name, position, False, lost_commits)
@@ -239,7 +239,7 @@ class Scan:
             found = f"the file is missing, but commit {point.commit} was durable in segment {point.segment}"
             raise LogDamaged(missing, 0, found, ADVICE_MISSING)
         last = self.segments[-1]
-        raise self._damaged(
+        raise self.make_damage_error(
             last.name,
             last.end,
             f"commit {self.next_commit} is not valid, but it was durable before the file "
@@ -255,7 +255,7 @@ class Scan:
     def _check_follows(self, name: str, header: layout.SegmentHeader) -> None:
         """Refuse a segment that does not continue at the end of the previous one."""
         if segment_name(header.number) != name:
-            raise self._damaged(name, 0, f"its header has segment number {header.number}")
+            raise self.make_damage_error(name, 0, f"its header has segment number {header.number}")
         if not self.segments:
             return
         expected = self.segments[-1].number + 1
@@ -263,9 +263,9 @@ class Scan:
             missing = self._describe(segment_name(expected))
             raise LogDamaged(missing, 0, f"the file is missing, but {name} is there", ADVICE_MISSING)
         if header.end_offsets != tuple(self.end_offsets) or header.first_commit != self.next_commit:
-            raise self._damaged(name, 0, "it does not continue where the previous segment ends")
+            raise self.make_damage_error(name, 0, "it does not continue where the previous segment ends")
 
-    def _take(self, name: str, frame: layout.Frame, last_offsets: dict[int, int]) -> None:
+    def _add_frame(self, name: str, frame: layout.Frame, last_offsets: dict[int, int]) -> None:
         ends = self.end_offsets
         try:
             for state_partition, batch in layout.decode_entries(frame):
@@ -278,12 +278,12 @@ class Scan:
                 ends[state_partition] = end_offset = next_offset_at(batch, 0)
                 last_offsets[state_partition] = end_offset - 1
         except (ValueError, IndexError, StructError) as error:
-            raise self._damaged(name, frame.begin, str(error)) from None
+            raise self.make_damage_error(name, frame.begin, str(error)) from None
         self.next_commit += 1
         self.oldest = max(self.oldest, frame.oldest)
         self.last_frame = (name, frame.begin, frame.end)
 
-    def _damaged(self, name: str, position: int, found: str) -> LogDamaged:
+    def make_damage_error(self, name: str, position: int, found: str) -> LogDamaged:
         return LogDamaged(self._describe(name), position, found, ADVICE)
 
 

@@ -50,7 +50,7 @@ class Segments:
         """The segment that commits go to."""
         return self.used[-1] if self.used else None
 
-    def last_durable(self) -> layout.RecoveryPoint:
+    def last_durable_commit(self) -> layout.RecoveryPoint:
         """Return the last commit that is known to be durable, and the segment that contains it."""
         number = 0
         for segment in reversed(self.used):
@@ -188,7 +188,7 @@ class Segments:
             retired[0].durable = True
             self.durable_commit = max(self.durable_commit, retired[0].last_commit)
 
-    def retired_are_durable(self) -> bool:
+    def are_retired_segments_durable(self) -> bool:
         """Return whether all segments except the current one are durable."""
         return all(segment.durable for segment in self.used[:-1])
 

@@ -53,7 +53,7 @@ _NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_ID}
 _Done = Callable[[int, LogError | None], None]
 
 
-class Append:
+class AppendInFlight:
     """One batch in flight."""
 
     def __init__(
@@ -105,11 +105,11 @@ class Appender:
         self._append_timeout_s = append_timeout_s
         self._loop = asyncio.get_running_loop()
         self._end_checks: set[asyncio.Task[None]] = set()
-        self._batcher: PartitionBatcher[Append, ProduceResult] = PartitionBatcher(
+        self._batcher: PartitionBatcher[AppendInFlight, ProduceResult] = PartitionBatcher(
             cluster,
             channels=CHANNELS,
             request_bytes_max=REQUEST_BYTES_MAX,
-            send=self._send,
+            send=self._send_batches,
             settle=self._settle,
             no_answer=_mark_outcome_unknown,
             give_up=self._give_up,
@@ -124,7 +124,7 @@ class Appender:
         """
         deadline_s, sent_s = self._loop.time() + self._append_timeout_s, self._monotonic()
         self._batcher.submit(
-            Append(ownership, batch, count, deadline_s, done, sent_s=sent_s, anywhere=anywhere)
+            AppendInFlight(ownership, batch, count, deadline_s, done, sent_s=sent_s, anywhere=anywhere)
         )
 
     def close(self) -> None:
@@ -133,11 +133,13 @@ class Appender:
         for task in self._end_checks:
             task.cancel()
 
-    async def _send(self, node: int, channel: str, appends: list[Append]) -> Mapping[int, ProduceResult]:
+    async def _send_batches(
+        self, node: int, channel: str, appends: list[AppendInFlight]
+    ) -> Mapping[int, ProduceResult]:
         batches = [(append.state_partition, append.batch) for append in appends]
         return await self._cluster.produce(node, channel, batches, self._request_timeout_ms)
 
-    def _settle(self, append: Append, produced: ProduceResult) -> str | None:
+    def _settle(self, append: AppendInFlight, produced: ProduceResult) -> str | None:
         """Handle a broker's result for one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == ErrorCode.NONE:
@@ -163,18 +165,18 @@ class Appender:
             return f"Kafka's error {code}"
         return None
 
-    def _give_up(self, append: Append, why: str) -> None:
+    def _give_up(self, append: AppendInFlight, why: str) -> None:
         if append.may_be_appended:
             self._check_log_end(self._find_in_log(append, why))
         else:
             self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
 
-    def _record_result(self, append: Append, base_offset: int) -> None:
+    def _record_result(self, append: AppendInFlight, base_offset: int) -> None:
         append.ownership.record_appended(base_offset, append.count, append.sent_s)
         # In a separate callback, so that an exception in `done` does not affect other appends.
         self._loop.call_soon(append.done, base_offset, None)
 
-    def _end(self, append: Append, error: LogError) -> None:
+    def _end(self, append: AppendInFlight, error: LogError) -> None:
         if not isinstance(error, LogUnavailable):
             append.ownership.lost = error
         self._loop.call_soon(append.done, append.ownership.next_offset, error)
@@ -200,7 +202,7 @@ class Appender:
             fencing_filter = FencingFilter(ownership.owner_epoch)
             try:
                 end = await self._end_offsets.find(partition)
-                async for batch in self._batches(partition, expected, end):
+                async for batch in self._read_batches(partition, expected, end):
                     for record in batch.records:
                         fencing_filter.accepts(record)
                 error = LogOutcomeUnknown(
@@ -215,14 +217,14 @@ class Appender:
         ownership.lost = error
         self._loop.call_soon(done, expected, error)
 
-    async def _find_in_log(self, append: Append, why: str) -> None:
+    async def _find_in_log(self, append: AppendInFlight, why: str) -> None:
         """Read the log to see whether the batch is at its expected offset, and end the append."""
         ownership = append.ownership
         expected = ownership.next_offset
         try:
             end = await self._end_offsets.find(append.state_partition)
             if not append.anywhere and end > expected:
-                async for batch in self._batches(append.state_partition, expected, expected + 1):
+                async for batch in self._read_batches(append.state_partition, expected, expected + 1):
                     if _is_own_batch(batch, ownership, expected):
                         self._record_result(append, expected)
                     else:
@@ -232,7 +234,7 @@ class Appender:
             why = f"{why}; {error}"
         self._end(append, LogOutcomeUnknown(f"no answer in time ({why})"))
 
-    async def _batches(self, partition: int, start: int, end: int) -> Any:
+    async def _read_batches(self, partition: int, start: int, end: int) -> Any:
         async for chunk in self._replay.batches({partition: start}, {partition: end}):
             for logged in chunk:
                 for batch in decode_batches(logged.batch):
@@ -248,7 +250,7 @@ def fenced_error(state_partition: int, fencing_filter: FencingFilter) -> LogFenc
     )
 
 
-def _mark_outcome_unknown(append: Append) -> None:
+def _mark_outcome_unknown(append: AppendInFlight) -> None:
     append.may_be_appended = True
 
 

@@ -97,9 +97,9 @@ class BatchedAppend:
             self._dispatch(batch, len(records))
             return
         self._waiting = split_records(records, units, bytes_max)
-        self._next()
+        self._send_next_batch()
 
-    def _next(self) -> bool:
+    def _send_next_batch(self) -> bool:
         """Send the next batch; return False if there is none."""
         records = next(self._waiting, None)
         if records is not None:
@@ -114,7 +114,7 @@ class BatchedAppend:
         if error is None:
             self._record_result(base_offset, self._batch)
             self._begun = True
-            if not self._next():
+            if not self._send_next_batch():
                 self._done(self._base_offset, None)
             return
         if self._begun and isinstance(error, LogUnavailable):

@@ -204,7 +204,7 @@ class KafkaLog(ObservedAppends):
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_appended(base_offset: int, error: LogError | None) -> None:
-            self._leave()
+            self._end_request()
             if error is not None:
                 appended.set_exception(error)
             else:
@@ -241,8 +241,8 @@ class KafkaLog(ObservedAppends):
             return
         await self._pruner.wait_until_idle(partitions)
         claims = {partition: self._ownerships.get(partition) for partition in partitions}
-        ends = dict(zip(partitions, await self._find_all(self._end_finder, partitions), strict=True))
-        starts = dict(zip(partitions, await self._find_all(self._start_finder, partitions), strict=True))
+        ends = dict(zip(partitions, await self._find_offsets(self._end_finder, partitions), strict=True))
+        starts = dict(zip(partitions, await self._find_offsets(self._start_finder, partitions), strict=True))
         fencing_filter = {partition: FencingFilter() for partition in partitions}
         sizes = {partition: PartitionSize() for partition in partitions}
         state_ends = dict.fromkeys(partitions, 0)
@@ -256,7 +256,7 @@ class KafkaLog(ObservedAppends):
                 try:
                     kept = valid_batches(batch_bytes, fencing_filter[partition], starts[partition])
                 except DecodeError as error:
-                    raise self._damaged(partition, batch_bytes, error) from error
+                    raise self.make_damage_error(partition, batch_bytes, error) from error
                 counting.extend(LoggedBatch(partition, batch) for batch in kept)
                 state_ends[partition] = next_offset_at(kept[-1], 0) if kept else state_ends[partition]
                 chunk_bytes += len(batch_bytes)
@@ -278,7 +278,7 @@ class KafkaLog(ObservedAppends):
                 place = (ends[partition], state_ends[partition])
                 self._ownerships.verify(ownership, fencing_filter[partition], *place, self._topic_id)
 
-    async def _find_all(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
+    async def _find_offsets(self, finder: OffsetFinder, partitions: Sequence[int]) -> list[int]:
         return await asyncio.gather(*(finder.find(partition) for partition in partitions))
 
     def append(
@@ -308,19 +308,19 @@ class KafkaLog(ObservedAppends):
             records = [encode_renewal(state_partition, ownership.lease_ms)]
 
         def on_appended(base_offset: int, error: LogError | None) -> None:
-            self._leave()
+            self._end_request()
             if renewing and error is None:
                 ownership.lease_offset = base_offset
                 self._prune(ownership)
                 base_offset = ownership.next_offset
             done(base_offset, error)
 
-        def landed(log_offset: int, batch: bytes) -> None:
+        def on_stored(log_offset: int, batch: bytes) -> None:
             self._sizes[state_partition].add(log_offset, len(batch))
             self._append_observer((batch,), 0)
 
         send = self._appender.append
-        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=landed, done=on_appended)
+        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=on_stored, done=on_appended)
         appending.begin(records, units, self._batch_bytes.wanted_max)
 
     def serving_delay_s(self, state_partition: int) -> float:
@@ -335,7 +335,7 @@ class KafkaLog(ObservedAppends):
         """Return whether to renew the lease now, by an append without records."""
         return self._ownerships.renewal_due(state_partition, read=read)
 
-    def _leave(self) -> None:
+    def _end_request(self) -> None:
         self._in_flight -= 1
         if not self._in_flight:
             self._idle_event.set()
@@ -394,6 +394,6 @@ class KafkaLog(ObservedAppends):
         """Return the bytes of one replica between start and end, as known from reading and appending."""
         return sum(size.total_bytes for size in self._sizes.values())
 
-    def _damaged(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:
+    def make_damage_error(self, state_partition: int, batch_bytes: bytes, error: DecodeError) -> LogDamaged:
         place = f"{self._topic_config.name}-{state_partition} at log offset {int.from_bytes(batch_bytes[:8])}"
         return LogDamaged(place, 0, str(error), "restore the topic from another replica or a backup")

@@ -35,7 +35,7 @@ class OffsetFinder:
             channels=channels,
             request_bytes_max=1,
             send=self._send,
-            settle=self._settle,
+            settle=self._handle_listed_offset,
             no_answer=lambda question: None,
             give_up=self._give_up,
         )
@@ -59,7 +59,7 @@ class OffsetFinder:
         return await self._ask(node, channel, sorted({question.state_partition for question in questions}))
 
     @staticmethod
-    def _settle(question: _OffsetRequest, listed: ListedOffset) -> str | None:
+    def _handle_listed_offset(question: _OffsetRequest, listed: ListedOffset) -> str | None:
         if listed.error_code != ErrorCode.NONE:
             return f"Kafka's error {listed.error_code}"
         if not question.answer.done():

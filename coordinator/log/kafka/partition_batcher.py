@@ -111,12 +111,14 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             if count and size_bytes > self._request_bytes_max:
                 break
             count += 1
-        request = self._loop.create_task(self._ask(node, self._free_channels[node].pop(), items[:count]))
+        request = self._loop.create_task(
+            self._send_items(node, self._free_channels[node].pop(), items[:count])
+        )
         self._max_requests.add(request)
         request.add_done_callback(self._max_requests.discard)
         return items[count:]
 
-    async def _ask(self, node: int, channel: str, items: list[RequestT]) -> None:
+    async def _send_items(self, node: int, channel: str, items: list[RequestT]) -> None:
         try:
             answers = await self._send(node, channel, items)
         except Exception as error:

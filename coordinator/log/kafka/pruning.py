@@ -43,7 +43,7 @@ class Pruner:
             return
         self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, 0))
         if self._working is None or self._working.done():
-            self._working = asyncio.get_running_loop().create_task(self._work())
+            self._working = asyncio.get_running_loop().create_task(self._delete_pending())
 
     def forget(self, partition: int) -> None:
         """Drop the pending deletion of a partition, because its log is about to be read again.
@@ -69,7 +69,7 @@ class Pruner:
             finally:
                 self._working.cancel()
 
-    async def _work(self) -> None:
+    async def _delete_pending(self) -> None:
         # Collect the other deletions of this iteration of the event loop.
         await asyncio.sleep(0)
         tried: dict[int, int] = {}
@@ -82,11 +82,11 @@ class Pruner:
             for partition, offset in wanted.items():
                 by_node[self._cluster.leader(partition)][partition] = offset
             for node, offsets in by_node.items():
-                await self._delete(node, offsets)
+                await self._delete_records(node, offsets)
             if self._retry_after_s:
                 self._prune_targets.clear()
 
-    async def _delete(self, node: int, offsets: dict[int, int]) -> None:
+    async def _delete_records(self, node: int, offsets: dict[int, int]) -> None:
         if node == NO_NODE:
             self._failed("unreachable")
             return

@@ -57,7 +57,7 @@ class Appends:
         groups: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         for number, batch in enumerate(decoded, 1):
             for record in _decode_records(batch):
-                _add(groups[record.key.group_id], record, scale)
+                _add_record(groups[record.key.group_id], record, scale)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return groups
@@ -130,7 +130,7 @@ class AppendSample:
         return Appends([batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes)
 
 
-def _add(counts: RecordCounts, record: StateRecord, scale: float) -> None:
+def _add_record(counts: RecordCounts, record: StateRecord, scale: float) -> None:
     if not isinstance(record.value, ShareUpdateValue):
         return
     for first, last, state, _ in unpack(record.value.state_batches):

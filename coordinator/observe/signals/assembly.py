@@ -40,11 +40,11 @@ class SignalService:
                 security = make_client_security(config)
                 self._topics = UserTopics(config.bootstrap_servers, security=security)
                 self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
-        self._queues = [EventQueue(each) for each in _destinations(config)]
+        self._queues = [EventQueue(each) for each in _make_destinations(config)]
         self.monitor = SignalMonitor(
             view,
             topics=self._topics,
-            members=None if self._share_groups is None else self._members,
+            members=None if self._share_groups is None else self._count_members,
             now_ms=SystemClock().now_ms,
             limits=SignalLimits(
                 delivery_count_limit=config.delivery_count_limit,
@@ -54,7 +54,7 @@ class SignalService:
             event_raised=self._event_raised,
             sample=sample,
         )
-        metrics.attach_signals(self.monitor.groups_now)
+        metrics.attach_signals(self.monitor.current_groups)
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -76,13 +76,13 @@ class SignalService:
         for queue in self._queues:
             queue.send(event)
 
-    async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
+    async def _count_members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None
         described = await self._share_groups.describe_groups(groups)
         return {group: each.members for group, each in described.items() if each.error_code == 0}
 
 
-def _destinations(config: Config) -> Iterator[EventDestination]:
+def _make_destinations(config: Config) -> Iterator[EventDestination]:
     if config.signals_webhook_url:
         yield Webhook(config.signals_webhook_url)
     if config.signals_events_topic:

@@ -77,13 +77,13 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
     group = signals.group
     if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
         return Problem.LOST_BEFORE_DELIVERY, (
-            f"retention deleted {_records(signals.lost_records)} of group {group} before their delivery, "
+            f"retention deleted {_plural(signals.lost_records)} of group {group} before their delivery, "
             f"most recently {_format_duration(signals.lost_age_s)} ago"
         )
     if signals.stuck_s >= limits.stuck_s and signals.members != 0:
         return Problem.STUCK, (
             f"the start offset of {signals.stuck_at} has not moved for {_format_duration(signals.stuck_s)} "
-            f"although records wait; {_records(signals.in_flight)} in flight"
+            f"although records wait; {_plural(signals.in_flight)} in flight"
         )
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
     finished = max(0.0, signals.acknowledged_rate)
@@ -94,19 +94,19 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
     ):
         return Problem.OUTAGE, (
             f"consumers of group {group} release or reject {failing:.1f} records/s and acknowledge "
-            f"{finished:.1f} records/s; {_records(signals.redelivered)} delivered more than once"
+            f"{finished:.1f} records/s; {_plural(signals.redelivered)} delivered more than once"
         )
     if signals.near_delivery_limit:
         return Problem.POISON, (
-            f"group {group} has {_records(signals.near_delivery_limit)} with one delivery left; the limit is "
+            f"group {group} has {_plural(signals.near_delivery_limit)} with one delivery left; the limit is "
             f"{limits.delivery_count_limit} deliveries"
         )
     if signals.members == 0 and signals.lag > 0:
-        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {_records(signals.lag)}"
+        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {_plural(signals.lag)}"
     return Problem.NONE, ""
 
 
-def _records(count: int) -> str:
+def _plural(count: int) -> str:
     return f"{count} record{'' if count == 1 else 's'}"
 
 

@@ -55,13 +55,13 @@ class EventQueue:
             await self._arrived.wait()
             self._arrived.clear()
             while self._waiting:
-                await self._deliver(self._waiting.popleft())
+                await self._deliver_event(self._waiting.popleft())
 
     async def close(self) -> None:
         """Close the destination."""
         await self._destination.close()
 
-    async def _deliver(self, event: Event) -> None:
+    async def _deliver_event(self, event: Event) -> None:
         name = self._destination.name
         for pause_s in (*self._retry_after_s, None):
             try:

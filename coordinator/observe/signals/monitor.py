@@ -43,7 +43,7 @@ _SMOOTHING = 0.5
 TopicPartition = tuple[bytes, int]
 
 
-class Topics(OffsetsAtTimes, Protocol):
+class TopicOffsets(OffsetsAtTimes, Protocol):
     """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -78,7 +78,7 @@ class _Lag(NamedTuple):
     start_offset: int
 
 
-class _Skip(NamedTuple):
+class _SkippedRecords(NamedTuple):
     """Incomplete records that a start offset passed on its way from `from_offset` to `end_offset`.
 
     They are lost if the log of the user topic begins at `log_start` or later.
@@ -103,7 +103,7 @@ class SignalMonitor:
         self,
         view: StateView,
         *,
-        topics: Topics | None,
+        topics: TopicOffsets | None,
         members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
         now_ms: Callable[[], int],
         limits: SignalLimits | None = None,
@@ -124,16 +124,16 @@ class SignalMonitor:
         self._appends = Appends()
         self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
-        self._skips: list[_Skip] = []
+        self._skips: list[_SkippedRecords] = []
         # Start offsets that moved further since the last pass than the records that were complete then.
-        self._jumps: list[_Skip] = []
+        self._jumps: list[_SkippedRecords] = []
         self._most_lag: dict[str, _Lag] = {}
         # Number of records lost before delivery, and the time of the last loss, by group.
         self._lost: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
 
-    def groups_now(self) -> Collection[GroupSignals]:
+    def current_groups(self) -> Collection[GroupSignals]:
         """Return the signals of all groups as of the last pass."""
         return self.groups.values()
 
@@ -156,7 +156,7 @@ class SignalMonitor:
             counts.rejected += change.rejected
         if change.skipped:
             end, first = change.skipped_to, change.skipped_to - change.skipped
-            self._skips.append(_Skip(key, change.skipped, first, end, end, self._now_ms()))
+            self._skips.append(_SkippedRecords(key, change.skipped, first, end, end, self._now_ms()))
         if change.is_reset:
             self._moved.pop(key, None)
 
@@ -200,7 +200,7 @@ class SignalMonitor:
             signals = groups.get(key.group_id)
             if signals is None:
                 signals = groups[key.group_id] = GroupSignals(group=key.group_id)
-            self._add(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
+            self._add_partition(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
 
     async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
         if self._topics is None or not partitions:
@@ -211,7 +211,7 @@ class SignalMonitor:
             _logger.debug("End offsets of user topics are unavailable: %s", error)
             return {}
 
-    def _add(
+    def _add_partition(
         self,
         signals: GroupSignals,
         key: SharePartitionKey,
@@ -252,7 +252,7 @@ class SignalMonitor:
             passed = state.start_offset - before.start_offset - before.complete
             if passed > 0:
                 first, end = before.start_offset, state.start_offset
-                self._jumps.append(_Skip(key, passed, first, end, first + 1, self._now_ms()))
+                self._jumps.append(_SkippedRecords(key, passed, first, end, first + 1, self._now_ms()))
         if waits:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
@@ -283,7 +283,7 @@ class SignalMonitor:
                 await asyncio.sleep(0)
         self._appends = appends
 
-    def _explain_jump(self, jump: _Skip, appends: Appends) -> None:
+    def _explain_jump(self, jump: _SkippedRecords, appends: Appends) -> None:
         """Keep a jump as a skip, less the completed records.
 
         The state is ahead of the appends by those in flight, so the appends of the interval before explain a
@@ -308,7 +308,7 @@ class SignalMonitor:
                 lost += min(skip.records, log_start - skip.from_offset)
                 self._lost[skip.key.group_id] = lost, skip.timestamp_ms
 
-    async def _log_starts(self, skips: list[_Skip]) -> Mapping[TopicPartition, int]:
+    async def _log_starts(self, skips: list[_SkippedRecords]) -> Mapping[TopicPartition, int]:
         if not skips or self._topics is None:
             return {}
         partitions = list({(each.key.topic_id, each.key.partition) for each in skips})
@@ -386,10 +386,10 @@ class SignalMonitor:
             if before is signals.problem:
                 continue
             if before is not Problem.NONE:
-                self._raise(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
+                self._report(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
             if signals.problem is not Problem.NONE:
-                self._raise(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
+                self._report(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
 
-    def _raise(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         self.events.append(event)
         self._event_raised(event)

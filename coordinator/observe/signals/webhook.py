@@ -21,12 +21,12 @@ class Webhook:
 
     async def deliver(self, event: Event) -> None:
         """Send an event. Raises OSError if the response status is not 2xx."""
-        await asyncio.to_thread(self._post, msgspec.json.encode(event))
+        await asyncio.to_thread(self._post_event, msgspec.json.encode(event))
 
     async def close(self) -> None:
         """Do nothing: each event has a connection of its own."""
 
-    def _post(self, body: bytes) -> None:
+    def _post_event(self, body: bytes) -> None:
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._url, data=body, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:

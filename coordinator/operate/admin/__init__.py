@@ -5,9 +5,9 @@ serves brokers.
 """
 
 from coordinator.operate.admin.application import create_app
-from coordinator.operate.admin.cluster_info import Topics, make_user_topics
+from coordinator.operate.admin.cluster_info import TopicQueries, make_user_topics
 from coordinator.operate.admin.http_server import HttpServer
 from coordinator.operate.admin.http_service import HttpService
 from coordinator.operate.admin.owner_directory import OwnerDirectory
 
-__all__ = ["HttpServer", "HttpService", "OwnerDirectory", "Topics", "create_app", "make_user_topics"]
+__all__ = ["HttpServer", "HttpService", "OwnerDirectory", "TopicQueries", "create_app", "make_user_topics"]

@@ -16,7 +16,7 @@ from coordinator.metrics import Metrics
 from coordinator.observe.signals import SignalMonitor
 from coordinator.operate.admin.access_control import AccessControl, AccessDenied
 from coordinator.operate.admin.access_middleware import AccessMiddleware
-from coordinator.operate.admin.cluster_info import ClusterInfoCache, Topics
+from coordinator.operate.admin.cluster_info import ClusterInfoCache, TopicQueries
 from coordinator.operate.admin.coordinator_view import CoordinatorView, HandOver, hand_over_unavailable
 from coordinator.operate.admin.event_stream import EventStream, event_routes
 from coordinator.operate.admin.expiry_routes import expiry_routes
@@ -45,7 +45,7 @@ def create_app(
     config: Config,
     *,
     owners: OwnerDirectory | None = None,
-    topics: Topics | None = None,
+    topics: TopicQueries | None = None,
     access: AccessControl | None = None,
     hand_over: HandOver = hand_over_unavailable,
     expiry: Expiry | None = None,

@@ -32,7 +32,7 @@ _END_KEPT_S = 10.0
 _CACHED_MAX = 100_000
 
 
-class Topics(Protocol):
+class TopicQueries(Protocol):
     """Queries to the cluster, implemented by `coordinator.cluster.kafka.user_topics`."""
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
@@ -62,7 +62,7 @@ class ClusterInfo(NamedTuple):
 class ClusterInfoCache:
     """Cached results of cluster queries. Used on one event loop; never raises."""
 
-    def __init__(self, topics: Topics | None) -> None:
+    def __init__(self, topics: TopicQueries | None) -> None:
         self._topics = topics
         self._names = self._end_offsets = None
         if topics is not None:
@@ -101,7 +101,7 @@ class ClusterInfoCache:
         return ClusterInfo(names, ends)
 
 
-def make_user_topics(config: Config) -> Topics | None:
+def make_user_topics(config: Config) -> TopicQueries | None:
     """Return the source of topic names and end offsets, or None if no cluster is configured."""
     if not config.bootstrap_servers:
         return None
@@ -137,7 +137,7 @@ class _RefreshingCache(Generic[Key, Value]):
         """Return the entries that are available within a second; a slower query serves later calls."""
         loop = asyncio.get_running_loop()
         if self._outdated_keys(keys, loop.time()):
-            task = loop.create_task(self._refresh(keys))
+            task = loop.create_task(self._refresh_entries(keys))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             await asyncio.wait({task}, timeout=_WAIT_S)
@@ -156,7 +156,7 @@ class _RefreshingCache(Generic[Key, Value]):
         never = (float("-inf"), None)
         return [key for key in keys if self._answers.get(key, never)[0] < since_s]
 
-    async def _refresh(self, keys: Collection[Key]) -> None:
+    async def _refresh_entries(self, keys: Collection[Key]) -> None:
         loop = asyncio.get_running_loop()
         async with self._one_at_a_time:
             # The previous query may have included the same keys.

@@ -8,7 +8,7 @@ from coordinator.metrics import Metrics
 from coordinator.observe.signals import SignalMonitor
 from coordinator.operate.admin.access_control import AccessControl
 from coordinator.operate.admin.application import create_app
-from coordinator.operate.admin.cluster_info import Topics
+from coordinator.operate.admin.cluster_info import TopicQueries
 from coordinator.operate.admin.coordinator_view import HandOver, hand_over_unavailable
 from coordinator.operate.admin.http_server import HttpServer
 from coordinator.operate.admin.owner_directory import OwnerDirectory
@@ -35,7 +35,7 @@ class HttpService:
         runtime: StateView,
         metrics: Metrics,
         config: Config,
-        topics: Topics | None,
+        topics: TopicQueries | None,
         *,
         hand_over: HandOver = hand_over_unavailable,
         expiry: Expiry | None = None,

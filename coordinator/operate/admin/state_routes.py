@@ -112,7 +112,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
     ) -> Response:
         """List the groups that have state. `total` does not count groups up to `after`."""
         in_order = sort is GroupOrder.GROUP and not descending
-        _check_after(after, in_order=in_order, offset=offset)
+        _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.turn():
             selected = await listing.groups(
                 view.runtime, contains, sort, descending=descending, limit=limit, offset=offset, after=after
@@ -180,7 +180,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
     ) -> Response:
         """List share-partitions, of all groups or of one. `total` does not count those up to `after`."""
         in_order = sort is SharePartitionOrder.KEY and not descending
-        _check_after(after, in_order=in_order, offset=offset)
+        _check_after_parameter(after, in_order=in_order, offset=offset)
         topic_id = None if topic is None else await resolve_topic(view.cluster, topic)
         after_key = None if after is None else _parse_key(after)
 
@@ -223,7 +223,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
         return await _show_detail(view, key, limit, offset, columns, from_offset)
 
 
-def _check_after(after: str | None, *, in_order: bool, offset: int) -> None:
+def _check_after_parameter(after: str | None, *, in_order: bool, offset: int) -> None:
     if after is not None and (offset or not in_order):
         raise HTTPException(422, "after: it can be used only in the default order, and without offset")
 

@@ -335,8 +335,8 @@ async def _wait_for_hand_over(
     view.hand_over(shard, instance)
     try:
         async with asyncio.timeout(_HAND_OVER_TIMEOUT_S):
-            while runtime.owns(shard) or shard in runtime.resigning:
-                if owners.generation not in (generation, None) and shard not in runtime.resigning:
+            while runtime.owns(shard) or shard in runtime.resigning_shards:
+                if owners.generation not in (generation, None) and shard not in runtime.resigning_shards:
                     raise OperationFailed(
                         f"the group's leader left shard {shard} here; check that the other coordinator is "
                         "ready and that all run the same release"

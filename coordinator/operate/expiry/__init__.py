@@ -8,18 +8,18 @@ from coordinator.operate.expiry.expiry import Expiry, ExpiryMetrics, Forecast, R
 from coordinator.operate.expiry.factory import make_expiry
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.remover import Removal
-from coordinator.operate.expiry.rules import AbandonedState, Reason, Rules, Status
+from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Reason, Status
 
 __all__ = [
     "AbandonedState",
     "Expiry",
     "ExpiryMetrics",
+    "ExpiryRules",
     "Forecast",
     "ObservationStore",
     "Reason",
     "Removal",
     "RoundResult",
-    "Rules",
     "Status",
     "make_expiry",
 ]

@@ -39,22 +39,22 @@ class ClusterThread:
         self._closed = False
 
     async def names(self) -> set[str]:
-        return await self._groups(lambda groups: groups.names())
+        return await self._call_group_admin(lambda groups: groups.names())
 
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
-        return await self._groups(lambda asked: asked.offsets(groups))
+        return await self._call_group_admin(lambda asked: asked.offsets(groups))
 
     async def groups_without_offsets(self, groups: Collection[str]) -> set[str]:
-        return await self._groups(lambda asked: asked.groups_without_offsets(groups))
+        return await self._call_group_admin(lambda asked: asked.groups_without_offsets(groups))
 
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
-        return await self._groups(lambda asked: asked.describe_groups(groups))
+        return await self._call_group_admin(lambda asked: asked.describe_groups(groups))
 
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
-        return await self._groups(lambda asked: asked.delete_offsets(group, topics))
+        return await self._call_group_admin(lambda asked: asked.delete_offsets(group, topics))
 
     async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
-        return await self._groups(lambda asked: asked.delete_groups(groups))
+        return await self._call_group_admin(lambda asked: asked.delete_groups(groups))
 
     async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
         return await self._run_on_thread(lambda made: made[1].resolve(topic_ids))
@@ -66,12 +66,12 @@ class ClusterThread:
         self._loop = self._thread = None
         if loop is None or thread is None:
             return
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), loop))
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close_connections(), loop))
         loop.call_soon_threadsafe(loop.stop)
         await asyncio.to_thread(thread.join)
         loop.close()
 
-    async def _end(self) -> None:
+    async def _close_connections(self) -> None:
         asked = asyncio.all_tasks() - {asyncio.current_task()}
         for each in asked:
             each.cancel()
@@ -79,7 +79,7 @@ class ClusterThread:
         for made in self._made or ():
             await made.close()
 
-    async def _groups(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
+    async def _call_group_admin(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
         return await self._run_on_thread(lambda made: ask(made[0]))
 
     async def _run_on_thread(

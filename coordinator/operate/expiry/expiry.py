@@ -14,7 +14,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, Observer, TopicIds
 from coordinator.operate.expiry.remover import Removal, Remover, topic_label
-from coordinator.operate.expiry.rules import AbandonedState, Rules, Status, find_abandoned_state
+from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Status, find_abandoned_state
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime import Runtime
 
@@ -39,7 +39,7 @@ class Forecast(NamedTuple):
     """The abandoned state and when it expires. If `enabled` is False, no state is removed."""
 
     enabled: bool
-    rules: Rules
+    rules: ExpiryRules
     read_ms: int
     last_round_ms: int | None
     items: list[AbandonedState]
@@ -64,7 +64,7 @@ class Expiry:
         runtime: Runtime,
         groups: GroupAdmin,
         topics: TopicIds,
-        rules: Rules,
+        rules: ExpiryRules,
         *,
         interval_s: float,
         clock: Clock,
@@ -153,7 +153,7 @@ class Expiry:
             if self.enabled and self._may_act():
                 async for removal in self._remover.remove(due):
                     removals.append(removal)
-                    self._note(removal)
+                    self._log_removal(removal)
             self._last_round_ms = look.now_ms
             self._metrics.expiry_round_done(look.now_ms)
             return RoundResult(removals, len(due) - len(removals))
@@ -181,7 +181,7 @@ class Expiry:
         self._observation, self._observed_s = look, asyncio.get_running_loop().time()
         return look
 
-    def _note(self, removal: Removal) -> None:
+    def _log_removal(self, removal: Removal) -> None:
         each = removal.abandoned
         if removal.failed:
             self._metrics.expiry_failed()
@@ -195,7 +195,7 @@ class Expiry:
         )
 
 
-async def _find_abandoned(look: ClusterObservation, rules: Rules) -> list[AbandonedState]:
+async def _find_abandoned(look: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
     for at in range(0, len(look.held), SLICE):

@@ -7,7 +7,7 @@ from coordinator.config import Config
 from coordinator.operate.expiry.cluster_thread import ClusterThread
 from coordinator.operate.expiry.expiry import Expiry, ExpiryMetrics
 from coordinator.operate.expiry.observation_store import ObservationStore
-from coordinator.operate.expiry.rules import Rules
+from coordinator.operate.expiry.rules import ExpiryRules
 from coordinator.process.clock import Clock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.serve.runtime import Runtime
@@ -26,7 +26,7 @@ def make_expiry(
     `clock` must not jump. `may_act` returns whether this coordinator's lease is fresh.
     """
     if not config.bootstrap_servers:
-        if config.state_expires:
+        if config.can_state_expire:
             _logger.warning(
                 "State does not expire: without bootstrap.servers it is not known which groups are empty."
             )
@@ -36,7 +36,7 @@ def make_expiry(
         from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
         from coordinator.security.client_security import make_client_security
     except ModuleNotFoundError:
-        if config.state_expires:
+        if config.can_state_expire:
             _logger.warning("State does not expire because aiokafka is not installed: %s", KAFKA_EXTRA)
         return None
     servers, security = config.bootstrap_servers, make_client_security(config)
@@ -50,8 +50,8 @@ def make_expiry(
         runtime,
         cluster,
         cluster,
-        Rules(
-            config.state_retention_minutes if config.state_expires else None,
+        ExpiryRules(
+            config.state_retention_minutes if config.can_state_expire else None,
             config.state_missing_grace_minutes,
         ),
         interval_s=config.state_retention_check_interval_ms / 1000,

@@ -88,10 +88,10 @@ class Observer:
     async def observe(self) -> ClusterObservation:
         """Observe all groups and topics of the local state. Raises LogError if Kafka does not answer."""
         if not self._loaded:
-            await self._load()
+            await self._load_observations()
         # While shards are being loaded, groups without local state must keep their history.
         is_whole = self._runtime.initial_load_done
-        held = await self._held()
+        held = await self._list_held_states()
         groups = {part.group_id for part in held}
         topic_ids = {part.topic_id for part in held}
         presence = await self._topics.resolve(sorted(topic_ids))
@@ -127,13 +127,13 @@ class Observer:
         first = SharePartitionKey(group_id, topic_id, 0)
         return self._runtime.owns(state_partition(first, self._runtime.state_partitions))
 
-    async def _load(self) -> None:
+    async def _load_observations(self) -> None:
         memory = await self._file.load() if self._file is not None else None
         if memory is not None:
             self._cluster_id, self._observations = memory.cluster_id, dict(memory.groups)
         self._loaded = True
 
-    async def _held(self) -> list[HeldState]:
+    async def _list_held_states(self) -> list[HeldState]:
         partitions: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
         initialized_ms: defaultdict[tuple[str, bytes], int] = defaultdict(int)
         async for key, state in self._runtime.share_partitions():

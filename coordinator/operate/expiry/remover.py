@@ -134,7 +134,7 @@ class Remover:
                 self._emptied_groups.add(group)
             elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Kafka has no offsets of that topic, so the local state is left over.
-                removal = await self._delete(each, states[each])
+                removal = await self._delete_unchanged(each, states[each])
                 removals.append(removal)
                 if not removal.refused:
                     self._emptied_groups.add(group)
@@ -197,7 +197,7 @@ class Remover:
         # Read the states before Kafka is queried: later states must not be deleted.
         missing = await self._confirm_missing(chosen)
         return [
-            await self._delete(each, states)
+            await self._delete_unchanged(each, states)
             if each in missing
             else Removal(each, 0, "it exists in Kafka again")
             for each, states in chosen.items()
@@ -223,7 +223,9 @@ class Remover:
         states = ((key, self._runtime.share_partition(key)) for key in keys)
         return {key: state for key, state in states if state is not None}
 
-    async def _delete(self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]) -> Removal:
+    async def _delete_unchanged(
+        self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
+    ) -> Removal:
         """Delete the states that have not changed."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_Deletion(key, state, now_s) for key, state in states.items()]

@@ -38,7 +38,7 @@ class Status(StrEnum):
     DUE = "due"
 
 
-class Rules(NamedTuple):
+class ExpiryRules(NamedTuple):
     """How long abandoned state is kept. Without a retention time, only state deleted in Kafka expires."""
 
     retention_minutes: int | None
@@ -98,7 +98,7 @@ class AbandonedState(NamedTuple):
 
 
 def find_abandoned_state(
-    held: Collection[HeldState], seen: ClusterView, rules: Rules, now_ms: int
+    held: Collection[HeldState], seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> Iterator[AbandonedState]:
     """Yield the abandoned state. State that is used, or may be used, is not included."""
     for held_state in held:
@@ -110,7 +110,7 @@ def find_abandoned_state(
 
 
 def _check_deleted_in_kafka(
-    held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
+    held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
     """Return the state of a deleted topic or group. Each coordinator removes the partitions that it owns."""
     observation = seen.groups.get(held_state.group_id)
@@ -144,7 +144,7 @@ def _check_deleted_in_kafka(
 
 
 def _check_unsubscribed(
-    held_state: HeldState, seen: ClusterView, rules: Rules, now_ms: int
+    held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
     """Return the state of an unsubscribed topic. The owner of partition 0 deletes all of it through Kafka."""
     observation, topic = seen.groups.get(held_state.group_id), seen.names.get(held_state.topic_id)

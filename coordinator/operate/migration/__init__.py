@@ -10,7 +10,7 @@ from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.factory import make_source, make_target
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.locations import Location, parse_source, parse_target
-from coordinator.operate.migration.migrate import Options, Report, migrate
+from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
 from coordinator.operate.migration.plan import Action, MigrationPlan
 
 __all__ = [
@@ -20,8 +20,8 @@ __all__ = [
     "Location",
     "MigrationPlan",
     "MigrationRefused",
+    "MigrationReport",
     "Options",
-    "Report",
     "make_source",
     "make_target",
     "migrate",

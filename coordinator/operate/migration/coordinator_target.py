@@ -185,7 +185,7 @@ class CoordinatorTarget:
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.write(
+            await requests.replace(
                 client,
                 {key: wanted[key] for key in keys},
                 failures,
@@ -217,10 +217,10 @@ class CoordinatorTarget:
             retry=self._retry,
             security=self._security,
         ) as client:
-            await asyncio.gather(*map(run_chunk, _chunks(keys, wanted)))
+            await asyncio.gather(*map(run_chunk, _split_into_chunks(keys, wanted)))
 
 
-def _chunks(
+def _split_into_chunks(
     keys: Iterable[SharePartitionKey], wanted: Mapping[SharePartitionKey, ComparableState]
 ) -> Iterator[list[SharePartitionKey]]:
     by_group: defaultdict[str, list[SharePartitionKey]] = defaultdict(list)

@@ -51,7 +51,7 @@ class Location(NamedTuple):
 
 def parse_source(text: str) -> Location:
     """Parse the value of --from. Raises ConfigError."""
-    place = _parse("--from", text)
+    place = _parse_location("--from", text)
     if place.kind is LocationKind.COORDINATOR:
         raise ConfigError(
             "--from", text, "kafka:TOPIC or journal:DIR; no RPC of a coordinator lists its share-partitions"
@@ -61,7 +61,7 @@ def parse_source(text: str) -> Location:
 
 def parse_target(text: str, source: Location) -> Location:
     """Parse the value of --to. Raises ConfigError."""
-    place = _parse("--to", text)
+    place = _parse_location("--to", text)
     same = place == source
     if place.kind is source.kind is LocationKind.JOURNAL:
         same = Path(place.where).resolve() == Path(source.where).resolve()
@@ -70,7 +70,7 @@ def parse_target(text: str, source: Location) -> Location:
     return place
 
 
-def _parse(flag: str, text: str) -> Location:
+def _parse_location(flag: str, text: str) -> Location:
     word, _, where = text.partition(":")
     allowed = "kafka:TOPIC, journal:DIR or rpc:HOST:PORT"
     if word not in set(LocationKind) or not where:

@@ -130,7 +130,7 @@ class LogTarget:
             for count, records in _combine_appends(
                 self._records(states, plan, key) for key in keys_of[state_partition]
             ):
-                await _append(log, state_partition, records, self._clock.now_ms())
+                await _append_durably(log, state_partition, records, self._clock.now_ms())
                 done += count
                 progress("writing", done, total)
 
@@ -163,7 +163,7 @@ def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records
         yield count, records
 
 
-async def _append(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
+async def _append_durably(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
     """Append and wait until it is durable. Raises LogError."""
     durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

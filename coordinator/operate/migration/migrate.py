@@ -40,7 +40,7 @@ class Options(NamedTuple):
     """Omit the state of topics that do not exist in the target's cluster."""
 
 
-class Report(NamedTuple):
+class MigrationReport(NamedTuple):
     """The result of a migration or a dry run; `different` are share-partitions that differ afterwards."""
 
     folded: FoldedLog
@@ -80,44 +80,44 @@ class TopicSource:
         yield
 
 
-async def migrate(source: Source, target: Target, options: Options, progress: Progress) -> Report:
+async def migrate(source: Source, target: Target, options: Options, progress: Progress) -> MigrationReport:
     """Migrate the state of all share-partitions from source to target.
 
     Raises MigrationRefused if state could be lost, LogError if a log cannot be used.  States that were
     written before an error stay; run the migration again to continue.
     """
-    folded = await _fold(source.reader, progress)
+    folded = await _fold_source(source.reader, progress)
     await target.begin()
     wanted = {key: target.as_stored(state) for key, state in folded.states.items()}
-    notes = [*_notes(folded), *target.notes(folded.states)]
+    notes = [*_describe_folded_log(folded), *target.notes(folded.states)]
     lookup = await target.lookup(wanted, progress)
 
-    def plan_for(lookup: LookupResult) -> MigrationPlan:
+    def plan_migration(lookup: LookupResult) -> MigrationPlan:
         plan = make_plan(wanted, lookup.held, lookup.unknown_topics)
         _check_options(plan, lookup, options)
         return plan
 
-    plan = plan_for(lookup)
+    plan = plan_migration(lookup)
     if left_out := plan.keys(Action.OMIT):
         notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
     if not options.execute:
         await source.reader.check_unlocked()
         if not plan.is_done:
             await target.check_unlocked()
-        return Report(folded, plan, False, notes, [])
+        return MigrationReport(folded, plan, False, notes, [])
     async with source.held():
         await _verify_source_quiesced(source.reader, folded, progress, "Nothing was written.")
         failed: list[MigrationDifference] = []
         if not plan.is_done:
-            failed = await target.apply_plan(folded.states, plan_for, progress)
-        different = await _compare(target, wanted, plan, failed, progress)
+            failed = await target.apply_plan(folded.states, plan_migration, progress)
+        different = await _compare_with_target(target, wanted, plan, failed, progress)
         await _verify_source_quiesced(
             source.reader, folded, progress, "The target has the source's states before these changes."
         )
-    return Report(folded, plan, True, notes, different)
+    return MigrationReport(folded, plan, True, notes, different)
 
 
-async def _fold(reader: LogReader, progress: Progress) -> FoldedLog:
+async def _fold_source(reader: LogReader, progress: Progress) -> FoldedLog:
     folded = await reader.fold(progress)
     if folded is None:
         raise MigrationRefused("the source does not exist")
@@ -129,7 +129,7 @@ async def _fold(reader: LogReader, progress: Progress) -> FoldedLog:
     return folded
 
 
-def _notes(folded: FoldedLog) -> list[str]:
+def _describe_folded_log(folded: FoldedLog) -> list[str]:
     notes = []
     if folded.unknown_records:
         notes.append(f"{folded.unknown_records} records of the source are of a type that holds no state")
@@ -170,7 +170,7 @@ def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Options) 
         )
 
 
-async def _compare(
+async def _compare_with_target(
     target: Target,
     wanted: Mapping[SharePartitionKey, ComparableState],
     plan: MigrationPlan,

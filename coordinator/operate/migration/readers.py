@@ -76,7 +76,7 @@ class TopicReader:
         try:
             await cluster.connect()
             bounds = await self._offset_bounds(cluster, partitions)
-            return await self._fold(cluster, bounds, progress)
+            return await self._fold_topic(cluster, bounds, progress)
         finally:
             await cluster.close()
 
@@ -107,7 +107,7 @@ class TopicReader:
             starts.close()
         return _OffsetBounds(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
 
-    async def _fold(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
+    async def _fold_topic(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
         starts, ends = bounds
         taking = _RecordFilter(bounds)
         looked_at = read = 0
@@ -144,10 +144,10 @@ class _RecordFilter:
             count += len(batch.records)
             if not batch.is_control:
                 for record in batch.records:
-                    self._take(partition, record)
+                    self._process_record(partition, record)
         return count
 
-    def _take(self, partition: int, record: LogRecord) -> None:
+    def _process_record(self, partition: int, record: LogRecord) -> None:
         fencing_filter = self._fencing_filters[partition]
         if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
             return
@@ -172,7 +172,7 @@ class JournalReader:
         """Fold the valid commits. Raises LogDamaged for damage before the tail."""
         if not self.folder.is_dir():
             return None
-        return await asyncio.to_thread(self._fold, progress)
+        return await asyncio.to_thread(self._fold_journal, progress)
 
     async def ends(self) -> tuple[int, ...]:
         """Return the end offsets."""
@@ -182,7 +182,7 @@ class JournalReader:
         """Raise LogLocked if a coordinator holds the journal's lock."""
         check_not_locked(self.folder)
 
-    def _fold(self, progress: Progress) -> FoldedLog | None:
+    def _fold_journal(self, progress: Progress) -> FoldedLog | None:
         report = verify(self.folder)
         if report.damage is not None:
             raise report.damage

@@ -43,12 +43,12 @@ async def read_held_states(
 ) -> None:
     """Read the states of share-partitions into `held`, and those without a topic into `unknown_topics`.
 
-    The state that an interrupted `write` leaves is treated as no state.  Batches are read only if all other
+    The state that an interrupted `replace` leaves is treated as no state.  Batches are read only if all other
     fields are equal.  Changes nothing.  Raises MigrationRefused if the target returns another error.
     """
     to_read: dict[SharePartitionKey, ComparableState] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
-    for key, result in (await _send(client, SUMMARY, parts)).items():
+    for key, result in (await _send_group_request(client, SUMMARY, parts)).items():
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             unknown_topics.add(key)
             continue
@@ -62,7 +62,7 @@ async def read_held_states(
         else:
             held[key] = there
     parts = {key: read_api.PartitionData(key.partition, there.leader_epoch) for key, there in to_read.items()}
-    for key, result in (await _send(client, READ, parts)).items():
+    for key, result in (await _send_group_request(client, READ, parts)).items():
         if result.error_code == ErrorCode.INVALID_REQUEST:
             continue
         held[key] = there = to_read[key]
@@ -82,12 +82,12 @@ async def read_held_states(
 async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
     """Delete the state of share-partitions. If the topic no longer exists, its state counts as deleted."""
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
-    for key, result in (await _send(client, DELETE, parts)).items():
+    for key, result in (await _send_group_request(client, DELETE, parts)).items():
         if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             failures[key] = _result_error(key, result)
 
 
-async def write(
+async def replace(
     client: ShareCoordinatorClient,
     wanted: Mapping[SharePartitionKey, ComparableState],
     failures: Failures,
@@ -142,7 +142,7 @@ def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
 def _is_empty_initialization(
     there: ComparableState, wanted: ComparableState, keeps_complete_count: bool
 ) -> bool:
-    """Return whether a state is the intermediate one that an interrupted `write` leaves."""
+    """Return whether a state is the intermediate one that an interrupted `replace` leaves."""
     first_offset = _first_offset(wanted, keeps_complete_count)
     counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
@@ -155,12 +155,12 @@ def _is_empty_initialization(
 async def _send_collecting_failures(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any], failures: Failures
 ) -> None:
-    for key, result in (await _send(client, rpc, parts)).items():
+    for key, result in (await _send_group_request(client, rpc, parts)).items():
         if result.error_code:
             failures[key] = _result_error(key, result)
 
 
-async def _send(
+async def _send_group_request(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
 ) -> dict[SharePartitionKey, Any]:
     """Send one request for share-partitions of one group, and return the results."""

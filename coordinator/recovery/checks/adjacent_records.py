@@ -22,7 +22,7 @@ def make_flag(histories: Histories, found: Findings) -> Flag:
     column with the timestamp has the same name with `_ms`.
     """
 
-    def flag(
+    def add_findings(
         check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str], at: str = "first_at"
     ) -> None:
         found.add_rows(
@@ -36,7 +36,7 @@ def make_flag(histories: Histories, found: Findings) -> Flag:
             evidence=evidence,
         )
 
-    return flag
+    return add_findings
 
 
 def check_adjacent_records(histories: Histories, found: Findings) -> None:
@@ -69,25 +69,25 @@ def check_adjacent_records(histories: Histories, found: Findings) -> None:
 def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag) -> None:
     epoch, epoch_before = histories["snapshot_epoch_first"], histories["snapshot_epoch_last"][before]
 
-    def epochs(row: int) -> str:
+    def epochs_text(row: int) -> str:
         return f"snapshot epoch {epoch[row]} after {epoch_before[row]}"
 
-    flag("K2", _C, update & (epoch > epoch_before), epochs, "first_at")
-    flag("K2", _W, update & (epoch < epoch_before), epochs, "first_at")
+    flag("K2", _C, update & (epoch > epoch_before), epochs_text, "first_at")
+    flag("K2", _W, update & (epoch < epoch_before), epochs_text, "first_at")
     digest = histories["digest_first"]
     again = update & (digest != 0) & (digest == histories["digest_last"][before])
     flag("K12", _W, again, lambda row: "the same as the record before it", "first_at")
     complete, complete_before = histories["complete_first"], histories["complete_last"][before]
 
-    def counts(row: int) -> str:
+    def counts_text(row: int) -> str:
         return f"complete count {complete[row]} after {complete_before[row]}"
 
-    flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), counts, "first_at")
+    flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), counts_text, "first_at")
     said = histories["start_said"]
-    start_before = histories.previous(_sets_start_offset(histories))
+    start_before = histories.previous_rows(_sets_start_offset(histories))
     stays = (said == NONE) | ((start_before >= 0) & (said == histories["start_last"][start_before]))
     back = update & stays & (complete >= 0) & (complete < complete_before)
-    flag("K13", _W, back, lambda row: f"{counts(row)}, and the start offset stays", "first_at")
+    flag("K13", _W, back, lambda row: f"{counts_text(row)}, and the start offset stays", "first_at")
     _check_complete_counts(histories, start_before, flag)
 
 
@@ -116,7 +116,7 @@ def _sets_start_offset(histories: Histories) -> Bools:
 
 def _check_leader_epochs(histories: Histories, flag: Flag) -> None:
     kind, leader = histories["kind"], histories["leader_first"]
-    before = histories.previous(histories.is_reset | (histories["leader_last"] != NONE))
+    before = histories.previous_rows(histories.is_reset | (histories["leader_last"] != NONE))
     met = (before >= 0) & (histories.source[before] != histories.source)
     met &= np.isin(kind[before], (RUN, SNAPSHOT)) & (np.isin(kind, (RUN, SNAPSHOT))) & (leader != NONE)
     leader_before = histories["leader_last"][before]
@@ -133,15 +133,15 @@ def _check_leader_epochs(histories: Histories, flag: Flag) -> None:
 def _check_start_offsets(histories: Histories, flag: Flag) -> None:
     """Check the start offsets of updates; `generations` checks those of snapshots."""
     start = histories["start_first"]
-    before = histories.previous(_sets_start_offset(histories))
+    before = histories.previous_rows(_sets_start_offset(histories))
     met = (before >= 0) & (histories.source[before] != histories.source)
     met &= np.isin(histories["kind"][before], (RUN, SNAPSHOT)) & (histories["kind"] == RUN) & (start != NONE)
     start_before = histories["start_last"][before]
     back = met & (start < start_before)
 
-    def offsets(row: int) -> str:
+    def offsets_text(row: int) -> str:
         return f"start offset {start[row]} after {start_before[row]}"
 
     ours = histories["ours"] != 0
-    flag("K7", _C, back & ours, offsets, "start_first_at")
-    flag("K7", _W, back & ~ours, offsets, "start_first_at")
+    flag("K7", _C, back & ours, offsets_text, "start_first_at")
+    flag("K7", _W, back & ~ours, offsets_text, "start_first_at")

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
-from coordinator.recovery.deduplication import identity_of_row
+from coordinator.recovery.deduplication import row_identity
 from coordinator.recovery.manifest import StoredStates, check_results, read_manifest
 from coordinator.recovery.state_checks import PartitionStates, StateTask
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 _COLUMNS = [
@@ -51,10 +51,10 @@ class Baseline:
         """Return the comparison with current states; `starts` are the log start offsets."""
         return partial(self._check_partition, starts)
 
-    def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[Output]:
+    def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[NamedOutput]:
         """Compare the states of a state partition by its own log offsets."""
         number = inside.state_partition
-        now = {identity_of_row(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
+        now = {row_identity(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
         found = self._compare(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
         yield from findings_output(number, found)
@@ -68,7 +68,7 @@ class Baseline:
         start: int,
     ) -> Iterator[Finding]:
         for before in states_before:
-            identity = identity_of_row(before)
+            identity = row_identity(before)
             is_new = deleted_at.get(identity, -1) > before["last_log_offset"]
             if is_new:
                 continue

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 SEVERITIES = tuple(Severity)
 
 
-class Effect(StrEnum):
+class FindingEffect(StrEnum):
     """The effect of a finding on the state that a restart would load."""
 
     NONE = "none"
@@ -363,23 +363,23 @@ CATALOGUE: dict[str, Check] = {check.id: check for check in _CHECKS}
 
 # The effects of critical findings. Other checks have Effect.DOUBT.
 _EFFECTS = {
-    **dict.fromkeys(("K1", "K2", "K3", "P2", "P4", "X2", "X3"), Effect.MISSING),
-    **dict.fromkeys(("R1", "R3", "R4", "K5", "K7", "K8"), Effect.WRONG),
-    "R8": Effect.MISPLACED,
+    **dict.fromkeys(("K1", "K2", "K3", "P2", "P4", "X2", "X3"), FindingEffect.MISSING),
+    **dict.fromkeys(("R1", "R3", "R4", "K5", "K7", "K8"), FindingEffect.WRONG),
+    "R8": FindingEffect.MISPLACED,
 }
 # Checks whose warnings have Effect.DOUBT.
 _DOUBTFUL_WARNINGS = frozenset({"K2", "K4", "K6", "K7", "R7", "X3", "X5"})
 
 
-def effect_of(check_id: str, severity: Severity) -> Effect:
+def finding_effect(check_id: str, severity: Severity) -> FindingEffect:
     """Return the effect of a finding. A critical finding always has one."""
     if severity is Severity.CRITICAL:
-        return _EFFECTS.get(check_id, Effect.DOUBT)
+        return _EFFECTS.get(check_id, FindingEffect.DOUBT)
     if severity is Severity.WARNING and check_id in _DOUBTFUL_WARNINGS:
-        return Effect.DOUBT
-    return Effect.NONE
+        return FindingEffect.DOUBT
+    return FindingEffect.NONE
 
 
-def order_of(check_id: str) -> int:
+def check_position(check_id: str) -> int:
     """Return the position of a check in the catalogue."""
     return list(CATALOGUE).index(check_id)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import Row, identity_of_row
+from coordinator.recovery.deduplication import Row, row_identity
 from coordinator.recovery.schema import NONE
 from protocol.state_records import parse_topic_id
 
@@ -56,7 +56,7 @@ def check_groups(
 ) -> Iterator[Finding]:
     """Check that the groups and topics of states exist (X2), given those after the log was read."""
     for row in states:
-        at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
+        at = (row["state_partition"], row_identity(row), row["last_log_offset"], row["last_log_offset"])
         if parse_topic_id(row["topic_id"]) not in topics:
             yield Finding("X2", _W, *at, evidence="its topic does not exist, or Describe is not allowed")
         elif row["group_id"] not in groups:
@@ -76,7 +76,7 @@ def check_data(
             continue
         start_offset, end = row["start_offset"], ends[place]
         last = max((batch["last_offset"] for batch in row["state_batches"]), default=NONE)
-        at = (row["state_partition"], identity_of_row(row), row["last_log_offset"], row["last_log_offset"])
+        at = (row["state_partition"], row_identity(row), row["last_log_offset"], row["last_log_offset"])
         if start_offset > end:
             yield Finding("X5", _W, *at, evidence=f"start offset {start_offset}, the partition ends at {end}")
         elif last >= end:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, order_of
+from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, check_position
 from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import OwnerEpochs, valid_rows
-from coordinator.recovery.records import Ints, numbers
+from coordinator.recovery.records import Ints, column_to_ints
 from coordinator.recovery.schema import NONE, required
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 
 FINDINGS_OUTPUT = "findings"
 
@@ -187,17 +187,17 @@ def partial_rows(
     return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
 
 
-def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[Output]:
+def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
     """Yield findings that do not depend on the owner of a record as an output, if there are any."""
     rows = partial_rows(findings, range_start=0, owner_epoch=NONE, claimed=False)
     if len(rows):
-        yield Output(FINDINGS_OUTPUT, state_partition, rows)
+        yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
 
 
 def valid_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
     """Yield the findings about records of valid owner epochs."""
     for table in tables:
-        columns = [numbers(table.column(name)) for name in _WHOSE]
+        columns = [column_to_ints(table.column(name)) for name in _WHOSE]
         anybodys = columns[2] == NO_OWNER_YET
         counts = anybodys.copy()
         counts[~anybodys] = valid_rows(known, *(column[~anybodys] for column in columns))
@@ -218,7 +218,7 @@ def findings_table(findings: Iterable[Finding]) -> pa.Table:
         findings,
         key=lambda each: (
             gravity[each.severity],
-            order_of(each.check),
+            check_position(each.check),
             each.state_partition,
             each.log_offset,
             each.share_partition or b"",

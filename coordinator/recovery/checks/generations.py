@@ -24,7 +24,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 def check_generations(histories: Histories, limits: Limits, found: Findings) -> None:
     """Check the generations whose first and next snapshot are known; `merge_runs` must be called before."""
     reset = histories.is_reset
-    base = histories.previous(reset)
+    base = histories.previous_rows(reset)
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
     if not closed.any():
         return
@@ -70,16 +70,16 @@ def _check_epochs(histories: Histories, both: Bools, base: Ints, flag: Flag) -> 
 
 def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: Ints, flag: Flag) -> None:
     start, complete = histories["start_first"], histories["complete_first"]
-    named = histories.previous(histories.is_reset | (histories["start_last"] != NONE))
+    named = histories.previous_rows(histories.is_reset | (histories["start_last"] != NONE))
     start_before, complete_before = histories["start_last"][named], histories["complete_last"][before]
     back = goes_on & (start < start_before) & (histories["state_epoch"] == histories["state_epoch"][base])
 
-    def offsets(row: int) -> str:
+    def offsets_text(row: int) -> str:
         return f"start offset {start[row]} of a snapshot after {start_before[row]}"
 
     ours = histories["ours"] != 0
-    flag("K7", _C, back & ours, offsets, "first_at")
-    flag("K7", _W, back & ~ours, offsets, "first_at")
+    flag("K7", _C, back & ours, offsets_text, "first_at")
+    flag("K7", _W, back & ~ours, offsets_text, "first_at")
     fewer = goes_on & (start == start_before) & (complete >= 0) & (complete < complete_before)
     flag(
         "K13",
@@ -119,13 +119,13 @@ def _check_lost_progress(histories: Histories, rows: Ints, base: Ints, has_run: 
     number = np.zeros(len(histories), np.int64)
     number[rows] = generation
 
-    def evidence(row: int) -> str:
+    def evidence_text(row: int) -> str:
         at = int(number[row])
         if forgets[at]:
             return f"{_first_missing(both, held, at)} was known before it"
         return f"{_first_missing(held, known, at)} is in it, but it should only renew what was known"
 
-    flag("K8", _C, wrong, evidence, "first_at")
+    flag("K8", _C, wrong, evidence_text, "first_at")
 
 
 def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
@@ -143,13 +143,13 @@ def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
 
 def _first_missing(one: StateBatches, other: StateBatches, row: int) -> str:
     """Format the first batch of a row in `one` that `other` lacks."""
-    has = {batch[1:] for batch in _batches_of(other, row)}
-    for batch in _batches_of(one, row):
+    has = {batch[1:] for batch in _batch_tuples(other, row)}
+    for batch in _batch_tuples(one, row):
         if batch[1:] not in has:
             _, first, last, state, count = batch
             return f"({first}-{last}, state {state}, count {count})"
     return "nothing"
 
 
-def _batches_of(batches: StateBatches, row: int) -> list[tuple[int, ...]]:
+def _batch_tuples(batches: StateBatches, row: int) -> list[tuple[int, ...]]:
     return list(zip(*(column.tolist() for column in batches.take(batches.row == row)), strict=True))

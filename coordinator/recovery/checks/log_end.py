@@ -8,7 +8,7 @@ from coordinator.recovery.checks.findings import Finding, Findings
 from coordinator.recovery.checks.generations import flag_long_runs
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.record_histories import RUN, TOMBSTONE, Histories
-from coordinator.recovery.deduplication import key_of_identity
+from coordinator.recovery.deduplication import identity_to_key
 from protocol.routing import state_partition as routed_to
 
 _C, _I = Severity.CRITICAL, Severity.INFO
@@ -43,7 +43,7 @@ def check_routing(histories: Histories, state_partitions: int, found: Findings) 
     first = np.flatnonzero(np.append(True, histories.key[1:] != histories.key[:-1])[: len(histories)])
     for row in first.tolist():
         identity = histories.identities[int(histories.key[row])]
-        right = routed_to(key_of_identity(identity), state_partitions)
+        right = routed_to(identity_to_key(identity), state_partitions)
         if right != found.state_partition:
             found.add(
                 Finding(

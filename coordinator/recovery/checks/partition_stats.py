@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import identity_of_row
-from coordinator.recovery.records import numbers
+from coordinator.recovery.deduplication import row_identity
+from coordinator.recovery.records import column_to_ints
 from coordinator.recovery.schema import DISTRIBUTIONS, NONE
 
 # Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
@@ -124,13 +124,15 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
 
 def distributions(states: pa.RecordBatch, newest_ms: int) -> pa.RecordBatch:
     """Return the age of snapshots at a time, and the delivery counts of records, as `DISTRIBUTIONS`."""
-    written = numbers(states.column("write_timestamp"))
+    written = column_to_ints(states.column("write_timestamp"))
     ages_s = np.maximum(newest_ms - written[written > 0], 0) / 1000
     ages = np.bincount(np.ceil(np.log2(np.maximum(ages_s, 1))).astype(np.int64))
     rows = [("snapshot_age", power, NONE, count) for power, count in enumerate(ages.tolist()) if count]
     batches = states.column("state_batches").flatten()
-    counts, delivery_states = (numbers(batches.field(name)) for name in ("delivery_count", "delivery_state"))
-    records = numbers(batches.field("last_offset")) - numbers(batches.field("first_offset")) + 1
+    counts, delivery_states = (
+        column_to_ints(batches.field(name)) for name in ("delivery_count", "delivery_state")
+    )
+    records = column_to_ints(batches.field("last_offset")) - column_to_ints(batches.field("first_offset")) + 1
     for state in np.unique(delivery_states).tolist():
         own = (delivery_states == state) & (counts >= 0)
         sums = np.bincount(np.minimum(counts[own], DELIVERY_COUNT_MAX), records[own])
@@ -143,22 +145,22 @@ def distributions(states: pa.RecordBatch, newest_ms: int) -> pa.RecordBatch:
 def check_complete_counts(states: pa.RecordBatch) -> list[Finding]:
     """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
     batches = states.column("state_batches")
-    parents = numbers(pc.list_parent_indices(batches))
+    parents = column_to_ints(pc.list_parent_indices(batches))
     items = batches.flatten()
     first, last, state = (
-        numbers(items.field(name)) for name in ("first_offset", "last_offset", "delivery_state")
+        column_to_ints(items.field(name)) for name in ("first_offset", "last_offset", "delivery_state")
     )
     finished = (state == _ACKNOWLEDGED) | (state == _ARCHIVED)
     done = np.zeros(len(states), np.int64)
     np.add.at(done, parents[finished], (last - first + 1)[finished])
-    said = numbers(states.column("delivery_complete_count"))
+    said = column_to_ints(states.column("delivery_complete_count"))
     readable = states.column("unreadable").is_null().to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((said != NONE) & (said != done) & readable)
     found = []
     for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True):
         found.append(
             Finding(
-                *("K13", _W, row["state_partition"], identity_of_row(row)),
+                *("K13", _W, row["state_partition"], row_identity(row)),
                 *(row["last_log_offset"], row["last_log_offset"]),
                 evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
             )

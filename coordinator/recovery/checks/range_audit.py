@@ -45,7 +45,7 @@ from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, RangeFol
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL
-from coordinator.recovery.tasks import Output, Tables
+from coordinator.recovery.tasks import NamedOutput, Tables
 
 # Entries of histories that are collected before they are merged; fewer merges of more entries cost less time.
 _WAITING_MAX = 200_000
@@ -133,20 +133,20 @@ class RangeAudit:
                 self._limits,
             )
 
-    def outputs(self) -> Iterator[Output]:
+    def outputs(self) -> Iterator[NamedOutput]:
         """Yield the summary of the range, after all its records were processed."""
         state_partition, range_start = self.state_partition, self._scan.range_start
         yield from self._scan.outputs()
-        yield Output(WRITERS_OUTPUT, state_partition, self._writer_sequence.to_arrow(range_start))
+        yield NamedOutput(WRITERS_OUTPUT, state_partition, self._writer_sequence.to_arrow(range_start))
         folded = self._fold.result()
         if folded is not None:
-            yield Output(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
+            yield NamedOutput(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
         for (owner_epoch, claimed), ownership in self._ownerships.items():
             histories = ownership.joined(self._limits)
             whose = {"range_start": range_start, "owner_epoch": owner_epoch, "claimed": claimed}
-            yield Output(HISTORIES_OUTPUT, state_partition, histories.to_arrow(**whose))  # type: ignore[arg-type]
+            yield NamedOutput(HISTORIES_OUTPUT, state_partition, histories.to_arrow(**whose))  # type: ignore[arg-type]
             if len(ownership.found):
-                yield Output(FINDINGS_OUTPUT, state_partition, partial_rows(ownership.found, **whose))  # type: ignore[arg-type]
+                yield NamedOutput(FINDINGS_OUTPUT, state_partition, partial_rows(ownership.found, **whose))  # type: ignore[arg-type]
         yield from _ownerless_findings(
             state_partition, [*self._writer_sequence.found, *self._unexpected_records]
         )
@@ -158,13 +158,13 @@ def _owner_of_rows(scanned: ScannedRecords) -> list[_Owner]:
     return [(int(pair) // 2, bool(pair % 2)) for pair in pairs]
 
 
-def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[Output]:
+def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[NamedOutput]:
     if found:
         rows = partial_rows(found, range_start=0, owner_epoch=NO_OWNER_YET, claimed=False)
-        yield Output(FINDINGS_OUTPUT, state_partition, rows)
+        yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
 
 
-def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
+def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[NamedOutput]:
     """Check the records of a range; a job calls it with `limits` bound.
 
     Damage becomes a finding, and the records before the damage are checked.
@@ -182,10 +182,10 @@ def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[Output]:
     for audit in audits.values():
         yield from audit.outputs()
     if damage is not None:
-        yield from _ownerless_findings(*damaged(damage))
+        yield from _ownerless_findings(*make_damage_finding(damage))
 
 
-def damaged(damage: LogDamaged) -> tuple[int, list[Finding]]:
+def make_damage_finding(damage: LogDamaged) -> tuple[int, list[Finding]]:
     """Return a finding about damage, and its state partition (ALL if it is not known)."""
     state_partition = ALL if damage.state_partition is None else damage.state_partition
     finding = Finding(
@@ -201,7 +201,7 @@ def join_audit(
     starts: Mapping[int, int],
     state_partition: int,
     tables: Tables,
-) -> Iterator[Output]:
+) -> Iterator[NamedOutput]:
     """Merge the summaries of a state partition's ranges, and make the remaining checks.
 
     Yields rows of `STATES`, `STATE_TOTALS`, `PARTIAL_FINDINGS` (merged) and `DELETED`.  `state_partitions` is
@@ -215,7 +215,7 @@ def join_audit(
             of_states += check_complete_counts(output.rows)
             ranges = [row for rows in tables.get(RANGES_OUTPUT, ()) for row in rows.to_pylist()]
             newest_ms = max((row["timestamp_ms_max"] for row in ranges), default=0)
-            yield Output(DISTRIBUTIONS_OUTPUT, state_partition, distributions(output.rows, newest_ms))
+            yield NamedOutput(DISTRIBUTIONS_OUTPUT, state_partition, distributions(output.rows, newest_ms))
     for finding in valid_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())
@@ -225,7 +225,7 @@ def join_audit(
         columns = (of["state_partition"], of["range_start"], of["owner_epoch"], of["claimed"])
         histories = histories.take(valid_rows(known, *columns))
         if len(histories):
-            yield Output(DELETED_OUTPUT, state_partition, _last_tombstones(histories, state_partition))
+            yield NamedOutput(DELETED_OUTPUT, state_partition, _last_tombstones(histories, state_partition))
             histories = check_histories(histories, limits, found)
             start = starts.get(state_partition, 0)
             check_log_ends(histories, limits, log_start=start, found=found)

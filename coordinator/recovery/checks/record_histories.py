@@ -19,22 +19,22 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.decode import DecodedRecords, Kind
+from coordinator.recovery.decode import DecodedRecords, RecordKind
 from coordinator.recovery.fold import fold
 from coordinator.recovery.partials import (
     Name,
-    Partials,
+    PartialStates,
     concatenate_partials,
     partials_from_arrow,
     partials_from_records,
 )
-from coordinator.recovery.records import Bools, Ints, numbers
+from coordinator.recovery.records import Bools, Ints, column_to_ints
 from coordinator.recovery.schema import NONE, PARTIALS
 
 HISTORIES_OUTPUT = "histories"
 
 # The kinds of entries. A run of updates has the number of `Kind.UPDATE`.
-SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in Kind)
+SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in RecordKind)
 
 # The integer fields of an entry.  `first` and `last` fields are of the first and last record of a run that
 # has the field. `start_said` is the start offset of the very first record, or -1.
@@ -74,7 +74,7 @@ class Histories:
     key: Ints
     steps: dict[str, Ints]
     source: Ints
-    folded: Partials
+    folded: PartialStates
 
     def __len__(self) -> int:
         return len(self.key)
@@ -88,7 +88,7 @@ class Histories:
         found: Bools = self.steps["kind"] != RUN
         return found
 
-    def previous(self, wanted: Bools) -> Ints:
+    def previous_rows(self, wanted: Bools) -> Ints:
         """Return for each entry the row of the last wanted entry before it in its share-partition, or -1."""
         rows = np.arange(len(self))
         seen = np.maximum.accumulate(np.where(wanted, rows, NONE)) if len(self) else rows
@@ -120,7 +120,7 @@ class Histories:
         }
         state_partition = int(columns["state_partition"][0]) if len(self) else 0
         names = [(state_partition, identity) for identity in self.identities]
-        named = Partials(
+        named = PartialStates(
             *(names, self.key, columns, self.folded.batches, self.folded.loose_batches),
             self.folded.unreadable,
         )
@@ -132,9 +132,9 @@ class Histories:
 def histories_from_arrow(rows: pa.Table) -> Histories:
     """Read rows of `HISTORIES` of one state partition; each range and owner epoch is one source."""
     rows = rows.combine_chunks()
-    order = np.argsort(numbers(rows.column("last_log_offset")), kind="stable")
+    order = np.argsort(column_to_ints(rows.column("last_log_offset")), kind="stable")
     folded = partials_from_arrow(rows.select(PARTIALS.names))
-    steps = {name: numbers(rows.column(f"step_{name}"))[order] for name in STEPS}
+    steps = {name: column_to_ints(rows.column(f"step_{name}"))[order] for name in STEPS}
     whose = np.stack([folded["range_start"], folded["owner_epoch"], folded["claimed"]])
     _, source = np.unique(whose, axis=1, return_inverse=True)
     identities = [identity for _, identity in folded.names]
@@ -155,7 +155,7 @@ def histories_from_records(
     leader = np.where(said, rows.leader_epoch, none)
     complete = np.where(said, rows.delivery_complete_count, none)
     epoch = np.where(said, rows.snapshot_epoch, none)
-    digest = np.where(update & (rows.batch_count > 0), _digests(rows), 0)
+    digest = np.where(update & (rows.batch_count > 0), _update_digests(rows), 0)
     at = rows.log_offset
     renewed = snapshot & (rows.create_timestamp != rows.write_timestamp)
     steps = {
@@ -195,7 +195,7 @@ def histories_from_records(
     return Histories(identities, key, steps, np.arange(len(rows)), folded)
 
 
-def _digests(rows: DecodedRecords) -> Ints:
+def _update_digests(rows: DecodedRecords) -> Ints:
     """Return a 64-bit hash of each update's content."""
     batches = rows.batches
     mixed = _hash_rows(
@@ -231,11 +231,13 @@ def concatenate_histories(parts: Sequence[Histories]) -> Histories:
     )
 
 
-def fold_groups(rows: Partials, group: Ints, groups: int) -> Partials:
+def fold_groups(rows: PartialStates, group: Ints, groups: int) -> PartialStates:
     """Fold the rows of each group into one row; `group` has the number of each row's group."""
     nothing = np.zeros(len(rows), np.int64)
     columns = {**rows.numbers, "owner_epoch": nothing + NONE, "claimed": nothing}
-    grouped = Partials([_NO_NAME] * groups, group, columns, rows.batches, rows.loose_batches, rows.unreadable)
+    grouped = PartialStates(
+        [_NO_NAME] * groups, group, columns, rows.batches, rows.loose_batches, rows.unreadable
+    )
     return fold(grouped)
 
 
@@ -286,7 +288,7 @@ def _first_and_last_rows(entry: Ints, entries: int, wanted: Bools) -> tuple[Ints
 def drop_inner_entries(histories: Histories) -> Histories:
     """Keep of each history the first and last reset, the run before them and the run after them."""
     reset = histories.is_reset
-    has_reset_before = histories.previous(reset) >= 0
+    has_reset_before = histories.previous_rows(reset) >= 0
     key = histories.key
     is_last = np.append(key[1:] != key[:-1], True)[: len(key)]
     # A run is followed by a reset or by nothing, so the last reset is the last entry or the one before it.
@@ -295,7 +297,7 @@ def drop_inner_entries(histories: Histories) -> Histories:
     kept = np.where(reset, ~has_reset_before | last_reset, ~has_reset_before | is_last)
     gap = np.where(last_reset & has_reset_before, 1, histories["behind_gap"])
     deleted_at = histories["deleted_at"]
-    before = histories.previous(deleted_at != NONE)
+    before = histories.previous_rows(deleted_at != NONE)
     deleted_at = np.where((deleted_at == NONE) & (before >= 0), deleted_at[before], deleted_at)
     steps = {**histories.steps, "behind_gap": gap, "deleted_at": deleted_at}
     found = Histories(histories.identities, key, steps, histories.source, histories.folded)

@@ -7,7 +7,7 @@ import numpy as np
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.decode import DecodedRecords, Kind, StateBatches
+from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.ranges import ScannedRecords
 from coordinator.recovery.records import Bools, Records
 
@@ -36,7 +36,7 @@ def check_unexpected_records(records: Records, decoded: DecodedRecords, found: F
             key=none,
             log_offset=records.log_offset,
             timestamp_ms=records.timestamp_ms,
-            evidence=lambda row, what=what: f"{what}: {_hex(records, row)}",  # type: ignore[misc]
+            evidence=lambda row, what=what: f"{what}: {_key_hex(records, row)}",  # type: ignore[misc]
         )
 
 
@@ -44,7 +44,7 @@ def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: F
     """Check the selected decoded records: R1, R3 to R7, R9 and R10."""
     records, decoded = scanned.records, scanned.decoded
 
-    def flag(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
+    def add_findings(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
         found.add_rows(
             check,
             severity,
@@ -53,23 +53,25 @@ def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: F
             key=decoded.key,
             log_offset=decoded.log_offset,
             timestamp_ms=decoded.timestamp_ms,
-            evidence=lambda row: f"{evidence(row)}: {_hex(records, int(decoded.record[row]))}",
+            evidence=lambda row: f"{evidence(row)}: {_key_hex(records, int(decoded.record[row]))}",
         )
 
     kind = decoded.kind
-    unreadable = kind == Kind.UNREADABLE
+    unreadable = kind == RecordKind.UNREADABLE
     if unreadable.any():
         empty = unreadable & (records.values.length[decoded.record] < 0)
-        flag("R1", _C, unreadable & ~empty, lambda row: decoded.unreadable[row])
-        flag("R3", _C, empty, lambda row: "an update without a value")
-    told = (kind == Kind.SNAPSHOT) | (kind == Kind.UPDATE)
-    snapshot = kind == Kind.SNAPSHOT
-    flag("R7", _W, told & _has_negative_number(decoded, snapshot), lambda row: _numbers(decoded, row))
+        add_findings("R1", _C, unreadable & ~empty, lambda row: decoded.unreadable[row])
+        add_findings("R3", _C, empty, lambda row: "an update without a value")
+    told = (kind == RecordKind.SNAPSHOT) | (kind == RecordKind.UPDATE)
+    snapshot = kind == RecordKind.SNAPSHOT
+    add_findings(
+        "R7", _W, told & _has_negative_number(decoded, snapshot), lambda row: _format_numbers(decoded, row)
+    )
     size = records.keys.length[decoded.record] + records.values.length[decoded.record]
-    flag("R9", _I, size > limits.record_bytes_max, lambda row: f"{size[row]} bytes")
-    _check_clocks(decoded, snapshot, limits, flag)
+    add_findings("R9", _I, size > limits.record_bytes_max, lambda row: f"{size[row]} bytes")
+    _check_clocks(decoded, snapshot, limits, add_findings)
     if len(decoded.batches.row):
-        _check_batches(decoded, snapshot, limits, flag)
+        _check_batches(decoded, snapshot, limits, add_findings)
 
 
 Flag = Callable[[str, Severity, Bools, Callable[[int], str]], None]
@@ -81,7 +83,7 @@ def _has_negative_number(decoded: DecodedRecords, snapshot: Bools) -> Bools:
     return negative
 
 
-def _numbers(decoded: DecodedRecords, row: int) -> str:
+def _format_numbers(decoded: DecodedRecords, row: int) -> str:
     return (
         f"start offset {decoded.start_offset[row]}, complete count {decoded.delivery_complete_count[row]}, "
         f"snapshot epoch {decoded.snapshot_epoch[row]}, leader epoch {decoded.leader_epoch[row]}"
@@ -129,7 +131,7 @@ def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, fla
     )
     hit, show = select_rows(equal)
     flag("R9", _I, hit, lambda row: f"not merged with the batch before: {show(row)}")
-    in_flight = np.bincount(batches.row, np.maximum(_lengths(batches), 0), rows)
+    in_flight = np.bincount(batches.row, np.maximum(_batch_lengths(batches), 0), rows)
     flag(
         "R9",
         _I,
@@ -138,7 +140,7 @@ def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, fla
     )
 
 
-def _lengths(batches: StateBatches) -> "np.typing.NDArray[np.float64]":
+def _batch_lengths(batches: StateBatches) -> "np.typing.NDArray[np.float64]":
     return batches.last_offset.astype(np.float64) - batches.first_offset + 1
 
 
@@ -147,7 +149,7 @@ def _format_batch(batches: StateBatches, at: int) -> str:
     return f"batch ({first}-{last}, state {state}, count {count})"
 
 
-def _hex(records: Records, row: int) -> str:
+def _key_hex(records: Records, row: int) -> str:
     parts = []
     for name, spans in (("key", records.keys), ("value", records.values)):
         data = spans.get(row)

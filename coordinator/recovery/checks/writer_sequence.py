@@ -79,24 +79,24 @@ class WriterSequence:
                     int(ms[row + 1]),
                 )
             )
-        self._note(records)
+        self._update_writers(records)
 
-    def _note(self, records: Records) -> None:
+    def _update_writers(self, records: Records) -> None:
         batches = records.batches
         nothing = np.full(len(batches.attributes), NONE, np.int64)
 
-        def of_batch(column: Ints | None) -> Ints:
+        def per_record(column: Ints | None) -> Ints:
             found: Ints = (nothing if column is None else column)[records.batch]
             return found
 
         writer = np.stack(
             [
-                of_batch(batches.producer_id),
-                of_batch(batches.producer_epoch),
+                per_record(batches.producer_id),
+                per_record(batches.producer_epoch),
                 records.owner_epoch,
-                of_batch(batches.partition_leader_epoch),
-                of_batch(batches.attributes) & _TRANSACTIONAL != 0,
-                of_batch(batches.attributes) & CONTROL != 0,
+                per_record(batches.partition_leader_epoch),
+                per_record(batches.attributes) & _TRANSACTIONAL != 0,
+                per_record(batches.attributes) & CONTROL != 0,
             ]
         )
         begins = np.append(0, np.flatnonzero((writer[:, 1:] != writer[:, :-1]).any(axis=0)) + 1)

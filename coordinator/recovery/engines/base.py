@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT
 from coordinator.recovery.sources.base import LogRange, Source
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
+from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
 
 # Up to this number of records, starting other processes takes longer than reading the log in this process.
 ALONE_MAX = 300_000
@@ -32,7 +32,7 @@ class GatheredOutputs(Protocol):
         """Return all outputs of a name as one table, in this process."""
         ...
 
-    def collect(self) -> list[Output]:
+    def collect(self) -> list[NamedOutput]:
         """Return all outputs but the counts, in this process; they must be small."""
         ...
 
@@ -40,7 +40,7 @@ class GatheredOutputs(Protocol):
         """Return the outputs of all other state partitions."""
         ...
 
-    def plus(self, more: "GatheredOutputs") -> "GatheredOutputs":
+    def combine_with(self, more: "GatheredOutputs") -> "GatheredOutputs":
         """Return these outputs and others of the same engine."""
         ...
 
@@ -51,7 +51,7 @@ class GatheredOutputs(Protocol):
         """
         ...
 
-    def mapped(self, name: str, task: TableTask) -> list[Output]:
+    def map_outputs(self, name: str, task: TableTask) -> list[NamedOutput]:
         """Run a task on each table `name`, in the process that stores the table; return the outputs here."""
         ...
 
@@ -92,7 +92,7 @@ class Engine(Protocol):
         ...
 
 
-def by_partition(outputs: Iterable[Output]) -> Iterator[tuple[int, dict[str, list[pa.RecordBatch]]]]:
+def by_partition(outputs: Iterable[NamedOutput]) -> Iterator[tuple[int, dict[str, list[pa.RecordBatch]]]]:
     """Group outputs by state partition and name, without the counts."""
     found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
     for name, state_partition, rows in outputs:

@@ -21,7 +21,7 @@ from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import LogRange, PrunedError, Source
 from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask, Tables
+from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, Tables
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.base import GatheredOutputs
@@ -65,7 +65,7 @@ class _CountedChunks:
             yield chunk
 
 
-def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Output]:
+def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[NamedOutput]:
     """Read one range in the current process; return its outputs and their counts."""
     if isinstance(log_range.place, StoredRange):
         outputs, given = stored_outputs(log_range)
@@ -76,22 +76,22 @@ def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[Ou
         given = chunks.records
     except PrunedError as pruned:
         start = pa.RecordBatch.from_pylist([{"start": pruned.start}], _PRUNED)
-        outputs, given = [Output(PRUNED_OUTPUT, pruned.state_partition, start)], 0
+        outputs, given = [NamedOutput(PRUNED_OUTPUT, pruned.state_partition, start)], 0
     return [*outputs, *_output_counts(outputs, log_range.number), _source_count(log_range, given)]
 
 
-def _source_count(log_range: LogRange, records: int) -> Output:
+def _source_count(log_range: LogRange, records: int) -> NamedOutput:
     row = {"range": log_range.number, "output": "", "rows": records}
-    return Output(COUNTS_OUTPUT, log_range.state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
+    return NamedOutput(COUNTS_OUTPUT, log_range.state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
 
 
-def _output_counts(outputs: Iterable[Output], number: int) -> Iterator[Output]:
+def _output_counts(outputs: Iterable[NamedOutput], number: int) -> Iterator[NamedOutput]:
     for name, state_partition, rows in outputs:
         row = {"range": number, "output": name, "rows": rows.num_rows}
-        yield Output(COUNTS_OUTPUT, state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
+        yield NamedOutput(COUNTS_OUTPUT, state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
 
 
-def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[Output]:
+def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[NamedOutput]:
     """Join the outputs of a state partition; return the results, and the counts of both.
 
     Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
@@ -99,19 +99,19 @@ def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[O
     if PRUNED_OUTPUT in tables:
         raise ResultsIncomplete(f"state partition {state_partition} was pruned after it was planned")
     if PARTIALS_OUTPUT in tables:
-        folded = _sum(tables[PARTIALS_OUTPUT], "records")
-        decoded = _sum(tables.get(RANGES_OUTPUT, ()), "folded_records")
+        folded = _sum_column(tables[PARTIALS_OUTPUT], "records")
+        decoded = _sum_column(tables.get(RANGES_OUTPUT, ()), "folded_records")
         if folded != decoded:
             raise ResultsIncomplete(
                 f"{decoded} records of state partition {state_partition} were decoded and {folded} are in "
                 "the partial states"
             )
-    read = [Output(name, state_partition, rows) for name, found in tables.items() for rows in found]
+    read = [NamedOutput(name, state_partition, rows) for name, found in tables.items() for rows in found]
     outputs = list(join(state_partition, tables))
     return [*outputs, *_output_counts(read, _READ), *_output_counts(outputs, _RETURNED)]
 
 
-def _sum(tables: Iterable[pa.RecordBatch], column: str) -> int:
+def _sum_column(tables: Iterable[pa.RecordBatch], column: str) -> int:
     return sum(pc.sum(rows.column(column)).as_py() or 0 for rows in tables)
 
 
@@ -142,7 +142,7 @@ def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
 
 def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
     """Compare the rows that a phase wrote with the rows that the next one read. Raises ResultsIncomplete."""
-    written, read = _totals(before, read=False), _totals(after, read=True)
+    written, read = _count_rows(before, read=False), _count_rows(after, read=True)
     for state_partition, name in sorted(written.keys() | read.keys()):
         place = (state_partition, name)
         if written[place] != read[place]:
@@ -152,7 +152,7 @@ def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
             )
 
 
-def _totals(outputs: "GatheredOutputs", *, read: bool) -> Counter[tuple[int, str]]:
+def _count_rows(outputs: "GatheredOutputs", *, read: bool) -> Counter[tuple[int, str]]:
     found: Counter[tuple[int, str]] = Counter()
     for state_partition, rows in outputs.rows(COUNTS_OUTPUT):
         for row in rows.to_pylist():

@@ -21,14 +21,14 @@ from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, check_joined, join_counted, read_counted
 from coordinator.recovery.sources.base import ALL, LogRange, Source
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
+from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
 
 
 @dataclass
 class LocalOutputs:
     """Outputs in the memory of this process."""
 
-    outputs: list[Output]
+    outputs: list[NamedOutput]
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
         """Return all outputs of a name."""
@@ -40,7 +40,7 @@ class LocalOutputs:
             return LocalOutputs([])
         return LocalOutputs([each for each in self.outputs if each.state_partition not in state_partitions])
 
-    def plus(self, more: GatheredOutputs) -> "LocalOutputs":
+    def combine_with(self, more: GatheredOutputs) -> "LocalOutputs":
         """Return these outputs and others together."""
         assert isinstance(more, LocalOutputs)
         return LocalOutputs([*self.outputs, *more.outputs])
@@ -49,13 +49,13 @@ class LocalOutputs:
         """Return all outputs of a name as one table."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
-    def collect(self) -> list[Output]:
+    def collect(self) -> list[NamedOutput]:
         """Return all outputs but the counts."""
         return [each for each in self.outputs if each.name != COUNTS_OUTPUT]
 
     def joined(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
         """Join the outputs of each state partition one after the other, because they are small."""
-        found: list[Output] = []
+        found: list[NamedOutput] = []
         for state_partition, named in by_partition(self.outputs):
             found += join_counted(join, state_partition, named)
             advance(1)
@@ -63,7 +63,7 @@ class LocalOutputs:
         check_joined(self, joined)
         return joined
 
-    def mapped(self, name: str, task: TableTask) -> list[Output]:
+    def map_outputs(self, name: str, task: TableTask) -> list[NamedOutput]:
         """Run a task on each table `name`."""
         return [output for state_partition, rows in self.rows(name) for output in task(state_partition, rows)]
 
@@ -94,7 +94,7 @@ class LocalEngine:
     ) -> LocalOutputs:
         """Read ranges, largest first."""
         ordered = sorted(ranges, key=lambda each: -each.records)
-        found: list[Output] = []
+        found: list[NamedOutput] = []
         if self._processes == 1 or len(ordered) < 2 or sum(each.records for each in ordered) <= ALONE_MAX:
             for log_range in ordered:
                 found += read_counted(source, log_range, read)

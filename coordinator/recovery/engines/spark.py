@@ -24,12 +24,12 @@ from coordinator.recovery.engines.counts import (
     join_counted,
     read_counted,
 )
-from coordinator.recovery.engines.spark_session import has_active_session, session
-from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, error_of_spark
+from coordinator.recovery.engines.spark_session import get_or_start_session, has_active_session
+from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, convert_spark_error
 from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
-from coordinator.recovery.tasks import JoinTask, Output, ReadTask, TableTask
+from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class SparkOutputs:
         self._stored = stored
         self.frame = frame
         # Outputs that the driver always reads, all together, because each read is a Spark job.
-        self._summaries: list[Output] | None = None
+        self._summaries: list[NamedOutput] | None = None
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
         """Return the outputs of a name, on the driver."""
@@ -70,20 +70,22 @@ class SparkOutputs:
             return [(each.state_partition, each.rows) for each in self._summaries if each.name == name]
         return [(each.state_partition, each.rows) for each in self._collect_outputs((name,))]
 
-    def _collect_outputs(self, names: Sequence[str]) -> list[Output]:
-        return _fetched(self.frame.where(self.frame["name"].isin(list(names))))
+    def _collect_outputs(self, names: Sequence[str]) -> list[NamedOutput]:
+        return _fetch_outputs(self.frame.where(self.frame["name"].isin(list(names))))
 
-    def mapped(self, name: str, task: TableTask) -> list[Output]:
+    def map_outputs(self, name: str, task: TableTask) -> list[NamedOutput]:
         """Apply a task to each table of a name, on the executors and without a shuffle."""
-        return _fetched(self.frame.where(self.frame["name"] == name).mapInArrow(_mapping(task), OUTPUTS_SQL))
+        return _fetch_outputs(
+            self.frame.where(self.frame["name"] == name).mapInArrow(_make_map_function(task), OUTPUTS_SQL)
+        )
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
         """Return all outputs of a name as one table, on the driver."""
         return pa.Table.from_batches([rows for _, rows in self.rows(name)], schema)
 
-    def collect(self) -> list[Output]:
+    def collect(self) -> list[NamedOutput]:
         """Return all outputs but the counts, on the driver."""
-        return _fetched(self.frame.where(self.frame["name"] != COUNTS_OUTPUT))
+        return _fetch_outputs(self.frame.where(self.frame["name"] != COUNTS_OUTPUT))
 
     def without(self, state_partitions: Collection[int]) -> "SparkOutputs":
         """Drop some state partitions."""
@@ -91,14 +93,14 @@ class SparkOutputs:
         frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(wanted)
         return SparkOutputs(self._stored, frame)
 
-    def plus(self, more: GatheredOutputs) -> "SparkOutputs":
+    def combine_with(self, more: GatheredOutputs) -> "SparkOutputs":
         """Return these outputs and others together."""
         assert isinstance(more, SparkOutputs)
         return SparkOutputs(self._stored, self.frame.unionByName(more.frame))
 
     def joined(self, join: JoinTask, advance: Advance) -> "SparkOutputs":
         """Join all state partitions on the executors, in one shuffle."""
-        tasks = parallelism(self._stored.spark)
+        tasks = task_slots(self._stored.spark)
         shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
         frame = shuffled.mapInArrow(_join_function(join), OUTPUTS_SQL)
         joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
@@ -109,18 +111,18 @@ class SparkOutputs:
         """Write a directory of files, on the executors."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        def unpacking(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        def unpack_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for output in _unpack_outputs(batches):
                 yield output.rows
 
         uri = path.absolute().as_uri() if isinstance(path, Path) else path
         stored = self.frame.where(self.frame["name"] == name)
-        frame = stored.mapInArrow(unpacking, from_arrow_schema(schema)).sortWithinPartitions(*order)
+        frame = stored.mapInArrow(unpack_batches, from_arrow_schema(schema)).sortWithinPartitions(*order)
         try:
             frame.write.mode("error").option("compression", "zstd").parquet(uri)
             return int(self._stored.spark.read.parquet(uri).count())
         except Exception as error:
-            raise error_of_spark(error) from None
+            raise convert_spark_error(error) from None
 
 
 class SparkEngine:
@@ -142,7 +144,7 @@ class SparkEngine:
     def started(cls, master: str = "", *, work: str = "") -> "SparkEngine":
         """Use the active session, or start one. Raises SparkMissing and ConfigError."""
         is_ours = not has_active_session()
-        return cls(session(master), is_ours=is_ours, work=work)
+        return cls(get_or_start_session(master), is_ours=is_ours, work=work)
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -158,14 +160,14 @@ class SparkEngine:
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
     ) -> SparkOutputs:
         """Read ranges, several small ones in each task, because a task costs as much as 50,000 records."""
-        tasks = balance_ranges(ranges, self._tasks(sum(each.records for each in ranges)))
+        tasks = balance_ranges(ranges, self._count_tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         frame = numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL)
         weights = [sum(each.records for each in task) for task in tasks]
         return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
-    def _tasks(self, records: int) -> int:
-        return max(_TASKS_PER_CORE * parallelism(self.spark), records // RANGE_RECORDS)
+    def _count_tasks(self, records: int) -> int:
+        return max(_TASKS_PER_CORE * task_slots(self.spark), records // RANGE_RECORDS)
 
     def end_job(self) -> None:
         """Delete the work directory."""
@@ -178,7 +180,7 @@ class SparkEngine:
             self.spark.stop()
 
 
-def parallelism(spark: "SparkSession") -> int:
+def task_slots(spark: "SparkSession") -> int:
     """Return the number of concurrent tasks, if Spark provides it."""
     try:
         return spark.sparkContext.defaultParallelism
@@ -218,25 +220,25 @@ def _join_function(join: JoinTask) -> ArrowTask:
     return join_outputs
 
 
-def _mapping(task: TableTask) -> ArrowTask:
+def _make_map_function(task: TableTask) -> ArrowTask:
     """Return the function that applies a task to each stored table."""
 
-    def mapping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def map_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, state_partition, rows in _unpack_outputs(batches):
             yield from pack_outputs(task(state_partition, rows))
 
-    return mapping
+    return map_batches
 
 
-def _fetched(frame: "DataFrame") -> list[Output]:
+def _fetch_outputs(frame: "DataFrame") -> list[NamedOutput]:
     """Compute a DataFrame of outputs, and return them on the driver."""
     try:
         return list(_unpack_outputs(frame.toArrow().to_batches()))
     except Exception as error:
-        raise error_of_spark(error) from None
+        raise convert_spark_error(error) from None
 
 
-def pack_outputs(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
+def pack_outputs(outputs: Iterable[NamedOutput]) -> Iterator[pa.RecordBatch]:
     """Return outputs as rows of `OUTPUTS`, a large one in several rows."""
     for name, state_partition, rows in outputs:
         for at in range(0, max(rows.num_rows, 1), _PACKED_ROWS_MAX):
@@ -251,9 +253,9 @@ def pack_outputs(outputs: Iterable[Output]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict(row, schema=OUTPUTS)
 
 
-def _unpack_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[Output]:
+def _unpack_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[NamedOutput]:
     for batch in batches:
         for row in batch.to_pylist():
             with pa.ipc.open_stream(row["rows"]) as reader:
                 for rows in reader:
-                    yield Output(row["name"], row["state_partition"], rows)
+                    yield NamedOutput(row["name"], row["state_partition"], rows)

@@ -23,12 +23,12 @@ def report_progress(spark: "SparkSession", weights: Sequence[int], advance: Adva
     done = threading.Event()
     watcher: threading.Thread | None = None
     group = f"share-coordinator-{id(done)}"
-    context = _context(spark)
+    context = _spark_context(spark)
     if context is not None:
         context.setJobGroup(group, "share-coordinator recovery")
         tracker = context.statusTracker()
 
-        def watch() -> None:
+        def watch_tasks() -> None:
             told = 0
             while not done.wait(_PAUSE_S):
                 finished = 0
@@ -41,7 +41,7 @@ def report_progress(spark: "SparkSession", weights: Sequence[int], advance: Adva
                     advance(sum(weights[told:finished]))
                     told = finished
 
-        watcher = threading.Thread(target=watch, name="spark progress", daemon=True)
+        watcher = threading.Thread(target=watch_tasks, name="spark progress", daemon=True)
         watcher.start()
     try:
         yield
@@ -52,7 +52,7 @@ def report_progress(spark: "SparkSession", weights: Sequence[int], advance: Adva
             context.setJobGroup("", "")
 
 
-def _context(spark: "SparkSession") -> "SparkContext | None":
+def _spark_context(spark: "SparkSession") -> "SparkContext | None":
     try:
         return spark.sparkContext
     except Exception:

@@ -39,7 +39,7 @@ class SparkMissing(LogError):
     """Spark cannot be used; the text is one line that says what to do."""
 
 
-def session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
+def get_or_start_session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
     """Return the active session, or start one. Raises SparkMissing, and ConfigError for an invalid master."""
     _check_python_side()
     from pyspark.sql import SparkSession

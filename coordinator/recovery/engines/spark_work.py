@@ -63,7 +63,7 @@ class WorkFolder:
                 frame.write.partitionBy("name").mode("error").parquet(path)
             return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
         except Exception as error:
-            raise error_of_spark(error) from None
+            raise convert_spark_error(error) from None
 
     def delete(self) -> None:
         """Delete the stored files; the next job has a new directory. A refused deletion is ignored."""
@@ -84,7 +84,7 @@ class WorkFolder:
         path.getFileSystem(context.hadoopConfiguration()).delete(path, True)
 
 
-def error_of_spark(error: Exception) -> CoordinatorError:
+def convert_spark_error(error: Exception) -> CoordinatorError:
     """Convert the exception of a task: use the last line of the traceback that Spark wraps."""
     if isinstance(error, CoordinatorError):
         return error

@@ -8,10 +8,18 @@ from pathlib import Path
 from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.durable_files import write_durably
-from coordinator.recovery.report.content import Content, as_json, make_content
+from coordinator.recovery.report.content import ReportContent, as_json, make_content
 from coordinator.recovery.report.text import as_markdown, as_text
 
-__all__ = ["Content", "as_json", "as_markdown", "as_text", "check_report", "make_content", "write_report"]
+__all__ = [
+    "ReportContent",
+    "as_json",
+    "as_markdown",
+    "as_text",
+    "check_report",
+    "make_content",
+    "write_report",
+]
 
 _KINDS = (".html", ".json", ".md", ".txt")
 

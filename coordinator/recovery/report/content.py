@@ -11,7 +11,7 @@ from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.verdict import GroupVerdict, SharePartitionVerdict, Status, Verdict
+from coordinator.recovery.verdict import GroupVerdict, RecoveryStatus, SharePartitionVerdict, Verdict
 
 # Maximum number of findings that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
@@ -23,7 +23,7 @@ _GROUPS_MAX = 20
 
 
 @dataclass(frozen=True)
-class Section:
+class FindingSection:
     """The findings of one check with one severity."""
 
     check: Check
@@ -41,7 +41,7 @@ class Section:
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
     @property
-    def by_group(self) -> Sequence[tuple[str, int]]:
+    def groups_with_findings(self) -> Sequence[tuple[str, int]]:
         """The groups with findings, most findings first."""
         counted = Counter(row["group_id"] for row in self.rows if row["group_id"] is not None)
         return counted.most_common(EXAMPLES_MAX)
@@ -57,7 +57,7 @@ class GroupLines(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Content:
+class ReportContent:
     """The content of a report: `facts` are pairs of label and text; the most severe sections are first."""
 
     run: AuditResult
@@ -66,7 +66,7 @@ class Content:
     answer: str
     groups: Sequence[GroupLines]
     facts: Sequence[tuple[str, str]]
-    sections: Sequence[Section]
+    sections: Sequence[FindingSection]
     passed: Sequence[str]
 
     @property
@@ -80,7 +80,7 @@ class Content:
         return ("in what could be read: " if in_part else "") + ", ".join(self.passed)
 
 
-def make_content(run: AuditResult) -> Content:
+def make_content(run: AuditResult) -> ReportContent:
     """Return the content of an audit's report."""
     manifest = run.manifest
     found = run.findings.to_pylist()
@@ -89,14 +89,14 @@ def make_content(run: AuditResult) -> Content:
         for check in CATALOGUE.values():
             rows = [row for row in found if row["check"] == check.id and row["severity"] == severity.value]
             if rows:
-                sections.append(Section(check, severity, rows))
+                sections.append(FindingSection(check, severity, rows))
     found_by = {section.check.id for section in sections}
-    return Content(
+    return ReportContent(
         run=run,
         title=f"Recovery audit of {manifest['source']}",
         verdict=run.verdict,
         answer=run.answer.headline,
-        groups=_groups(run.answer),
+        groups=_damaged_groups(run.answer),
         facts=_describe_source(run),
         sections=sections,
         passed=[name for name in CATALOGUE if name not in found_by and name not in run.not_checked],
@@ -136,7 +136,7 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
     return facts
 
 
-def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
+def format_place(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
     """Format share-partition, state partition and log offsets of a finding; `named` formats each name."""
     parts = []
     if row["group_id"] is not None:
@@ -153,9 +153,9 @@ def place_of(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
     return ", ".join(parts)
 
 
-def _groups(verdict: Verdict) -> list[GroupLines]:
+def _damaged_groups(verdict: Verdict) -> list[GroupLines]:
     """Return the groups that are not whole, worst first."""
-    wrong = [group for group in verdict.groups if group.status is not Status.WHOLE]
+    wrong = [group for group in verdict.groups if group.status is not RecoveryStatus.WHOLE]
     return [
         GroupLines(
             group.group_id, group.status.name.lower(), _group_text(group, verdict.topics), group.command
@@ -183,7 +183,7 @@ def _format_offsets(each: SharePartitionVerdict) -> str:
     return f"{each.start_offset}" + (f" to {each.last_offset}" if each.last_offset >= 0 else "")
 
 
-def as_json(content: Content) -> str:
+def as_json(content: ReportContent) -> str:
     """Return the report as JSON: all findings with their meaning."""
     run = content.run
     found = {

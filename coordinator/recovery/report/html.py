@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from html import escape
 
 from coordinator.printable import escape_unprintable
-from coordinator.recovery.report.content import Content, Section, place_of
-from coordinator.recovery.report.plots import plots_of
+from coordinator.recovery.report.content import FindingSection, ReportContent, format_place
+from coordinator.recovery.report.plots import make_plots
 
 # Maximum number of listed state partitions, largest first.
 _PARTITIONS_MAX = 20
@@ -55,34 +55,34 @@ svg { width: 100%; height: auto; }
 """
 
 
-def as_html(content: Content) -> str:
+def as_html(content: ReportContent) -> str:
     """Return the page."""
-    return "\n".join(_page(content)) + "\n"
+    return "\n".join(_page_html(content)) + "\n"
 
 
-def _text(said: str) -> str:
+def _escape(said: str) -> str:
     return escape(escape_unprintable(said))
 
 
 def _name(said: str) -> str:
     """Isolate a name chosen by a user, so that right-to-left text does not reorder the text around it."""
-    return f"<bdi>{_text(said)}</bdi>"
+    return f"<bdi>{_escape(said)}</bdi>"
 
 
-def _page(content: Content) -> Iterator[str]:
+def _page_html(content: ReportContent) -> Iterator[str]:
     gravest = content.sections[0].severity.value if content.sections else "clean"
     if gravest in ("info", "clean"):
         gravest = "warning" if content.run.missed else "clean"
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{_text(content.title)}</title><style>{_STYLE}</style></head><body>"
-    yield f"<h1>{_text(content.title)}</h1>"
-    yield f'<p><span class="verdict {gravest}">{_text(content.verdict)}</span></p>'
-    yield f"<p>{_text(content.answer[:1].upper() + content.answer[1:])}.</p>"
+    yield f"<title>{_escape(content.title)}</title><style>{_STYLE}</style></head><body>"
+    yield f"<h1>{_escape(content.title)}</h1>"
+    yield f'<p><span class="verdict {gravest}">{_escape(content.verdict)}</span></p>'
+    yield f"<p>{_escape(content.answer[:1].upper() + content.answer[1:])}.</p>"
     yield '<div class="wide"><table>'
     for label, said in content.facts:
-        yield f"<tr><th>{_text(label)}</th><td>{_text(said)}</td></tr>"
+        yield f"<tr><th>{_escape(label)}</th><td>{_escape(said)}</td></tr>"
     yield "</table></div>"
     if content.groups:
         yield "<h2>Groups</h2>"
@@ -97,22 +97,22 @@ def _page(content: Content) -> Iterator[str]:
     if not content.sections:
         yield "<p>None.</p>"
     for section in content.sections:
-        yield from _section(section)
+        yield from _section_html(section)
     yield '<h2>Plots</h2><div class="plots">'
-    for title, about, svg in plots_of(content.run):
-        yield f"<figure><figcaption><b>{_text(title)}</b>{_text(about)}</figcaption>{svg}</figure>"
+    for title, about, svg in make_plots(content.run):
+        yield f"<figure><figcaption><b>{_escape(title)}</b>{_escape(about)}</figcaption>{svg}</figure>"
     yield "</div>"
-    yield from _partitions(content)
+    yield from _partitions_html(content)
     yield "<h2>Checks</h2>"
-    yield f"<p>Passed: {_text(content.passed_text)}.</p>"
+    yield f"<p>Passed: {_escape(content.passed_text)}.</p>"
     yield '<div class="wide"><table>'
     for check, why in content.run.not_checked.items():
-        yield f"<tr><th>{_text(check)}</th><td>not run: {_text(why)}</td></tr>"
+        yield f"<tr><th>{_escape(check)}</th><td>not run: {_escape(why)}</td></tr>"
     yield "</table></div>"
     yield "</body></html>"
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section_html(section: FindingSection) -> Iterator[str]:
     severity = section.severity.value
     count = (
         f"{section.total}"
@@ -121,20 +121,20 @@ def _section(section: Section) -> Iterator[str]:
     )
     yield f'<section class="finding {severity}">'
     yield (
-        f'<h3><span class="tag {severity}">{_text(section.check.id)} {severity}</span> '
-        f"{_text(section.check.title)} <span class='soft'>({count})</span></h3>"
+        f'<h3><span class="tag {severity}">{_escape(section.check.id)} {severity}</span> '
+        f"{_escape(section.check.title)} <span class='soft'>({count})</span></h3>"
     )
-    yield f"<p>{_text(section.check.meaning)}</p>"
-    yield f"<p><b>To do:</b> {_text(section.check.advice)}</p>"
+    yield f"<p>{_escape(section.check.meaning)}</p>"
+    yield f"<p><b>To do:</b> {_escape(section.check.advice)}</p>"
     yield '<div class="wide"><table><tr><th>where</th><th>evidence</th></tr>'
     for row in section.examples:
-        yield f"<tr><td>{place_of(row, _name)}</td><td><code>{_name(row['evidence'])}</code></td></tr>"
+        yield f"<tr><td>{format_place(row, _name)}</td><td><code>{_name(row['evidence'])}</code></td></tr>"
     if len(section.rows) > len(section.examples):
         yield f"<tr><td>...</td><td>{len(section.rows) - len(section.examples)} more</td></tr>"
     yield "</table></div></section>"
 
 
-def _partitions(content: Content) -> Iterator[str]:
+def _partitions_html(content: ReportContent) -> Iterator[str]:
     largest = sorted(content.run.partitions, key=lambda each: -each.records)
     yield "<h2>State partitions</h2>"
     if len(largest) > _PARTITIONS_MAX:

@@ -63,7 +63,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def plots_of(run: AuditResult) -> list[tuple[str, str, str]]:
+def make_plots(run: AuditResult) -> list[tuple[str, str, str]]:
     """Return the title, a description and the SVG of each plot."""
     return [
         (

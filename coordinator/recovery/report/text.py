@@ -4,18 +4,18 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from coordinator.printable import escape_unprintable
-from coordinator.recovery.report.content import Content, Section, place_of
+from coordinator.recovery.report.content import FindingSection, ReportContent, format_place
 
 _WIDTH = 100
 
 
-def as_text(content: Content) -> str:
+def as_text(content: ReportContent) -> str:
     """Return the report for a terminal: verdict, facts, findings, what was not checked."""
-    lines = "\n".join(_lines(content)).split("\n")
+    lines = "\n".join(_text_lines(content)).split("\n")
     return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
-def _lines(content: Content) -> Iterator[str]:
+def _text_lines(content: ReportContent) -> Iterator[str]:
     yield f"{content.title}: {content.verdict.upper() if content.sections else content.verdict}"
     for label, said in content.facts:
         yield _format_fact(label, said)
@@ -29,7 +29,7 @@ def _lines(content: Content) -> Iterator[str]:
         severity = section.severity.value.upper()
         yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_format_count(section)}"
         for row in section.examples:
-            yield _indent_text(f"{place_of(row)}: {row['evidence']}")
+            yield _indent_text(f"{format_place(row)}: {row['evidence']}")
         if len(section.rows) > len(section.examples):
             yield _indent_text(
                 f"... and {len(section.rows) - len(section.examples)} more{_counts_by_group(section)}"
@@ -42,12 +42,12 @@ def _lines(content: Content) -> Iterator[str]:
         yield _format_fact("not run", f"{check}: {why}")
 
 
-def _counts_by_group(section: Section) -> str:
-    counts = ", ".join(f"{group_id} {count}" for group_id, count in section.by_group)
+def _counts_by_group(section: FindingSection) -> str:
+    counts = ", ".join(f"{group_id} {count}" for group_id, count in section.groups_with_findings)
     return f"; by group: {counts}" if counts else ""
 
 
-def _format_count(section: Section) -> str:
+def _format_count(section: FindingSection) -> str:
     places = len(section.rows)
     return f" ({places})" if section.total == places else f" ({section.total} in {places})"
 
@@ -74,12 +74,12 @@ def _indent_text(said: str) -> str:
     )
 
 
-def as_markdown(content: Content) -> str:
+def as_markdown(content: ReportContent) -> str:
     """Return the report as Markdown."""
-    return "\n".join(_markdown(content)) + "\n"
+    return "\n".join(_markdown_lines(content)) + "\n"
 
 
-def _markdown(content: Content) -> Iterator[str]:
+def _markdown_lines(content: ReportContent) -> Iterator[str]:
     yield f"# {_escape_markdown(content.title)}"
     yield ""
     yield f"**{content.verdict}**; {_escape_markdown(content.answer)}."
@@ -99,7 +99,7 @@ def _markdown(content: Content) -> Iterator[str]:
         yield "| where | evidence |"
         yield "|---|---|"
         for row in section.examples:
-            yield f"| {_escape_markdown(place_of(row))} | {_escape_markdown(row['evidence'])} |"
+            yield f"| {_escape_markdown(format_place(row))} | {_escape_markdown(row['evidence'])} |"
         if len(section.rows) > len(section.examples):
             yield f"| ... | {len(section.rows) - len(section.examples)} more |"
     yield ""

@@ -23,7 +23,7 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.durable_files import write_durably
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, offsets_after_time
+from coordinator.recovery.sources.base import END, RANGE_RECORDS, LogCut, LogRange, Plan, offsets_after_time
 from coordinator.recovery.sources.checkpoints import StateCheckpoint, read_checkpoints
 from coordinator.recovery.verdict import LogCopy
 
@@ -176,17 +176,17 @@ class ArchiveSource:
 
     def as_copy(self) -> LogCopy:
         """Return the log offsets that the archive has without a gap up to its end, for a verdict."""
-        plan = self.plan(Cut())
+        plan = self.plan(LogCut())
         return LogCopy(self.text, plan.starts, plan.ends)
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
         commits = read_commits(self.folder)
         if not commits:
             raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
-        stretches = _stretches(commits)
+        stretches = _consecutive_pieces(commits)
         if cut.time_ms is not None:
-            cut = Cut(self._ends_after(stretches, cut.time_ms))
+            cut = LogCut(self._last_contiguous_end(stretches, cut.time_ms))
         ranges: list[LogRange] = []
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
@@ -203,7 +203,7 @@ class ArchiveSource:
             if stored is not None and not begin:
                 ranges.append(stored)
                 begin = stored.end
-            ranges += _ranges(number, stretch.pieces, begin, ends[number], range_records)
+            ranges += _piece_ranges(number, stretch.pieces, begin, ends[number], range_records)
         return Plan(tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from)
 
     def _checkpoint_range(
@@ -216,7 +216,9 @@ class ArchiveSource:
                 return each.range_of(self.folder, state_partition)
         return None
 
-    def _ends_after(self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int) -> dict[int, int]:
+    def _last_contiguous_end(
+        self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int
+    ) -> dict[int, int]:
         """Return the log offset of the first record after a time; read only row groups that may have one."""
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
@@ -225,7 +227,7 @@ class ArchiveSource:
                 each
                 for piece in pieces
                 if piece.last_ms > time_ms or piece.last_ms < 0
-                for each in _ranges(number, [piece], 0, END, 1)
+                for each in _piece_ranges(number, [piece], 0, END, 1)
             ]
             later = offsets_after_time(self, Plan(tuple(ranges), {}, {}), time_ms)
             found[number] = later.get(number, END)
@@ -252,7 +254,7 @@ class CopiedStretch(NamedTuple):
     pieces: list[RowGroup]
 
 
-def _stretches(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
+def _consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
     """Return the stretches of each state partition, in the order of their commits."""
     found: dict[int, list[CopiedStretch]] = {}
     for commit in commits:
@@ -268,7 +270,7 @@ def _stretches(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
     return found
 
 
-def _ranges(
+def _piece_ranges(
     state_partition: int, pieces: Sequence[RowGroup], begin: int, until: int, range_records: int
 ) -> list[LogRange]:
     """Return the ranges of the pieces between two log offsets; small pieces share a range."""

@@ -24,7 +24,7 @@ END = 2**63 - 1
 RANGE_RECORDS = 2_000_000
 
 
-class Cut(NamedTuple):
+class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
     Without both, it is the end of the log when the plan is made.  `since` omits the records below an offset,
@@ -115,7 +115,7 @@ class Source(Protocol):
         """Return the ids of the log (cluster id, topic id) by name; empty if it has none."""
         ...
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Plan the ranges to read. Raises LogError, OSError, and ConfigError if it is not such a source."""
         ...
 

@@ -23,7 +23,7 @@ from coordinator.recovery.durable_files import sync_file, write_durably
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.schema import PARTIALS, RANGES
 from coordinator.recovery.sources.base import LogRange
-from coordinator.recovery.tasks import Output
+from coordinator.recovery.tasks import NamedOutput
 
 CHECKPOINTS = "checkpoints"
 _ADVICE = "remove the checkpoint: it can be made again"
@@ -101,7 +101,7 @@ def write_checkpoint(
     write_durably(path.with_suffix(".json"), json.dumps(said).encode())
 
 
-def stored_outputs(log_range: LogRange) -> tuple[list[Output], int]:
+def stored_outputs(log_range: LogRange) -> tuple[list[NamedOutput], int]:
     """Return the stored outputs of a range, and the number of records that they summarise."""
     file, row_group, summary = log_range.place
     try:
@@ -112,7 +112,7 @@ def stored_outputs(log_range: LogRange) -> tuple[list[Output], int]:
     ranges = pa.RecordBatch.from_pylist([dict(summary)], RANGES)
     number = log_range.state_partition
     outputs = [
-        Output(RANGES_OUTPUT, number, ranges),
-        *(Output(PARTIALS_OUTPUT, number, each) for each in rows),
+        NamedOutput(RANGES_OUTPUT, number, ranges),
+        *(NamedOutput(PARTIALS_OUTPUT, number, each) for each in rows),
     ]
     return outputs, summary["records"]

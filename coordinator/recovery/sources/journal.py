@@ -20,7 +20,7 @@ from coordinator.recovery.sources.base import (
     ALL,
     END,
     RANGE_RECORDS,
-    Cut,
+    LogCut,
     LogRange,
     Plan,
     PrunedError,
@@ -28,9 +28,9 @@ from coordinator.recovery.sources.base import (
     run_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
-    Extent,
     SalvagedJournal,
     SalvagedSegment,
+    SegmentExtent,
     SegmentFile,
     salvage,
     torn_tail_note,
@@ -56,7 +56,7 @@ class JournalSource:
         """Return an empty dict, because a journal has no id."""
         return {}
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Scan the journal, and skip damage; each segment is one range."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "an existing directory")
@@ -70,7 +70,7 @@ class JournalSource:
         starts = {partition: cut.start(partition) for partition in found.starts}
         ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
         plan = Plan(
-            tuple(_ranges(found, starts, ends)),
+            tuple(_segment_ranges(found, starts, ends)),
             found.starts,
             ends,
             notes=tuple(found.notes),
@@ -79,7 +79,7 @@ class JournalSource:
             return plan
         later = offsets_after_time(self, plan, cut.time_ms)
         ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
-        return replace(plan, ranges=tuple(_ranges(found, starts, ends)), ends=ends)
+        return replace(plan, ranges=tuple(_segment_ranges(found, starts, ends)), ends=ends)
 
     def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
         """Find the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
@@ -88,7 +88,7 @@ class JournalSource:
             number = segment_number(path.name)
             if number is not None:
                 data = path.read_bytes()
-                files.append(SegmentFile(path.name, number, _header(data), memoryview(data)))
+                files.append(SegmentFile(path.name, number, _read_header(data), memoryview(data)))
         counts = [len(each.header.end_offsets) for each in files if each.header is not None]
         if not counts:
             raise damage
@@ -106,7 +106,7 @@ class JournalSource:
             raise PrunedError(ALL, 0) from None
         waiting: dict[int, list[bytes]] = {}
         waiting_bytes = position = 0
-        for state_partition, batch, position in _batches(data, number, extents, path):
+        for state_partition, batch, position in _iterate_batches(data, number, extents, path):
             waiting.setdefault(state_partition, []).append(batch)
             waiting_bytes += len(batch)
             if waiting_bytes >= _PARSE_BYTES:
@@ -118,7 +118,7 @@ class JournalSource:
                 yield replace(no_records(damage.state_partition), damages=(damage,))
 
 
-def _header(data: bytes) -> layout.SegmentHeader | None:
+def _read_header(data: bytes) -> layout.SegmentHeader | None:
     try:
         return layout.decode_header(data)
     except ValueError:
@@ -132,7 +132,7 @@ def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
     )
     first = layout.first_position(report.state_partitions)
     for each in report.segments:
-        extent = Extent(first, each.used_bytes, each.first_commit)
+        extent = SegmentExtent(first, each.used_bytes, each.first_commit)
         found.segments.append(SalvagedSegment(each.file, each.number, [extent]))
     if report.is_changing:
         found.notes.append("a coordinator was writing to it")
@@ -141,7 +141,9 @@ def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
     return found
 
 
-def _ranges(found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[LogRange]:
+def _segment_ranges(
+    found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> Iterator[LogRange]:
     for segment in found.segments:
         used_bytes = sum(each.end - each.begin for each in segment.extents)
         place = (
@@ -151,8 +153,8 @@ def _ranges(found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int
         yield LogRange(ALL, 0, END, used_bytes // _RECORD_BYTES, place)
 
 
-def _batches(
-    data: memoryview, number: int, extents: Sequence[Extent], path: Path
+def _iterate_batches(
+    data: memoryview, number: int, extents: Sequence[SegmentExtent], path: Path
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield state partition, bytes and end position of each record batch in extents. Raises LogDamaged."""
     for extent in extents:

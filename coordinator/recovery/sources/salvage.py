@@ -27,7 +27,7 @@ _END_MARK = b"end\n"
 _TYPE_BYTES = 2
 
 
-class Extent(NamedTuple):
+class SegmentExtent(NamedTuple):
     """A part of a segment file: valid frames from `commit` on, or, if `state_partition` >= 0, one batch."""
 
     begin: int
@@ -42,7 +42,7 @@ class SalvagedSegment:
 
     file: str
     number: int
-    extents: list[Extent] = field(default_factory=list)
+    extents: list[SegmentExtent] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -95,7 +95,7 @@ class _JournalSalvage:
             if file.header is None:
                 self._mark_doubtful(segment, range(self._count), f"the header of {file.name} is not valid")
             else:
-                self._settle(dict(enumerate(file.header.end_offsets)))
+                self._report_missing_offsets(dict(enumerate(file.header.end_offsets)))
             following = self._files[place + 1] if place + 1 < len(self._files) else None
             self._scan_segment(segment, file, following)
         for partition, (segment, what, names) in sorted(self._doubtful.items()):
@@ -115,7 +115,7 @@ class _JournalSalvage:
                 segment, what = before[:2]
             self._doubtful[partition] = (segment, what, names)
 
-    def _settle(self, begins: Mapping[int, int]) -> None:
+    def _report_missing_offsets(self, begins: Mapping[int, int]) -> None:
         """Process the next valid log offsets of state partitions; report the missing offsets before them."""
         found = self._found
         for partition, begin in begins.items():
@@ -129,7 +129,7 @@ class _JournalSalvage:
 
     def _batch(self, state_partition: int, batch: bytes | memoryview) -> None:
         head = bytes(batch[:HEADER_BYTES])
-        self._settle({state_partition: int.from_bytes(head[:8])})
+        self._report_missing_offsets({state_partition: int.from_bytes(head[:8])})
         end = next_offset_at(head, 0)
         self._found.ends[state_partition] = max(end, self._found.ends[state_partition])
 
@@ -164,7 +164,7 @@ class _JournalSalvage:
         if last is not None and last.end == frame.begin and last.state_partition < 0:
             segment.extents[-1] = last._replace(end=frame.end)
         else:
-            segment.extents.append(Extent(frame.begin, frame.end, frame.commit))
+            segment.extents.append(SegmentExtent(frame.begin, frame.end, frame.commit))
 
     def _salvage_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
         """Use the valid batches of a damaged frame; note the state partitions of the others as doubtful."""
@@ -174,21 +174,21 @@ class _JournalSalvage:
         known_end = None if head is None else begin + head.length
         bad: dict[int, tuple[bytes, ...]] = {}
         at = begin
-        for state_partition, batch_at, at in _entries(file.data, begin, end, self._count):
+        for state_partition, batch_at, at in _iterate_entries(file.data, begin, end, self._count):
             batch = file.data[batch_at:at]
             # The CRC of a batch does not cover its base offset.
             expected = self._found.ends.get(state_partition, 0)
             if _is_batch(batch) and int.from_bytes(batch[:8]) == expected and state_partition not in bad:
                 self._batch(state_partition, batch)
-                segment.extents.append(Extent(batch_at, at, 0, state_partition))
+                segment.extents.append(SegmentExtent(batch_at, at, 0, state_partition))
             else:
-                names = self._names_in(state_partition, bytes(batch))
+                names = self._read_share_partitions(state_partition, bytes(batch))
                 known = bad.get(state_partition)
                 bad[state_partition] = names if known is None else (*known, *names) if known and names else ()
         is_complete = at == known_end or file.data[at : at + len(_END_MARK)] == _END_MARK
         self._mark_doubtful(segment, bad if is_complete else range(self._count), what)
 
-    def _names_in(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
+    def _read_share_partitions(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
         """Return the share-partitions of a damaged batch; none if a key does not fit its state partition."""
         if len(batch) <= _COVERED_AT:
             return ()
@@ -213,7 +213,9 @@ def _is_used(file: SegmentFile) -> bool:
     return file.header is not None or any(layout.later_heads(file.data, 0, file.number))
 
 
-def _entries(data: memoryview, at: int, end: int, state_partitions: int) -> Iterator[tuple[int, int, int]]:
+def _iterate_entries(
+    data: memoryview, at: int, end: int, state_partitions: int
+) -> Iterator[tuple[int, int, int]]:
     """Yield state partition, begin and end of each batch in a frame; stop at an invalid entry."""
     while at + _ENTRY.size + HEADER_BYTES <= end:
         state_partition, length = _ENTRY.unpack_from(data, at)

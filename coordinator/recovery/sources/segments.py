@@ -18,7 +18,7 @@ from typing import BinaryIO
 from coordinator.errors import ConfigError
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, Cut, LogRange, Plan, offsets_after_time
+from coordinator.recovery.sources.base import END, RANGE_RECORDS, LogCut, LogRange, Plan, offsets_after_time
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
@@ -53,7 +53,7 @@ class SegmentSource:
     def identity(self) -> dict[str, str]:
         """Read the ids of cluster and topic from the metadata files that a broker stores with segments."""
         found: dict[str, str] = {}
-        for folder in self._folders().values():
+        for folder in self._partition_folders().values():
             for path, name, key in (
                 (folder.parent / "meta.properties", "cluster_id", "cluster.id="),
                 (folder / "partition.metadata", "topic_id", "topic_id:"),
@@ -64,13 +64,13 @@ class SegmentSource:
                             found[name] = line.removeprefix(key).strip()
         return found
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """List the segment files, and divide large ones into byte ranges."""
         ranges: list[LogRange] = []
         starts, ends = {}, {}
-        folders = self._folders()
+        folders = self._partition_folders()
         for state_partition, folder in sorted(folders.items()):
-            segments = _segments(folder)
+            segments = _list_segments(folder)
             if not segments:
                 continue
             starts[state_partition] = max(segments[0][0], _checkpointed_start(folder))
@@ -111,7 +111,7 @@ class SegmentSource:
                 position += found.used_bytes
                 data = data[found.used_bytes :]
                 # Check the length in the batch header first, so that an invalid length causes no large read.
-                size_bytes = _bytes_of_batch(data)
+                size_bytes = _read_batch_size(data)
                 cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
                 at_end = not more
                 is_past = found.records.reaches(log_range.end)
@@ -134,10 +134,10 @@ class SegmentSource:
                 if torn or is_past or (not data and (at_end or damages)):
                     return
 
-    def _folders(self) -> dict[int, Path]:
+    def _partition_folders(self) -> dict[int, Path]:
         """Return the directory of each state partition. Raises ConfigError unless there is one topic."""
         given = Path(self.folder)
-        if given.is_dir() and (named := _FOLDER.fullmatch(given.resolve().name)) and _segments(given):
+        if given.is_dir() and (named := _FOLDER.fullmatch(given.resolve().name)) and _list_segments(given):
             return {int(named[2]): given}
         by_topic: dict[str, dict[int, Path]] = {}
         parent = given if given.is_dir() else given.parent
@@ -161,7 +161,7 @@ class SegmentSource:
         return by_topic[topics[0]]
 
 
-def _bytes_of_batch(data: bytes, at: int = 0) -> int | None:
+def _read_batch_size(data: bytes, at: int = 0) -> int | None:
     """Return a batch's size in bytes from its header: None if the header is incomplete, 0 if invalid."""
     try:
         size_bytes = batch_size_at(data, at)
@@ -179,7 +179,7 @@ def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     data += file.read(max(_READ_BYTES - len(data), 0))
     if not data.strip(b"\0"):
         return True
-    size_bytes = _bytes_of_batch(data)
+    size_bytes = _read_batch_size(data)
     if size_bytes == 0 or (len(data) > _MAGIC_AT and data[_MAGIC_AT] != MAGIC):
         return False
     try:
@@ -208,7 +208,7 @@ def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
     at = data.find(MAGIC, at + _MAGIC_AT)
     while at >= 0:
         begin = at - _MAGIC_AT
-        size_bytes = _bytes_of_batch(data, begin) or 0
+        size_bytes = _read_batch_size(data, begin) or 0
         if 0 < size_bytes <= len(data) - begin:
             batch = memoryview(data)[begin : begin + size_bytes]
             with suppress(DecodeError):
@@ -247,7 +247,7 @@ def _end_offset(records: Records, otherwise: int) -> int:
     return int(records.log_offset[-1]) + 1 if len(records) else otherwise
 
 
-def _segments(folder: Path) -> list[tuple[int, str]]:
+def _list_segments(folder: Path) -> list[tuple[int, str]]:
     """Return the base offset and path of each segment, in log order."""
     found = []
     for entry in os.scandir(folder):

@@ -43,7 +43,7 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import RECORDS
-from coordinator.recovery.sources import Cut, open_source
+from coordinator.recovery.sources import LogCut, open_source
 from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, PrunedError, Source, parse_offsets
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class StateLogDataSource(DataSource):
         return StateLogStreamReader(dict(self.options))
 
 
-def _source_of(options: Mapping[str, str]) -> Source:
+def _open_source(options: Mapping[str, str]) -> Source:
     return open_source(
         options.get("from", ""),
         bootstrap_servers=options.get("bootstrap_servers", ""),
@@ -146,7 +146,7 @@ class FilterBounds:
         end = min(each.end, self.highest.get("log_offset", END - 1) + 1)
         return replace(each, start=start, end=end) if start < end else None
 
-    def rows_of(self, records: Records) -> Records:
+    def filter_records(self, records: Records) -> Records:
         """Return the records that pass the filters."""
         if not self._is_within("state_partition", records.state_partition):
             return records.between(0, 0)
@@ -163,9 +163,9 @@ class StateLogReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
-        self._source = _source_of(options)
+        self._source = _open_source(options)
         self._plan: Plan = self._source.plan(
-            Cut(None if as_of is None else parse_offsets(as_of)),
+            LogCut(None if as_of is None else parse_offsets(as_of)),
             range_records=int(options.get("range_records", _RANGE_RECORDS)),
         )
         self._bounds = FilterBounds({}, {})
@@ -184,7 +184,7 @@ class StateLogReader(DataSourceReader):
         if not partition.log_range.end:
             return
         for records in self._source.read(partition.log_range):
-            left = self._bounds.rows_of(records)
+            left = self._bounds.filter_records(records)
             if len(left):
                 yield left.to_arrow()
 
@@ -206,12 +206,12 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._source = _source_of(options)
+        self._source = _open_source(options)
         self._options = options
         self._until: dict[str, int] | None = None
 
     def _ends(self) -> dict[str, int]:
-        plan = self._source.plan(Cut())
+        plan = self._source.plan(LogCut())
         ends = {str(p): plan.ends.get(p, END) for p in plan.starts}
         if END in ends.values():
             raise ConfigError(
@@ -222,7 +222,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, int]:
         """Return the first offsets of the stream: `starting_offsets`, or the log start offsets."""
         given = self._options.get("starting_offsets")
-        starts = {str(p): start for p, start in self._source.plan(Cut()).starts.items()}
+        starts = {str(p): start for p, start in self._source.plan(LogCut()).starts.items()}
         return starts | {str(p): o for p, o in ({} if not given else parse_offsets(given)).items()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -253,7 +253,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         count = int(self._options.get("range_records", _RANGE_RECORDS))
         return [
             _RangePartition(each)
-            for each in self._source.plan(Cut(until, since=since), range_records=count).ranges
+            for each in self._source.plan(LogCut(until, since=since), range_records=count).ranges
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,14 @@ from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import RANGE_RECORDS, Cut, LogRange, Plan, PrunedError, run_on_thread
+from coordinator.recovery.sources.base import (
+    RANGE_RECORDS,
+    LogCut,
+    LogRange,
+    Plan,
+    PrunedError,
+    run_on_thread,
+)
 from protocol.errors import ErrorCode
 from protocol.record_batch import batch_size_at, next_offset_at
 from protocol.state_records import topic_id_text
@@ -73,11 +80,11 @@ class TopicSource:
         found = {"cluster_id": cluster_id, "topic_id": "" if topic_id is None else topic_id_text(topic_id)}
         return {name: value for name, value in found.items() if value}
 
-    def plan(self, cut: Cut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """List the start and end offsets of all partitions, and divide them into ranges."""
         return run_on_thread(self._plan(cut, range_records))
 
-    async def _plan(self, cut: Cut, range_records: int) -> Plan:
+    async def _plan(self, cut: LogCut, range_records: int) -> Plan:
         async with self._connected() as brokers:
             shape = await brokers.describe_topic()
             if shape is None:
@@ -109,7 +116,7 @@ class TopicSource:
         answers: queue.Queue[bytes | BaseException | None] = queue.Queue(_ANSWERS_MAX)
         closed = threading.Event()
 
-        def put(answer: bytes | BaseException | None) -> bool:
+        def put_in_queue(answer: bytes | BaseException | None) -> bool:
             while not closed.is_set():
                 try:
                     answers.put(answer, timeout=_PAUSE_S)
@@ -118,14 +125,14 @@ class TopicSource:
                 return True
             return False
 
-        def fetch() -> None:
+        def run_fetch() -> None:
             try:
-                asyncio.run(self._fetch(log_range, put))
-                put(_END_OF_ANSWERS)
+                asyncio.run(self._fetch(log_range, put_in_queue))
+                put_in_queue(_END_OF_ANSWERS)
             except BaseException as error:
-                put(error)
+                put_in_queue(error)
 
-        thread = threading.Thread(target=fetch, name="recovery fetch", daemon=True)
+        thread = threading.Thread(target=run_fetch, name="recovery fetch", daemon=True)
         thread.start()
         try:
             while (answer := answers.get()) is not _END_OF_ANSWERS:

@@ -170,7 +170,7 @@ class Forwarder:
         call = _RoutedRequest(self, api_key, operations[0].key.group_id)
         for operation in operations:
             operation.call = call
-        self._route(call, operations)
+        self._route_operations(call, operations)
 
     # For ownership.
 
@@ -207,7 +207,7 @@ class Forwarder:
 
     # Routing.
 
-    def _route(self, call: _RoutedRequest, operations: Iterable[ForwardableOperation]) -> None:
+    def _route_operations(self, call: _RoutedRequest, operations: Iterable[ForwardableOperation]) -> None:
         """Submit each operation to the owner of its shard; hold it if there is no owner."""
         theirs: dict[str, tuple[Replica, list[ForwardableOperation]]] = {}
         for operation in operations:
@@ -215,7 +215,7 @@ class Forwarder:
             if self._runtime.owns(shard):
                 self._runtime.submit(operation)
                 continue
-            owner = self._owner(shard)
+            owner = self._find_owner(shard)
             if owner is None:
                 self.hold(call, operation, _NO_OWNER)
             elif owner.instance == self._instance:
@@ -226,7 +226,7 @@ class Forwarder:
         for owner, its in theirs.values():
             self._send(call, owner, its)
 
-    def _owner(self, shard: int) -> Replica | None:
+    def _find_owner(self, shard: int) -> Replica | None:
         return None if self._assignment is None else self._assignment.owner(shard)
 
     def hold(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
@@ -253,7 +253,7 @@ class Forwarder:
             elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
-            self._route(call, operations)
+            self._route_operations(call, operations)
 
     def _is_late(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
@@ -289,7 +289,7 @@ class Forwarder:
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         try:
             try:
-                wanted, results = await self._exchange(call, owner, peer, operations)
+                wanted, results = await self._exchange_with_owner(call, owner, peer, operations)
             finally:
                 # Release the memory before the responses cause new requests.
                 peer.release(request_bytes)
@@ -309,7 +309,7 @@ class Forwarder:
             refuse_operations(operations, _DEFECT)
         self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
 
-    async def _exchange(
+    async def _exchange_with_owner(
         self,
         call: _RoutedRequest,
         owner: Replica,
@@ -325,7 +325,7 @@ class Forwarder:
             async with asyncio.timeout_at(deadline_s) as patience:
                 self._in_flight_requests[patience] = _ForwardedRequest(owner, operations)
                 try:
-                    async with peer.connection(self._connections_to_each()) as connection:
+                    async with peer.connection(self._connections_per_owner()) as connection:
                         wanted = self._drop_abandoned(operations)
                         if not wanted:
                             return [], {}
@@ -337,7 +337,7 @@ class Forwarder:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
         return wanted, results_by_key(call.group_id, response)
 
-    def _connections_to_each(self) -> int:
+    def _connections_per_owner(self) -> int:
         owners = len(self._assignment.replicas) if self._assignment is not None else len(self._peers)
         return self._limits.connections_to_each(owners)
 
@@ -382,7 +382,7 @@ class Forwarder:
                 state_partition(operation.key, self._runtime.state_partitions)
                 for operation in asked.operations
             }
-            owners = {self._owner(shard) for shard in shards}
+            owners = {self._find_owner(shard) for shard in shards}
             until_s = patience.when()
             if owners != {asked.owner} and until_s is not None and not patience.expired():
                 patience.reschedule(min(until_s, soon_s))

@@ -64,7 +64,7 @@ class PeerConnections:
         place = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
         self._users[place] += 1
         try:
-            connection = await self._open(place)
+            connection = await self._open_connection(place)
             try:
                 yield connection
             except asyncio.CancelledError:
@@ -73,7 +73,7 @@ class PeerConnections:
         finally:
             self._users[place] -= 1
 
-    async def _open(self, place: int) -> Connection:
+    async def _open_connection(self, place: int) -> Connection:
         try:
             # HAProxy accepts connections even if the coordinator behind it is down.
             async with asyncio.timeout(self._limits.connect_s):

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 PeerCheck = Literal["none", "certificate", "sasl"]
 
 
-class Route(NamedTuple):
+class UpstreamRoute(NamedTuple):
     """The upstream servers, and how peers are identified and authorized."""
 
     broker: Upstream
@@ -56,7 +56,7 @@ class Connection:
         self,
         accepted: socket.socket,
         network: str,
-        route: Route,
+        route: UpstreamRoute,
         limits: RelayLimits,
         request_memory: RequestMemory,
         figures: RelayMetrics,
@@ -117,13 +117,13 @@ class Connection:
                     await self._serve()
             except (EndOfStream, OSError) as error:
                 _logger.debug("a connection ended: %s", _error_text(error))
-            await self._finish()
+            await self._close_streams()
         except RefusedConnection as refusal:
-            self._refuse(refusal.reason, refusal)
+            self._refuse_connection(refusal.reason, refusal)
         except SessionEnded as lost:
-            self._refuse("session", lost)
+            self._refuse_connection("session", lost)
         except ProtocolError as error:
-            self._refuse("bad_frame", error)
+            self._refuse_connection("bad_frame", error)
         except Exception:
             # A defect of the relay ends only this connection, and the broker reconnects.
             _logger.exception("Internal error; the relay closed a connection.")
@@ -131,7 +131,7 @@ class Connection:
         finally:
             self._close()
 
-    def _refuse(self, reason: str, why: Exception) -> None:
+    def _refuse_connection(self, reason: str, why: Exception) -> None:
         self._metrics.refuse(reason)
         self._warn(reason, str(why))
 
@@ -230,12 +230,12 @@ class Connection:
         assert self._broker is not None
         peer, broker = self._peer, self._broker
         begun = peer.take_buffered()
-        self._count(len(begun), 0)
+        self._count_bytes(len(begun), 0)
         await broker.end.send(begun)
         early = broker.take_buffered()
         if early:
             await peer.end.send(early)
-        await forward_both_ways(peer.end, broker.end, self._count, self._limits.half_closed_s)
+        await forward_both_ways(peer.end, broker.end, self._count_bytes, self._limits.half_closed_s)
 
     async def _forward_to_coordinator(self) -> None:
         assert self._peer is not None
@@ -245,7 +245,7 @@ class Connection:
             self._broker = None
         self._coordinator = await self._connect_to_coordinator()
         self._link = PersisterLink(
-            self._peer, self._coordinator, self._session, self._reauthenticate, self._count
+            self._peer, self._coordinator, self._session, self._reauthenticate, self._count_bytes
         )
         await self._link.run()
 
@@ -298,13 +298,13 @@ class Connection:
         self._metrics.reauthentications += 1
         return exchange
 
-    def _count(self, sent: int, received: int) -> None:
+    def _count_bytes(self, sent: int, received: int) -> None:
         self.moved_bytes += sent + received
         destination = self.destination
         self._metrics.bytes_to[destination] += sent
         self._metrics.bytes_from[destination] += received
 
-    async def _finish(self) -> None:
+    async def _close_streams(self) -> None:
         """Flush and close all streams. Until then the connection counts against the limit."""
         await asyncio.gather(*(inbound.end.finish() for inbound in self._frame_readers()))
 

@@ -103,14 +103,14 @@ class _SocketForwarding:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._fail(error)
+            self._fail_forwarding(error)
             return False
         if count:
             self._forward_or_fail(_shared[:count])
             return not self._waiting and not self.over.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
-        self._end()
+        self._complete_forwarding()
         return False
 
     def _forward_or_fail(self, data: Bytes) -> None:
@@ -118,7 +118,7 @@ class _SocketForwarding:
         try:
             self._forward(data)
         except Exception as error:
-            self._fail(error)
+            self._fail_forwarding(error)
 
     def _forward(self, data: Bytes) -> None:
         count = self._take(data)
@@ -130,35 +130,35 @@ class _SocketForwarding:
         if sent < count:
             self._loop.remove_reader(self._source)
             self._waiting = bytes(data[sent:count])
-            self._loop.add_writer(self._target, self._writable)
+            self._loop.add_writer(self._target, self._on_writable)
         else:
-            self._all_sent()
+            self._write_pending()
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         try:
             sent = self._target.send(self._waiting)
         except BlockingIOError:
             return
         except OSError as error:
-            self._fail(error)
+            self._fail_forwarding(error)
             return
         self._waiting = self._waiting[sent:]
         if not self._waiting:
             self._loop.remove_writer(self._target)
             self._loop.add_reader(self._source, self._readable)
-            self._all_sent()
+            self._write_pending()
 
-    def _all_sent(self) -> None:
+    def _write_pending(self) -> None:
         if self._settled is not None:
             self._settled()
         if self._ending:
-            self._end()
+            self._complete_forwarding()
 
-    def _end(self) -> None:
+    def _complete_forwarding(self) -> None:
         self._detach()
         self.over.set_result(None)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail_forwarding(self, error: Exception) -> None:
         self._detach()
         self.over.set_exception(error)
 

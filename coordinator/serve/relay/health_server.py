@@ -53,7 +53,7 @@ class HealthServer:
             if self._connections <= _CONNECTIONS_MAX:
                 async with asyncio.timeout(_REQUEST_S):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head))
+                    writer.write(self._build_response(head))
                     await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             # Not HTTP, too long, or too slow.
@@ -62,7 +62,7 @@ class HealthServer:
             self._connections -= 1
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _build_response(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("ascii", "replace")
         if method not in (b"GET", b"HEAD"):

@@ -9,9 +9,9 @@ from functools import partial
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.process.clock import SystemClock
-from coordinator.process.fair_queue import FairQueue, network_of
+from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.connection_eviction import evict_oldest
-from coordinator.serve.relay.connection import Connection, Route
+from coordinator.serve.relay.connection import Connection, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.request_memory import RequestMemory
@@ -30,7 +30,7 @@ _LOG_INTERVAL_S = 10.0
 class Listener:
     """Serves connections on one socket, from `start` to `stop`."""
 
-    def __init__(self, route: Route, limits: RelayLimits, figures: RelayMetrics) -> None:
+    def __init__(self, route: UpstreamRoute, limits: RelayLimits, figures: RelayMetrics) -> None:
         self.route = route
         self.limits = limits
         self._metrics = figures
@@ -50,8 +50,8 @@ class Listener:
         except (OSError, OverflowError) as error:
             raise ListenError("relay.listen", str(address), error) from None
         self._socket.setblocking(False)
-        self._acceptor = asyncio.create_task(self._accept(self._socket), name="relay acceptor")
-        self._sweeper = asyncio.create_task(self._sweep(), name="relay sweeper")
+        self._acceptor = asyncio.create_task(self._accept_connections(self._socket), name="relay acceptor")
+        self._sweeper = asyncio.create_task(self._close_idle_connections(), name="relay sweeper")
 
     async def stop(self) -> None:
         """Stop accepting, wait for pending responses to persisters, and close all connections."""
@@ -77,7 +77,7 @@ class Listener:
         port: int = self._socket.getsockname()[1]
         return port
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept_connections(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for number in itertools.count(1):
             if number % _ACCEPTED_AT_A_TIME == 0:
@@ -96,7 +96,7 @@ class Listener:
             accepted.setblocking(False)
             connection = Connection(
                 accepted,
-                network_of(address),
+                address_network(address),
                 self.route,
                 self.limits,
                 self._request_memory,
@@ -122,7 +122,7 @@ class Listener:
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
 
-    async def _sweep(self) -> None:
+    async def _close_idle_connections(self) -> None:
         """Close idle connections periodically."""
         loop, limits = asyncio.get_running_loop(), self.limits
         seen: dict[Connection, tuple[int, float]] = {}

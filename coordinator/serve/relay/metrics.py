@@ -29,12 +29,12 @@ class RelayMetrics:
     def exposition(self) -> str:
         """Return all metrics in Prometheus text format 0.0.4."""
         lines = []
-        for name, kind, meaning, samples in self._families():
+        for name, kind, meaning, samples in self._metric_families():
             lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
             lines += [f"{PREFIX}{name}{labels} {value}" for labels, value in samples.items()]
         return "\n".join(lines) + "\n"
 
-    def _families(self) -> Iterable[tuple[str, str, str, Mapping[str, int]]]:
+    def _metric_families(self) -> Iterable[tuple[str, str, str, Mapping[str, int]]]:
         """Return (name, type, help text, values by labels) of each metric family."""
         return (
             ("connections_accepted_total", "counter", "Accepted connections.", {"": self.accepted}),

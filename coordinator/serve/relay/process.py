@@ -17,7 +17,7 @@ from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.process import event_loop
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls, TlsFiles
-from coordinator.serve.relay.connection import Route
+from coordinator.serve.relay.connection import UpstreamRoute
 from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
@@ -47,7 +47,7 @@ def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) ->
     return event_loop.run(_Relay(config, route).run(said_ready or _logger.info))
 
 
-def make_route(config: Config) -> Route:
+def make_route(config: Config) -> UpstreamRoute:
     """Return the route that the settings describe. Raises ConfigError."""
     config.check_relay()
     protocol = config.relay_security_protocol
@@ -90,7 +90,7 @@ def make_route(config: Config) -> Route:
             "relays to connect to that port, or set relay.coordinator.security.protocol=SSL.",
             config.relay_coordinator,
         )
-    return Route(
+    return UpstreamRoute(
         broker=Upstream(config.relay_broker, broker_tls, config.relay_broker_server_name),
         coordinator=Upstream(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
         check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
@@ -115,7 +115,7 @@ def _parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> 
 class _Relay:
     """One relay process, from start to stop."""
 
-    def __init__(self, config: Config, route: Route) -> None:
+    def __init__(self, config: Config, route: UpstreamRoute) -> None:
         self._config = config
         self._route = route
         self._metrics = RelayMetrics()
@@ -130,7 +130,7 @@ class _Relay:
         health = HealthServer(
             {
                 "/livez": lambda: (HTTPStatus.OK, "ok\n"),
-                "/readyz": self._readiness,
+                "/readyz": self._readiness_response,
                 "/metrics": lambda: (HTTPStatus.OK, self._metrics.exposition()),
             }
         )
@@ -155,7 +155,7 @@ class _Relay:
         _logger.info("stopped")
         return EXIT_OK
 
-    def _readiness(self) -> tuple[HTTPStatus, str]:
+    def _readiness_response(self) -> tuple[HTTPStatus, str]:
         if self._stop_asked.is_set():
             return HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n"
         return HTTPStatus.OK, "ok\n"

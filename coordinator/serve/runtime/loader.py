@@ -92,7 +92,7 @@ class Loader:
         if self._burst_began_s is None:
             self._burst_began_s = asyncio.get_running_loop().time()
 
-    def _note_claim_retry(self, runner: ShardRunner) -> None:
+    def _record_claim_retry(self, runner: ShardRunner) -> None:
         """Note that a failed claim will be retried, so the burst continues."""
         runner.begin_loading()
         self._is_burst_active()
@@ -136,14 +136,14 @@ class Loader:
         backoff_s = self._limits.reload_backoff_first_s
         partition = runner.state_partition
 
-        def may_claim() -> bool:
+        def is_claim_allowed() -> bool:
             return self._may_claim() and self._is_wanted(runner)
 
         while True:
             if not await self._wait_for_lease(runner):
                 return
             try:
-                runner.owner_epoch = await log.own(partition, release_wait_s, may_claim)
+                runner.owner_epoch = await log.own(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
                 if self._is_wanted(runner):
                     runner.handle_fenced(error)
@@ -158,7 +158,7 @@ class Loader:
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not self._is_wanted(runner):
                     return
-                self._note_claim_retry(runner)
+                self._record_claim_retry(runner)
             else:
                 if self._is_wanted(runner):
                     self._queue_for_pass(runner)
@@ -179,7 +179,7 @@ class Loader:
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
         if runner.status is Status.FAILED:
-            self._note_claim_retry(runner)
+            self._record_claim_retry(runner)
         return True
 
     def _queue_for_pass(self, runner: ShardRunner) -> None:

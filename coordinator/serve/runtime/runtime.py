@@ -134,18 +134,18 @@ class Runtime:
     def resign(self, state_partition: int) -> None:
         """Stop owning a shard: complete its append in flight, release it in the log, and discard its state.
 
-        This is complete when the state partition is no longer in `resigning`.
+        This is complete when the state partition is no longer in `resigning_shards`.
         """
         runner = self._runners[state_partition]
         was_open = runner.status is not Status.CLOSED
         runner.close("The shard moves to another coordinator.")
         if was_open and state_partition not in self._resigning:
-            task = asyncio.create_task(self._resign(runner), name=f"resign shard {state_partition}")
+            task = asyncio.create_task(self._resign_shard(runner), name=f"resign shard {state_partition}")
             self._resigning[state_partition] = task
         elif not was_open:
             runner.failure = None
 
-    async def _resign(self, runner: ShardRunner) -> None:
+    async def _resign_shard(self, runner: ShardRunner) -> None:
         state_partition = runner.state_partition
         try:
             await self._loader.cancel_load(runner)
@@ -167,7 +167,7 @@ class Runtime:
                 self._loader.request_load(runner, release_wait_s)
 
     @property
-    def resigning(self) -> Collection[int]:
+    def resigning_shards(self) -> Collection[int]:
         """The shards that are being released."""
         return self._resigning.keys()
 

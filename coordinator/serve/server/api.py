@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -177,12 +178,12 @@ class Api:
         elif api_key == find_api.API_KEY:
             self._find_coordinator(frame, api_version, correlation_id, respond)
         else:
-            self._handle_other(api_key, frame, origin, respond)
+            self._handle_other_api(api_key, frame, origin, respond)
 
     def _add_large(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
-        self._large.add(origin, len(frame), respond, lambda respond: self._steps(frame, origin, respond))
+        self._large.add(origin, len(frame), respond, partial(self._handle_in_steps, frame, origin))
 
-    def _steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
+    def _handle_in_steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
         """Handle a request in steps, between which the event loop serves other clients."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
@@ -197,9 +198,9 @@ class Api:
         elif api_key == find_api.API_KEY:
             self._find_coordinator(frame, api_version, correlation_id, respond)
         else:
-            self._handle_other(api_key, frame, origin, respond)
+            self._handle_other_api(api_key, frame, origin, respond)
 
-    def _handle_other(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+    def _handle_other_api(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
         if api_key == versions_api.API_KEY:
             self.answer_api_versions(frame, respond)
         elif api_key in _SASL_KEYS:
@@ -211,7 +212,7 @@ class Api:
         requests = self._fast_path_requests
         return (
             requests is not None
-            and not self._service.forwards
+            and not self._service.is_forwarding
             and requests.take(frame, origin, respond, self._loop.time())
         )
 
@@ -245,7 +246,7 @@ class Api:
                 codec.rpc.api_key, _first_error_code(response), self._loop.time() - began_s
             )
 
-        def done(response: Any) -> None:
+        def send_response(response: Any) -> None:
             if len(frame) < LARGE_FRAME_BYTES:
                 finish(response, codec.encode_response(response, api_version))
             else:
@@ -253,8 +254,8 @@ class Api:
 
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
-        forwarded = service.forwards and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
-        return service.steps(codec.rpc, request, origin, done, forwarded=forwarded)
+        forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
+        return service.steps(codec.rpc, request, origin, send_response, forwarded=forwarded)
 
     def _encode_next(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]

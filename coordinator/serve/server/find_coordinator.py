@@ -37,7 +37,7 @@ _THROTTLE_BYTES, _END_BYTES = 4, 1
 NODE_IDS_PER_REPLICA = 64
 
 
-class Route(NamedTuple):
+class CoordinatorRoute(NamedTuple):
     """The node id and address of a coordinator in responses."""
 
     node_id: int
@@ -66,7 +66,7 @@ class CoordinatorDirectory:
         self._node_id_first = node_id_first
         self._node_ids = node_ids
         self._state_partitions = state_partitions
-        self._routes: list[Route | None] = []
+        self._routes: list[CoordinatorRoute | None] = []
         self.advertise(advertised)
 
     def advertise(self, advertised: HostPort) -> None:
@@ -83,7 +83,7 @@ class CoordinatorDirectory:
             self._set_routes([None] * self._state_partitions)
             return
         first_ids = _assign_node_ids(assignment, self._node_id_first)
-        routes: list[Route | None] = []
+        routes: list[CoordinatorRoute | None] = []
         for shard in range(self._state_partitions):
             owner = assignment.owner(shard)
             if owner is None:
@@ -93,7 +93,7 @@ class CoordinatorDirectory:
             routes.append(_make_route(HostPort.parse(owner.wire), node_id))
         self._set_routes(routes)
 
-    def _set_routes(self, routes: Iterable[Route | None]) -> None:
+    def _set_routes(self, routes: Iterable[CoordinatorRoute | None]) -> None:
         self._routes = list(routes)
         self.route_version += 1
 
@@ -115,7 +115,9 @@ class CoordinatorDirectory:
                     for key in request.coordinator_keys
                 ]
             )
-        return FindCoordinatorResponse(coordinators=[self._find(key) for key in request.coordinator_keys])
+        return FindCoordinatorResponse(
+            coordinators=[self._find_route(key) for key in request.coordinator_keys]
+        )
 
     def find_in_steps(self, request: FindCoordinatorRequest, api_version: int) -> Iterator[EncodedPart]:
         """Yield the parts of the response to a request with many keys; each takes about a millisecond."""
@@ -134,7 +136,7 @@ class CoordinatorDirectory:
             opening = b""
         yield EncodedPart(opening + bytes(_END_BYTES), 0)
 
-    def _find(self, text: str) -> Coordinator:
+    def _find_route(self, text: str) -> Coordinator:
         try:
             key = SharePartitionKey.parse(text)
         except ValueError:
@@ -173,14 +175,14 @@ def _split_into_steps(keys: list[str]) -> Iterator[list[str]]:
         yield part
 
 
-def _make_route(address: HostPort, node_id: int) -> Route | None:
+def _make_route(address: HostPort, node_id: int) -> CoordinatorRoute | None:
     """Return the route to an address, or None if the address is incomplete.
 
     A response with error NONE and an empty host or port would end the broker's network thread.
     """
     if not address.host or not 0 < address.port < 65536:
         return None
-    return Route(node_id, address.host, address.port)
+    return CoordinatorRoute(node_id, address.host, address.port)
 
 
 def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:

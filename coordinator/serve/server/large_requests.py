@@ -96,9 +96,9 @@ class LargeRequests:
         operations = min(self._elements_max, frame_bytes // _ELEMENT_BYTES_MIN)
         decoded_bytes = 2 * frame_bytes + operations * _OPERATION_BYTES
         self._waiting.append(_Request(origin, respond, decoded_bytes, begin))
-        self._begin_next()
+        self._start_next_request()
 
-    def _begin_next(self) -> None:
+    def _start_next_request(self) -> None:
         """Begin the next request, unless one is in progress or decoded requests take too many bytes."""
         if self._current is not None or not self._waiting:
             return
@@ -108,14 +108,16 @@ class LargeRequests:
         request = self._waiting.popleft()
         self._current = request.origin
         self._decoded_bytes += request.decoded_bytes
-        self._loop.call_soon(self._step, request.begin, _DecodedRequest(request, self._release))
+        self._loop.call_soon(self._run_step, request.begin, _DecodedRequest(request, self._release))
 
     def _release(self, decoded_bytes: int) -> None:
         self._decoded_bytes -= decoded_bytes
         if self._waiting and not self._loop.is_closed():
-            self._begin_next()
+            self._start_next_request()
 
-    def _step(self, begin: Callable[[Respond], Steps] | None = None, respond: Respond | None = None) -> None:
+    def _run_step(
+        self, begin: Callable[[Respond], Steps] | None = None, respond: Respond | None = None
+    ) -> None:
         origin = self._current
         assert origin is not None, "a step belongs to a request"
         try:
@@ -123,18 +125,18 @@ class LargeRequests:
                 self._steps = begin(respond)
             if not origin.disconnected:
                 next(self._steps)
-                self._loop.call_soon(self._step)
+                self._loop.call_soon(self._run_step)
                 return
         except StopIteration:
             pass
         except Exception as failure:
             origin.handler_failed(failure)
-        self._end(origin)
+        self._end_request(origin)
 
-    def _end(self, origin: LargeOrigin) -> None:
+    def _end_request(self, origin: LargeOrigin) -> None:
         self._current = None
         self._steps = iter(())
         left = self._of_origin.pop(id(origin)) - 1
         if left:
             self._of_origin[id(origin)] = left
-        self._begin_next()
+        self._start_next_request()

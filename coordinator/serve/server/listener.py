@@ -57,7 +57,7 @@ class Listener:
             await self._acceptor.start(address.host, address.port, _BACKLOG)
         except OSError as error:
             raise ListenError("listen", str(address), error) from None
-        self._sweeper = asyncio.create_task(self._sweep(), name="connection sweeper")
+        self._sweeper = asyncio.create_task(self._close_idle_connections(), name="connection sweeper")
         self._watching = [
             asyncio.create_task(watched.watch(self._security.reload_s), name="watching security files")
             for watched in self._security.watched
@@ -105,7 +105,7 @@ class Listener:
         """The bytes of complete and partial requests of all clients."""
         return self.request_memory.held_bytes
 
-    async def _sweep(self) -> None:
+    async def _close_idle_connections(self) -> None:
         """Close idle and slow connections; abort closed connections whose client does not read."""
         loop = asyncio.get_running_loop()
         while True:

@@ -122,7 +122,7 @@ class SaslAuthenticator:
         asked = _decode_request(frame)
         message = "SaslAuthenticate request received after successful authentication"
         respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message))
-        self._count(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
+        self._count_request(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
 
     def timeout_reason(self, now_s: float, origin: SaslConnection) -> str | None:
         """Return the reason for closing a timed-out connection, or None; called periodically."""
@@ -176,7 +176,7 @@ class SaslAuthenticator:
             else:
                 self._mechanism = wanted
             respond(asked.answer(response))
-        self._count(asked.api_key, response.error_code)
+        self._count_request(asked.api_key, response.error_code)
 
     # Authentication.
 
@@ -187,7 +187,7 @@ class SaslAuthenticator:
             return
         message = "Request is not valid given the current SASL state."
         response = error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message)
-        self._count(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
+        self._count_request(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
         self._reject_login(
             origin, respond, response, "another request than SaslAuthenticate", self._mechanism
         )
@@ -225,11 +225,11 @@ class SaslAuthenticator:
         else:
             self._continue_exchange(turn, response, asked, origin, respond)
             if turn.refusal:
-                self._count(sasl_authenticate.API_KEY, ErrorCode.SASL_AUTHENTICATION_FAILED)
+                self._count_request(sasl_authenticate.API_KEY, ErrorCode.SASL_AUTHENTICATION_FAILED)
                 return
         finally:
             self._task = None
-        self._count(sasl_authenticate.API_KEY, response.error_code)
+        self._count_request(sasl_authenticate.API_KEY, response.error_code)
 
     def _continue_exchange(
         self,
@@ -279,7 +279,7 @@ class SaslAuthenticator:
             "A login failed.", reason=why, mechanism=mechanism, peer=origin.peer
         )
 
-    def _count(self, api_key: int, error_code: int) -> None:
+    def _count_request(self, api_key: int, error_code: int) -> None:
         self._listener_security.metrics.request_done(api_key, error_code)
 
 

@@ -144,9 +144,9 @@ class SimBrokers:
         self.lives[node] += 1
         self.views.pop(node, None)
         self.on_kill(node)
-        self._elect_for(node)
+        self._elect_new_leaders(node)
 
-    def revive(self, node: int) -> None:
+    def restart_node(self, node: int) -> None:
         """Start a dead node again."""
         if node in self.down:
             self.down.discard(node)
@@ -156,9 +156,9 @@ class SimBrokers:
     def cut_off(self, node: int) -> None:
         """Disconnect a node from the others. They elect new leaders, and the node keeps its old view."""
         self.views[node] = [partition.end for partition in self.partitions]
-        self._elect_for(node)
+        self._elect_new_leaders(node)
 
-    def rejoin(self, node: int) -> None:
+    def reconnect_broker(self, node: int) -> None:
         """Reconnect a node. Then it knows the current leaders."""
         if self.views.pop(node, None) is not None:
             self._metadata[node] = self._current_metadata()
@@ -166,28 +166,28 @@ class SimBrokers:
 
     def move(self, number: int) -> None:
         """Elect another leader of a partition."""
-        self._elect(number, self.partitions[number].leader)
+        self._elect_leader(number, self.partitions[number].leader)
 
     def leaders(self) -> list[int]:
         """Return the current leader of each partition."""
         return [partition.leader for partition in self.partitions]
 
-    def _elect_for(self, node: int) -> None:
+    def _elect_new_leaders(self, node: int) -> None:
         for number, partition in enumerate(self.partitions):
             if partition.leader == node:
                 partition.leader = kafka.NO_NODE
                 partition.leader_epoch += 1
-                self._publish(number)
+                self._publish_leader(number)
                 self.loop.call_later(
-                    self.rng.expovariate(1 / self.faults.elections_s), self._elect, number, node
+                    self.rng.expovariate(1 / self.faults.elections_s), self._elect_leader, number, node
                 )
 
     def _elect_missing(self) -> None:
         for number, partition in enumerate(self.partitions):
             if partition.leader == kafka.NO_NODE:
-                self._elect(number, kafka.NO_NODE)
+                self._elect_leader(number, kafka.NO_NODE)
 
-    def _elect(self, number: int, not_node: int) -> None:
+    def _elect_leader(self, number: int, not_node: int) -> None:
         """Elect a leader cleanly: the new leader has all committed records."""
         partition, rng = self.partitions[number], self.rng
         able = [node for node in self.nodes if node not in self.down and node not in self.views]
@@ -196,7 +196,7 @@ class SimBrokers:
             return
         partition.leader = rng.choice(others)
         partition.leader_epoch += 1
-        self._publish(number)
+        self._publish_leader(number)
         partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
         if rng.random() < self.faults.forgets_rate:
             partition.forget()
@@ -212,7 +212,7 @@ class SimBrokers:
             for number, partition in enumerate(self.partitions)
         }
 
-    def _publish(self, number: int) -> None:
+    def _publish_leader(self, number: int) -> None:
         """Send the leader of a partition to all nodes."""
         reported = self._current_metadata()[number]
         for node in self.nodes:
@@ -238,13 +238,13 @@ class SimBrokers:
     # Requests. Each method takes the receiving node. `produce` also returns the delay of its response in
     # seconds.
 
-    def _leads(self, node: int, number: int) -> bool:
+    def _is_leader(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
 
     def _believes_to_lead(self, node: int, number: int) -> bool:
         return node in self.views and self._metadata[node][number].leader == node
 
-    def _error(self, codes: Sequence[int]) -> int:
+    def _random_error(self, codes: Sequence[int]) -> int:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
@@ -257,15 +257,17 @@ class SimBrokers:
         for number, batch in batches:
             if self.partitions[number].forgotten != sender.forgotten[number]:
                 continue
-            error = self._error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+            error = self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
             if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
             elif len(batch) > MAX_MESSAGE_BYTES:
                 answers[number] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
-            elif self._leads(node, number):
+            elif self._is_leader(node, number):
                 produced = self.partitions[number].write(sender.name, batch, self.loop.time())
                 # Sometimes the replicas are slow, and the leader responds before they have the records.
-                slow = self._error((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                slow = self._random_error(
+                    (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
             elif self._believes_to_lead(node, number):
                 wait_s = timeout_s
@@ -277,13 +279,13 @@ class SimBrokers:
 
     def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return end offsets. A disconnected node returns the end offsets of its old view."""
-        return {number: self._end(node, number) for number in numbers}
+        return {number: self._end_offset(node, number) for number in numbers}
 
-    def _end(self, node: int, number: int) -> ListedOffset:
+    def _end_offset(self, node: int, number: int) -> ListedOffset:
         partition = self.partitions[number]
         if self._believes_to_lead(node, number):
             return ListedOffset(ErrorCode.NONE, self.views[node][number])
-        if not self._leads(node, number):
+        if not self._is_leader(node, number):
             return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self.loop.time() < partition.settled_s:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
@@ -293,7 +295,7 @@ class SimBrokers:
         """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)
-            if self._leads(node, number) or self._believes_to_lead(node, number)
+            if self._is_leader(node, number) or self._believes_to_lead(node, number)
             else ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
             for number in numbers
         }
@@ -304,7 +306,7 @@ class SimBrokers:
 
     def _fetch(self, node: int, number: int, leader_epoch: int, position: int) -> FetchResult:
         partition = self.partitions[number]
-        if self._leads(node, number):
+        if self._is_leader(node, number):
             end = partition.end
         elif self._believes_to_lead(node, number):
             end = min(partition.end, self.views[node][number])
@@ -328,7 +330,7 @@ class SimBrokers:
         answers = {}
         for number, offset in offsets.items():
             partition = self.partitions[number]
-            if not self._leads(node, number):
+            if not self._is_leader(node, number):
                 answers[number] = ErrorCode.NOT_LEADER_OR_FOLLOWER
             elif offset > partition.end:
                 answers[number] = ErrorCode.OFFSET_OUT_OF_RANGE

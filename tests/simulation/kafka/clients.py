@@ -65,7 +65,7 @@ class ManyClients(Clients):
         peer.node = node
         return peer
 
-    def node_of(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
         """Return the place that a client uses for a share-partition."""
         shard = state_partition(key, self._state_partitions)
         if self._known.get((who, shard)) in self.apart:
@@ -87,9 +87,9 @@ class ManyClients(Clients):
         """Return the keys that the node of a connection owns, or sometimes all keys."""
         if self._rng.random() < self.astray_rate + 0.05:
             return keys
-        return [key for key in keys if self.home_of(key) == peer.node] or keys
+        return [key for key in keys if self.coordinating_node(key) == peer.node] or keys
 
-    def home_of(self, key: SharePartitionKey) -> int | None:
+    def coordinating_node(self, key: SharePartitionKey) -> int | None:
         """Return the place of the current owner of a share-partition."""
         return self._owner(state_partition(key, self._state_partitions))
 

@@ -100,7 +100,7 @@ class ProductMembership:
 
     def owner(self, shard: int) -> str | None:
         """Return the owner of a shard in the newest assignment."""
-        assignment = self._map()
+        assignment = self._current_assignment()
         owner = None if assignment is None else assignment.owner(shard)
         return None if owner is None else owner.instance
 
@@ -113,9 +113,9 @@ class ProductMembership:
         """Remove a member, or move the group to another broker."""
         members = self.group.members
         if members and self.rng.random() < 0.5:
-            self.group.expel(self.rng.choice(list(members)))
+            self.group.expel_member(self.rng.choice(list(members)))
         elif self.group.state not in (PREPARING, COMPLETING):
-            self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
+            self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
     def cut_off(self, node: int) -> None:
         """Process the disconnection of a broker. If it coordinates the group, another broker will
@@ -125,9 +125,9 @@ class ProductMembership:
         if node == self.group.node:
             self.stale[node] = StaleGroup(self.group, node, self.loop)
             delay_s = self.rng.expovariate(1 / self.brokers.faults.elections_s)
-            self.loop.call_later(delay_s, self._elect)
+            self.loop.call_later(delay_s, self._elect_coordinator)
 
-    def rejoin(self, node: int) -> None:
+    def reconnect_broker(self, node: int) -> None:
         """Process the reconnection of a broker, which then knows the current coordinator."""
         self.stale.pop(node, None)
         self._coordinators_known.pop(node, None)
@@ -142,20 +142,20 @@ class ProductMembership:
         """Return the group coordinator that a broker knows."""
         return self._coordinators_known.get(node, self.group.node)
 
-    def coordinate_at(self, node: int) -> None:
+    def move_group_to(self, node: int) -> None:
         """Move the group to a broker."""
         if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
             self.group.move(node)
 
-    def _elect(self) -> None:
+    def _elect_coordinator(self) -> None:
         if self.group.node in self.stale:
-            self._move_to([node for node in self.brokers.nodes if node not in self.brokers.views])
+            self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
-    def _move_to(self, nodes: list[int]) -> None:
+    def _move_group(self, nodes: list[int]) -> None:
         if nodes:
             self.group.move(self.rng.choice(nodes))
 
-    def _map(self) -> Assignment | None:
+    def _current_assignment(self) -> Assignment | None:
         """Return the assignment of all members, from their newest messages."""
         assignments = [member.assignment for member in self.group.members.values()]
         if assignments != self._read and all(assignments):

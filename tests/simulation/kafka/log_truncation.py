@@ -21,9 +21,9 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import check_history
 from tests.simulation.history import NEVER, History, Operation, Violation
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.kafka.raw_log import accepted_records, records_of, states_of
+from tests.simulation.kafka.raw_log import accepted_records, read_records, replay_states
 from tests.simulation.linearize import TopicKnown
-from tests.simulation.model import State, progress_of
+from tests.simulation.model import State, offset_progress
 
 Point = tuple[float, int]
 _BEGINNING: Point = (float("-inf"), 0)
@@ -53,7 +53,7 @@ class LogTruncations:
         self._unnoticed: dict[int, Point] = {}
         self._lost: dict[int, list[bytes]] = {}
         for number, partition in enumerate(brokers.partitions):
-            partition.on_write = lambda number=number: self._written(number)  # type: ignore[misc]
+            partition.on_write = lambda number=number: self._on_record_written(number)  # type: ignore[misc]
 
     def lose(self, number: int, rng: Random) -> None:
         """Lose the newest records of a state partition."""
@@ -66,7 +66,7 @@ class LogTruncations:
             self._brokers.move(number)
             self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
 
-    def _written(self, number: int) -> None:
+    def _on_record_written(self, number: int) -> None:
         """Start an era if the newest record is an accepted claim.
 
         If a producer sends all lost batches again, the loss is ignored. A producer does that if it has
@@ -81,11 +81,11 @@ class LogTruncations:
                 del self._unnoticed[number]
             return
         lost.clear()
-        records = records_of([("", batch) for batch in partition.batches], partition.start)
+        records = read_records([("", batch) for batch in partition.batches], partition.start)
         kept = accepted_records(records)
         if kept and kept[-1] is records[-1] and kept[-1].is_claim:
             owned = self._history.next_time(self._brokers.loop.time())
-            loss = Truncation(self._unnoticed.pop(number), owned, states_of(kept, number))
+            loss = Truncation(self._unnoticed.pop(number), owned, replay_states(kept, number))
             self.losses[number].append(loss)
 
     def judge(self, topic_known: TopicKnown) -> int:
@@ -94,7 +94,7 @@ class LogTruncations:
         """
         given_up = 0
         untouched = History()
-        for key, ops in self._history.by_key():
+        for key, ops in self._history.operations_by_key():
             number = state_partition(key, len(self.losses))
             losses = list(self.losses[number])
             if number in self._unnoticed:
@@ -102,21 +102,21 @@ class LogTruncations:
             if not losses:
                 untouched.ops.extend(ops)
                 continue
-            ops = [self._unless_leased(op, losses) for op in ops]
+            ops = [self._forget_leased_outcome(op, losses) for op in ops]
             _check_losses_are_noticed(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
             ends = [*(loss.lost for loss in losses), NEVER]
             for (begin, states), end in zip(begins, ends, strict=True):
                 if begin < end:
-                    state = _model_of(states.get(key))
+                    state = _make_model_state(states.get(key))
                     given_up += check_history(
                         _history_between(ops, begin, end), topic_known, lambda _, state=state: state
                     )  # type: ignore[misc]
         untouched.ops.sort(key=lambda op: op.number)
         return given_up + check_history(untouched, topic_known)
 
-    def _unless_leased(self, op: Operation, losses: list[Truncation]) -> Operation:
+    def _forget_leased_outcome(self, op: Operation, losses: list[Truncation]) -> Operation:
         """Return the operation. If it was invoked within a lease after a loss, its outcome becomes
         unknown.
         """
@@ -148,7 +148,7 @@ def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
     return era
 
 
-def _model_of(state: ShareState | None) -> State | None:
+def _make_model_state(state: ShareState | None) -> State | None:
     if state is None:
         return None
     return State(
@@ -157,5 +157,5 @@ def _model_of(state: ShareState | None) -> State | None:
         state.leader_epoch_max,
         state.start_offset,
         state.delivery_complete_count,
-        progress_of(state.batches),
+        offset_progress(state.batches),
     )

@@ -73,7 +73,7 @@ class SimMembership:
             await asyncio.sleep(0.25)
             silent_s = self.loop.time() - self.faults.session_s
             for name in [name for name, member in self._members.items() if member.heard_s < silent_s]:
-                self._expel(name)
+                self._remove_member(name)
 
     def ownership(self, replica: Replica, bootstrap_servers: str, world: Context) -> Ownership:
         """Return the ownership of a process."""
@@ -90,10 +90,10 @@ class SimMembership:
     def cut_off(self, node: int) -> None:
         """Do nothing: this membership does not depend on brokers."""
 
-    def coordinate_at(self, node: int) -> None:
+    def move_group_to(self, node: int) -> None:
         """Do nothing: this membership does not depend on brokers."""
 
-    def rejoin(self, node: int) -> None:
+    def reconnect_broker(self, node: int) -> None:
         """Do nothing: this membership does not depend on brokers."""
 
     def shuffle(self) -> None:
@@ -114,24 +114,26 @@ class SimMembership:
         name = replica.instance
         if holds is None and name not in self._members:
             self._members[name] = _Member(replica, self.loop.time())
-            self._balance()
+            self._balance_shards()
         member = self._members.get(name)
         if member is None or holds is None:
-            return _HeartbeatAnswer(None if member is None else frozenset(), frozenset(), self._map())
+            return _HeartbeatAnswer(
+                None if member is None else frozenset(), frozenset(), self._current_assignment()
+            )
         member.heard_s = self.loop.time()
         for shard, holder in enumerate(self._holders):
             if holder == name and self._wanted[shard] != name and shard not in holds:
                 self._holders[shard] = None
                 self._released.add(shard)
         shards = frozenset(shard for shard, wanted in enumerate(self._wanted) if wanted == name)
-        given = {shard for shard in sorted(shards) if self._may_give(shard, name)}
+        given = {shard for shard in sorted(shards) if self._may_release_shard(shard, name)}
         released = frozenset(shard for shard in given & self._released if self._holders[shard] != name)
         for shard in given:
             self._holders[shard] = name
         self._released -= given
-        return _HeartbeatAnswer(frozenset(given), released, self._map())
+        return _HeartbeatAnswer(frozenset(given), released, self._current_assignment())
 
-    def _may_give(self, shard: int, name: str) -> bool:
+    def _may_release_shard(self, shard: int, name: str) -> bool:
         holder = self._holders[shard]
         if holder in (None, name):
             return True
@@ -143,15 +145,15 @@ class SimMembership:
     def leave(self, name: str) -> None:
         """Remove a member that owns no shards."""
         if name in self._members:
-            self._expel(name)
+            self._remove_member(name)
 
-    def _expel(self, name: str) -> None:
+    def _remove_member(self, name: str) -> None:
         del self._members[name]
         for shard, holder in enumerate(self._holders):
             if holder == name:
                 self._holders[shard] = None
                 self._released.discard(shard)
-        self._balance()
+        self._balance_shards()
 
     def resign_all(self, name: str) -> None:
         """Assign the shards of a leaving member to others."""
@@ -164,7 +166,7 @@ class SimMembership:
         self._wanted[shard] = name
         self._generation += 1
 
-    def _balance(self) -> None:
+    def _balance_shards(self) -> None:
         """Balance the shards with as few moves as possible."""
         if not self._members:
             self._wanted = [None] * len(self._wanted)
@@ -182,7 +184,7 @@ class SimMembership:
                 load[least] += 1
                 self._want(shard, least)
 
-    def _map(self) -> Assignment:
+    def _current_assignment(self) -> Assignment:
         names = list(self._members)
         owners = tuple(NOBODY if name is None else names.index(name) for name in self._wanted)
         replicas = tuple(member.replica for member in self._members.values())
@@ -211,7 +213,7 @@ class SimOwnership:
 
     async def drain(self, timeout_s: float) -> None:
         """Resign all shards, and wait at most `timeout_s` for their release."""
-        self._tell(lambda: self._membership.resign_all(self._replica.instance))
+        self._send_over_network(lambda: self._membership.resign_all(self._replica.instance))
         until_s = self._loop.time() + timeout_s
         while (self._holds or self._listener.is_resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -221,7 +223,7 @@ class SimOwnership:
         if self._beating is not None:
             self._beating.cancel()
         if not self._holds:
-            self._tell(lambda: self._membership.leave(self._replica.instance))
+            self._send_over_network(lambda: self._membership.leave(self._replica.instance))
 
     def lease_is_fresh(self) -> bool:
         """Return whether the last answered heartbeat was sent less than a lease ago."""
@@ -249,17 +251,17 @@ class SimOwnership:
             except TimeoutError:
                 continue
             if told.shards is None:
-                self._take(frozenset(), frozenset())
+                self._apply_shards(frozenset(), frozenset())
                 self._holds = None
             elif self._holds is None:
                 self._holds = set()
             else:
                 self._heard_s = sent_s
-                self._take(told.shards, told.released)
+                self._apply_shards(told.shards, told.released)
             self._listener.assignment_changed(told.assignment)
             await asyncio.sleep(faults.heartbeat_s)
 
-    def _take(self, shards: frozenset[int], released: frozenset[int]) -> None:
+    def _apply_shards(self, shards: frozenset[int], released: frozenset[int]) -> None:
         holds = set() if self._holds is None else self._holds
         for shard in sorted((holds | self._fenced) - shards):
             holds.discard(shard)
@@ -277,18 +279,18 @@ class SimOwnership:
             holds = set(range(len(self._membership._wanted)))
         report = None if holds is None else frozenset(holds)
 
-        def come_back(told: _HeartbeatAnswer) -> None:
+        def return_response(told: _HeartbeatAnswer) -> None:
             if not answered.done():
                 answered.set_result(told)
 
-        def arrive() -> None:
+        def deliver_request() -> None:
             told = self._membership.heartbeat(self._replica, report)
-            self._tell(lambda: come_back(told))
+            self._send_over_network(lambda: return_response(told))
 
-        self._tell(arrive)
+        self._send_over_network(deliver_request)
         return await answered
 
-    def _tell(self, what: Callable[[], None]) -> None:
+    def _send_over_network(self, what: Callable[[], None]) -> None:
         """Call a function after the network delay, unless the message is lost."""
         membership = self._membership
         name, faults = self._replica.instance, membership.faults

@@ -24,7 +24,7 @@ Patch = pytest.MonkeyPatch
 KAFKA_MUTANTS: dict[str, Callable[[Patch], None]] = {}
 
 
-def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
+def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
     KAFKA_MUTANTS[function.__name__] = function
     return function
 
@@ -32,26 +32,26 @@ def _mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
 # Claims.
 
 
-@_mutant
+@_register_mutant
 def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
     counts = FencingFilter.accepts
 
-    def lax(self: Any, record: Any) -> bool:
+    def accept_equal_epoch(self: Any, record: Any) -> bool:
         owner_epoch = read_owner_epoch(record)
         if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
             self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner(record))
         return counts(self, record)
 
-    patch.setattr(FencingFilter, "accepts", lax)
+    patch.setattr(FencingFilter, "accepts", accept_equal_epoch)
 
 
-@_mutant
+@_register_mutant
 def lets_records_of_any_owner_count(patch: Patch) -> None:
     counts = FencingFilter.accepts
     patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
 
 
-@_mutant
+@_register_mutant
 def trusts_its_claim_without_looking(patch: Patch) -> None:
     def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, *args: Any) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
@@ -62,26 +62,26 @@ def trusts_its_claim_without_looking(patch: Patch) -> None:
     patch.setattr(Ownerships, "verify", verify)
 
 
-@_mutant
+@_register_mutant
 def claims_with_the_epoch_that_it_heard(patch: Patch) -> None:
     read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
 
-    async def lower(*args: Any) -> Any:
+    async def return_lower_epoch(*args: Any) -> Any:
         last = await read_tail_owner(*args)
         return last._replace(owner_epoch=last.owner_epoch - 1)
 
-    async def modest(self: Any, state_partition: int, *args: Any) -> int:
+    async def own_with_known_epoch(self: Any, state_partition: int, *args: Any) -> int:
         self._ownerships._owner_epochs[state_partition] = -1
         return await own(self, state_partition, *args)
 
-    patch.setattr(kafka_log, "read_tail_owner", lower)
-    patch.setattr(KafkaLog, "own", modest)
+    patch.setattr(kafka_log, "read_tail_owner", return_lower_epoch)
+    patch.setattr(KafkaLog, "own", own_with_known_epoch)
 
 
 # Appends.
 
 
-@_mutant
+@_register_mutant
 def believes_success_at_any_offset(patch: Patch) -> None:
     settle = Appender._settle
 
@@ -102,7 +102,7 @@ def believes_success_at_any_offset(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
 
 
-@_mutant
+@_register_mutant
 def takes_no_answer_for_failure(patch: Patch) -> None:
     # Continue without a new claim, although late batches may follow.
     recover = ShardRunner._recover
@@ -126,7 +126,7 @@ def takes_no_answer_for_failure(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_recover", _recover)
 
 
-@_mutant
+@_register_mutant
 def takes_no_answer_for_success(patch: Patch) -> None:
     end = Appender._end
 
@@ -139,7 +139,7 @@ def takes_no_answer_for_success(patch: Patch) -> None:
     patch.setattr(Appender, "_end", _end)
 
 
-@_mutant
+@_register_mutant
 def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
     explain = Appender._explain
 
@@ -155,25 +155,25 @@ def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
 # Reads.
 
 
-@_mutant
+@_register_mutant
 def has_a_lease_that_never_ends(patch: Patch) -> None:
     patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
-@_mutant
+@_register_mutant
 def waits_for_no_earlier_lease(patch: Patch) -> None:
     accepted = Ownership.accepted
 
-    def no_leases(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
+    def return_no_lease(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
         accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
-    patch.setattr(Ownership, "accepted", no_leases)
+    patch.setattr(Ownership, "accepted", return_no_lease)
 
 
 # Metadata.
 
 
-@_mutant
+@_register_mutant
 def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
     def update(self: Any, node: int, topic: Any) -> bool:
         self._reported_ids = {node: topic.topic_id}
@@ -188,7 +188,7 @@ def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
 # Claims and resignations.
 
 
-@_mutant
+@_register_mutant
 def reads_before_it_claims(patch: Patch) -> None:
     read = KafkaLog.read
 
@@ -196,40 +196,42 @@ def reads_before_it_claims(patch: Patch) -> None:
         # The mutant reads the end offset before its claim, so it misses the records in between.
         seen = self.__dict__.setdefault("_seen_early", {})
         async for chunk in read(self, state_partitions):
-            kept = [logged for logged in chunk if seen.get(logged.state_partition, 0) > _offset(logged.batch)]
+            kept = [
+                logged for logged in chunk if seen.get(logged.state_partition, 0) > _base_offset(logged.batch)
+            ]
             if kept:
                 yield kept
 
     own = KafkaLog.own
 
-    async def look_and_own(self: Any, state_partition: int, *args: Any) -> int:
+    async def read_then_own(self: Any, state_partition: int, *args: Any) -> int:
         seen = self.__dict__.setdefault("_seen_early", {})
         seen[state_partition] = await self._end_finder.find(state_partition)
         return await own(self, state_partition, *args)
 
     patch.setattr(KafkaLog, "read", read_early)
-    patch.setattr(KafkaLog, "own", look_and_own)
+    patch.setattr(KafkaLog, "own", read_then_own)
 
 
-def _offset(batch: bytes) -> int:
+def _base_offset(batch: bytes) -> int:
     return int.from_bytes(batch[:8])
 
 
-@_mutant
+@_register_mutant
 def releases_under_its_own_append(patch: Patch) -> None:
-    async def quiet(self: Any) -> None:
+    async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
         self._answer_all(waiting)
 
-    patch.setattr(ShardRunner, "wait_for_append", quiet)
+    patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
 
 
-@_mutant
+@_register_mutant
 def never_resigns(patch: Patch) -> None:
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
 
 
-@_mutant
+@_register_mutant
 def gives_up_when_a_claim_fails(patch: Patch) -> None:
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
@@ -242,7 +244,7 @@ def gives_up_when_a_claim_fails(patch: Patch) -> None:
     patch.setattr(Loader, "_claim", _claim)
 
 
-@_mutant
+@_register_mutant
 def prunes_what_tells_the_owner_epoch(patch: Patch) -> None:
     def _prune(self: Any, ownership: Ownership) -> None:
         if ownership.prune_before is not None and self._may_prune(ownership.state_partition):

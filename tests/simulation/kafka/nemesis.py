@@ -22,7 +22,7 @@ def _choose_place(world: KafkaWorld, rng: Random) -> int | None:
     return rng.choice(places) if places and world.faulty else None
 
 
-async def _crash(world: KafkaWorld, rng: Random) -> None:
+async def _crash_coordinator(world: KafkaWorld, rng: Random) -> None:
     place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
@@ -31,7 +31,7 @@ async def _crash(world: KafkaWorld, rng: Random) -> None:
             await world.start(place)
 
 
-async def _stop(world: KafkaWorld, rng: Random) -> None:
+async def _stop_coordinator(world: KafkaWorld, rng: Random) -> None:
     place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
@@ -40,7 +40,7 @@ async def _stop(world: KafkaWorld, rng: Random) -> None:
             await world.start(place)
 
 
-async def _pause(world: KafkaWorld, rng: Random) -> None:
+async def _pause_coordinator(world: KafkaWorld, rng: Random) -> None:
     place = _choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
@@ -112,7 +112,7 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()
-    world.rejoin(node)
+    world.reconnect_broker(node)
 
 
 async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
@@ -137,7 +137,7 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
         if node not in brokers.nodes or node in brokers.down or node in brokers.views or not world.faulty:
             return
         if rng.random() < 0.9:
-            world.membership.coordinate_at(node)
+            world.membership.move_group_to(node)
         world.cut_off(node)
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
         await alone.aclose()
@@ -155,7 +155,7 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
             await asyncio.sleep(0.05)
         brokers.blocked -= cut
         world.apart.clear()
-        world.rejoin(node)
+        world.reconnect_broker(node)
 
 
 @asynccontextmanager
@@ -183,20 +183,20 @@ async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
     await _block_connections(world, set(), alone, seconds)
 
 
-async def _broker_dies(world: KafkaWorld, rng: Random) -> None:
+async def _kill_broker(world: KafkaWorld, rng: Random) -> None:
     brokers = world.brokers
     node = rng.choice(brokers.nodes)
     if node not in brokers.down:
         brokers.kill(node)
         await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.broker_down_s))
-        brokers.revive(node)
+        brokers.restart_node(node)
 
 
-async def _leader_moves(world: KafkaWorld, rng: Random) -> None:
+async def _move_leader(world: KafkaWorld, rng: Random) -> None:
     world.brokers.move(rng.randrange(len(world.brokers.partitions)))
 
 
-async def _shuffle(world: KafkaWorld, rng: Random) -> None:
+async def _shuffle_members(world: KafkaWorld, rng: Random) -> None:
     world.membership.shuffle()
 
 
@@ -205,14 +205,14 @@ async def _shift_clock(world: KafkaWorld, rng: Random) -> None:
     rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
 
 
-async def _producers_expire(world: KafkaWorld, rng: Random) -> None:
+async def _expire_producers(world: KafkaWorld, rng: Random) -> None:
     """Expire the producers whose last append is so old that all their late requests have arrived."""
     limits = world.plan.log_limits
     late_s = limits.append_timeout_s + 2 * limits.request_timeout_s + world.plan.broker_faults.late_max_s
     world.brokers.expire_producers(world.loop.time() - late_s)
 
 
-async def _stale(world: KafkaWorld, rng: Random) -> None:
+async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
     """Disconnect a broker for the rest of the run, unless one is disconnected already."""
     brokers = world.brokers
     leaders = [node for node in brokers.leaders() if node in brokers.nodes and node not in brokers.down]
@@ -229,29 +229,29 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
     """Return an endless coroutine for each kind of fault in the plan."""
     plan = world.plan.nemesis
     kinds: tuple[tuple[float | None, FaultFactory], ...] = (
-        (plan.crash_s, _crash),
-        (plan.stop_s, _stop),
-        (plan.pause_s, _pause),
+        (plan.crash_s, _crash_coordinator),
+        (plan.stop_s, _stop_coordinator),
+        (plan.pause_s, _pause_coordinator),
         (plan.part_s, _disconnect_coordinator),
         (plan.cut_off_s, _disconnect_broker),
-        (plan.broker_dies_s, _broker_dies),
-        (plan.leader_moves_s, _leader_moves),
-        (plan.shuffle_s, _shuffle),
+        (plan.broker_dies_s, _kill_broker),
+        (plan.leader_moves_s, _move_leader),
+        (plan.shuffle_s, _shuffle_members),
         (plan.clock_jump_s, _shift_clock),
-        (plan.producers_expire_s, _producers_expire),
+        (plan.producers_expire_s, _expire_producers),
         (plan.unclean_s, _elect_uncleanly),
         (plan.hold_s, _delay_appends),
         (plan.island_s, _isolate_broker_and_owner),
-        (plan.stale_s, _stale),
+        (plan.stale_s, _disconnect_for_rest),
     )
     return [
-        _repeat(world, mean_s, strike, Random(rng.getrandbits(64)))
+        _repeat_fault(world, mean_s, strike, Random(rng.getrandbits(64)))
         for mean_s, strike in kinds
         if mean_s is not None
     ]
 
 
-async def _repeat(world: KafkaWorld, mean_s: float, strike: FaultFactory, rng: Random) -> None:
+async def _repeat_fault(world: KafkaWorld, mean_s: float, strike: FaultFactory, rng: Random) -> None:
     while True:
         await asyncio.sleep(rng.expovariate(1 / mean_s))
         if world.faulty:

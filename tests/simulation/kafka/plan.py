@@ -130,7 +130,7 @@ class KafkaPlan:
         return self.runtime_limits.request_age_max_s + way_s + append_s + 5.0
 
     @property
-    def late_s(self) -> float:
+    def latest_effect_s(self) -> float:
         """Return `settled_s` plus three pauses of a process: before the receipt, in the queue, during the
         append.
         """
@@ -138,11 +138,11 @@ class KafkaPlan:
         return self.settled_s + 3 * paused_s
 
     @property
-    def answers_in_time(self) -> bool:
+    def has_response_deadline(self) -> bool:
         """Return False: a response may have to wait for the end of a pause."""
         return False
 
-    def healed(self) -> "KafkaPlan":
+    def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""
         quick = NetFaults(
             latency_s=self.net.latency_s,

@@ -21,14 +21,14 @@ from tests.simulation.kafka.group import TOPIC, ProductMembership
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.loop import PROCESS, Process, SimLoop
-from tests.simulation.process import NODE_ID_FIRST, Interrupted, SimClock
+from tests.simulation.process import NODE_ID_FIRST, SimClock, StartStopTimeout
 
 _Result = TypeVar("_Result")
 
 DRAIN_S = 10.0
 
 
-def address_of(place: int) -> HostPort:
+def replica_address(place: int) -> HostPort:
     """Return the address of all successive coordinators of a place."""
     return HostPort(f"coordinator-{place}", 9095)
 
@@ -52,7 +52,7 @@ class KafkaProcess:
     ) -> None:
         self.place = place
         self.name = f"{place}.{life}"
-        self.address = address_of(place)
+        self.address = replica_address(place)
         self.log: KafkaLog
         self.runtime: Runtime
         self.listener: Listener
@@ -71,7 +71,7 @@ class KafkaProcess:
         self._ownership = membership.ownership(replica, bootstrap_servers, kafka.world)
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
 
-    def _monotonic(self) -> float:
+    def _monotonic_s(self) -> float:
         return self._clock_rate * self._loop.time()
 
     # Start, stop and crash.
@@ -90,7 +90,7 @@ class KafkaProcess:
             owner=self.name,
             clock=self._clock,
             limits=plan.log_limits,
-            monotonic=self._monotonic,
+            monotonic=self._monotonic_s,
         )
         self.runtime = Runtime(
             log=self.log,
@@ -133,7 +133,7 @@ class KafkaProcess:
 
     async def crash(self) -> None:
         """Kill the process. Its requests in flight still reach the brokers."""
-        self._loop.network.cut_all(self.address)
+        self._loop.network.drop_connections(self.address)
         await self._end()
 
     async def _end(self) -> None:
@@ -170,7 +170,7 @@ class KafkaProcess:
             PROCESS.reset(token)
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():
-            raise Interrupted
+            raise StartStopTimeout
         return task.result()
 
     # The methods of OwnershipListener.
@@ -193,4 +193,4 @@ class KafkaProcess:
 
     def is_resigning(self) -> bool:
         """Return whether any resigned shard is not yet released."""
-        return bool(self.runtime.resigning)
+        return bool(self.runtime.resigning_shards)

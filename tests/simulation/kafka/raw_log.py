@@ -45,7 +45,7 @@ class RawRecord(NamedTuple):
         return key_type
 
 
-def records_of(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[RawRecord]:
+def read_records(batches: Iterable[tuple[str, bytes]], start: int = 0) -> list[RawRecord]:
     """Return the records of a log from its start offset on."""
     found = []
     for writer, data in batches:
@@ -73,7 +73,7 @@ def accepted_records(records: list[RawRecord]) -> list[RawRecord]:
     return kept
 
 
-def states_of(records: list[RawRecord], state_partition: int) -> dict[SharePartitionKey, ShareState]:
+def replay_states(records: list[RawRecord], state_partition: int) -> dict[SharePartitionKey, ShareState]:
     """Return the states after a replay of accepted records."""
     shard = Shard(state_partition, SnapshotPolicy())
     for written in records:
@@ -84,23 +84,23 @@ def states_of(records: list[RawRecord], state_partition: int) -> dict[ShareParti
     return dict(shard.items())
 
 
-def states_in(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
+def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey, ShareState]:
     """Return the states in a partition. Raises Violation if its records are inconsistent.
 
     The remaining records and all records ever written must result in the same states, because pruning must
     not change states. This is not checked if records were lost, because the owner may have pruned older
     records that the lost records replaced.
     """
-    pruned = accepted_records(records_of([("", batch) for batch in partition.batches], partition.start))
+    pruned = accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:
-        return states_of(pruned, number)
-    everything = accepted_records(records_of(partition.archive))
+        return replay_states(pruned, number)
+    everything = accepted_records(read_records(partition.archive))
     offsets = [written.record.offset for written in everything if written.record.offset >= partition.start]
     if [written.record.offset for written in pruned] != offsets:
         raise Violation(f"pruning changed which records of state partition {number} are accepted")
     check_single_owner(everything, number)
-    states = states_of(pruned, number)
-    if states != states_of(everything, number):
+    states = replay_states(pruned, number)
+    if states != replay_states(everything, number):
         raise Violation(f"pruning state partition {number} to {partition.start} changed its states")
     return states
 

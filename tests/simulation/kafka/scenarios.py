@@ -31,7 +31,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     plan = replace(plan, named=rng.random() < 0.4)
     islands = Random(seed ^ 0xB2)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
-        plan = replace(_islands(plan, islands), scenario="islands")
+        plan = replace(_isolate_broker_and_owner(plan, islands), scenario="islands")
         if islands.random() < 0.3:
             # The clock may run 10 times too fast, so that claimants wait only for a part of the lease.
             plan = replace(plan, clock_rate_max=10.0)
@@ -59,7 +59,7 @@ def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
     )
 
 
-def _with_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
+def _set_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
     """Return the membership with another session timeout."""
     return replace(
         plan.membership,
@@ -71,12 +71,12 @@ def _with_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults
     )
 
 
-def _keep_seldom(rng: Random, every_s: float | None) -> float | None:
+def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
     """Return the interval for 30% of the seeds, and None for the others."""
     return every_s if rng.random() < 0.3 else None
 
 
-def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Delayed appends of an owner arrive after the appends of its successor.
 
     The broker does not fence these appends by producer epoch. Most of them are snapshots, which would
@@ -91,15 +91,15 @@ def _late_zombies(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             hold_s=draw_log_uniform(rng, 2.0, 6.0),
             held_s=3 * session_s,
             held_alone_rate=0.9,
-            crash_s=_keep_seldom(rng, plan.nemesis.crash_s),
-            leader_moves_s=_keep_seldom(rng, plan.nemesis.leader_moves_s),
+            crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
+            leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
             transactional=rng.random() < 0.2,
             late_max_s=5 * session_s,
         ),
-        membership=_with_session_timeout(plan, session_s),
+        membership=_set_session_timeout(plan, session_s),
         policy=SnapshotPolicy(updates_max=rng.choice((0, 0, 1, 500)), update_bytes_min=1),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
@@ -116,7 +116,7 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             held_s=draw_log_uniform(rng, 1.0, 4.0),
             held_alone_rate=0.1,
             crash_s=draw_log_uniform(rng, 10.0, 30.0),
-            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
+            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, late_max_s=draw_log_uniform(rng, 4.0, 15.0)),
         log_limits=plan.log_limits._replace(
@@ -128,7 +128,7 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     )
 
 
-def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """An owner reaches only a disconnected broker. Its successor writes, and readers ask both owners."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
@@ -146,20 +146,20 @@ def _old_views(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             cut_off_s=draw_log_uniform(rng, 2.0, 6.0),
             cut_off_for_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
             apart_rate=0.9,
-            part_s=_keep_seldom(rng, plan.nemesis.part_s),
-            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
+            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
-        membership=replace(_with_session_timeout(plan, session_s), hasty_rate=0.0),
+        membership=replace(_set_session_timeout(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
 
-def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """A broker and an owner are isolated together, and the broker continues to coordinate the group."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
-    plan = _old_views(plan, rng)
+    plan = _serve_old_metadata(plan, rng)
     return replace(
         plan,
         ownership="group",
@@ -173,10 +173,10 @@ def _islands(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             apart_rate=0.9,
             # After a member is removed, another owner follows at once, although the lease is still valid.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
-            crash_s=_keep_seldom(rng, 10.0),
+            crash_s=_keep_for_some_seeds(rng, 10.0),
             down_s=2 * session_s,
         ),
-        membership=replace(_with_session_timeout(plan, session_s), hasty_rate=0.0),
+        membership=replace(_set_session_timeout(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
@@ -193,14 +193,14 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             stale_s=draw_log_uniform(rng, 1.0, 5.0),
             leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
-            crash_s=_keep_seldom(rng, plan.nemesis.crash_s),
-            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
+            crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
+            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, metadata_delay_s=draw_log_uniform(rng, 0.01, 2.0)),
     )
 
 
-def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Shards move again before the previous move has ended, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
@@ -210,8 +210,8 @@ def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
             shuffle_s=draw_log_uniform(rng, 0.1, 1.0),
-            part_s=_keep_seldom(rng, plan.nemesis.part_s),
-            leader_moves_s=_keep_seldom(rng, plan.nemesis.leader_moves_s),
+            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
             plan.broker_faults,
@@ -219,7 +219,7 @@ def _hasty_moves(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             transactional=rng.random() < 0.9,
         ),
         membership=replace(
-            _with_session_timeout(plan, session_s),
+            _set_session_timeout(plan, session_s),
             heartbeat_s=draw_log_uniform(rng, 0.2, 0.6),
             hasty_rate=draw_log_uniform(rng, 0.3, 1.0),
         ),
@@ -246,18 +246,18 @@ def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         nemesis=KafkaNemesis(
             crash_s=draw_log_uniform(rng, 2.0, 8.0),
             down_s=draw_log_uniform(rng, 0.1, 4.0),
-            shuffle_s=_keep_seldom(rng, plan.nemesis.shuffle_s),
-            pause_s=_keep_seldom(rng, plan.nemesis.pause_s),
+            shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
+            pause_s=_keep_for_some_seeds(rng, plan.nemesis.pause_s),
         ),
-        membership=_with_session_timeout(plan, draw_log_uniform(rng, 2.0, 4.0)),
+        membership=_set_session_timeout(plan, draw_log_uniform(rng, 2.0, 4.0)),
         prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
     )
 
 
 SCENARIOS: tuple[ScenarioChange, ...] = (
-    _late_zombies,
+    _delay_zombie_appends,
     _late_appends,
-    _old_views,
-    _hasty_moves,
+    _serve_old_metadata,
+    _move_shards_hastily,
     _emptied_logs,
 )

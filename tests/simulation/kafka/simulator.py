@@ -23,7 +23,7 @@ from tests.simulation.kafka.clients import ManyClients
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.nemesis import make_faults
 from tests.simulation.kafka.plan import KafkaPlan
-from tests.simulation.kafka.process import address_of
+from tests.simulation.kafka.process import replica_address
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Outcome, Simulation
 from tests.simulation.workloads import Cluster
@@ -37,7 +37,7 @@ class KafkaSimulator(Simulation):
 
     def __init__(self, plan: KafkaPlan) -> None:
         super().__init__(plan)
-        self._world = KafkaWorld(plan, self.loop, self._fork(), self._topics)
+        self._world = KafkaWorld(plan, self.loop, self._fork_random(), self._topics)
         self._clients: ManyClients
 
     def run(self) -> Outcome:
@@ -55,7 +55,7 @@ class KafkaSimulator(Simulation):
         outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
         outcome.damages = sum(map(len, world.truncations.losses.values()))
 
-    def _health(self) -> object:
+    def _health_problems(self) -> object:
         return self._world.health()
 
     async def _release(self) -> None:
@@ -71,45 +71,47 @@ class KafkaSimulator(Simulation):
         plan, world = self.plan, self._world
         self._clients = ManyClients(
             world.network,
-            [address_of(place) for place in range(plan.coordinators)],
+            [replica_address(place) for place in range(plan.coordinators)],
             world.history,
             self._violations.append,
             state_partitions=plan.state_partitions,
             owner=world.owner_place,
-            rng=self._fork(),
+            rng=self._fork_random(),
         )
         self._clients.astray_rate = plan.astray_rate
         self._clients.apart = world.apart
-        self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork())
+        self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork_random())
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()
-        for strike in make_faults(world, self._fork()):
+        for strike in make_faults(world, self._fork_random()):
             self._spawn(strike)
         faulty_until_s = self.loop.time() + plan.faulty_s
         for point in range(plan.quiet_points + 1):
             share = (point + 1) / (plan.quiet_points + 1)
-            await self._work_until(faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max))
+            await self._wait_for_operations(
+                faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max)
+            )
             if point < plan.quiet_points:
-                await self._quiet_point()
+                await self._compare_when_idle()
         world.stop_faults()
-        self._clients.astray_rate = plan.healed().astray_rate
+        self._clients.astray_rate = plan.without_faults().astray_rate
         self._cluster.is_noisy = False
         await self._live(workers)
-        await self._quiet_point()
+        await self._compare_when_idle()
 
     async def _close_what_is_late(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.late_s)
+            self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.latest_effect_s)
 
-    async def _rest(self) -> None:
+    async def _wait_until_idle(self) -> None:
         """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
         world = self._world
         self._cluster.gate.clear()
-        await self._until_nobody_asks()
+        await self._wait_for_calls()
         await wait_until(self._is_whole, world.health, OWNED_BY_S)
         await asyncio.sleep(self.plan.settled_s)
         await self._ask_each_owner()
@@ -119,7 +121,7 @@ class KafkaSimulator(Simulation):
         """Read every share-partition once, so that owners detect records that other owners appended."""
         peers: dict[int | None, Peer] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
-            node = self._clients.home_of(key)
+            node = self._clients.coordinating_node(key)
             try:
                 if node not in peers:
                     peers[node] = await self._clients.connect("observer", node)
@@ -133,12 +135,12 @@ class KafkaSimulator(Simulation):
         self._stop_if_wrong()
         return self._world.whole()
 
-    async def _quiet_point(self) -> None:
+    async def _compare_when_idle(self) -> None:
         """Wait until nothing is pending, compare memory with the logs, and read all states."""
         world, was_faulty = self._world, self._world.faulty
         world.stop_faults()
         self._clients.astray_rate = 0.0
-        await self._rest()
+        await self._wait_until_idle()
         world.history.close_unknown(self.loop.time())
         before = await world.compare_memory_with_log()
         if self._rng.random() < 0.5:

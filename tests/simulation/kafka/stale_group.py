@@ -31,10 +31,10 @@ class StaleGroup:
         self._heard_s[member_id] = self._loop.time()
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        self._expire()
+        self._expire_session()
         return ErrorCode.NONE if self._is_stable else ErrorCode.REBALANCE_IN_PROGRESS
 
-    def _expire(self) -> None:
+    def _expire_session(self) -> None:
         oldest_s = self._loop.time() - self._session_s
         for member_id in [each for each, heard_s in self._heard_s.items() if heard_s < oldest_s]:
             del self._heard_s[member_id]

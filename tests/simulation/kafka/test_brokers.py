@@ -38,7 +38,7 @@ def play() -> Iterator[Play]:
             cluster = Brokers("broker-2:9092,broker-3:9092", "state", request_timeout_s=TIMEOUT_S)
             await cluster.connect()
             assert cluster.pin_topic_id() == brokers.topic_id
-            assert await end_at(cluster, cluster.leader(0)) == (ErrorCode.NONE, 0)
+            assert await read_end_offset(cluster, cluster.leader(0)) == (ErrorCode.NONE, 0)
             brokers.faults = BrokerFaults(**faults)  # type: ignore[arg-type]
             await scene(brokers, cluster)
             await cluster.close()
@@ -50,7 +50,7 @@ def play() -> Iterator[Play]:
     loop.close()
 
 
-def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes:
+def encode_test_batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes:
     return encode_batch(
         0,
         1,
@@ -61,7 +61,7 @@ def batch(sequence: int, producer_id: int = 7, producer_epoch: int = 0) -> bytes
     )
 
 
-async def produce(cluster: Brokers, data: bytes, node: int | None = None) -> kafka.ProduceResult:
+async def produce_batch(cluster: Brokers, data: bytes, node: int | None = None) -> kafka.ProduceResult:
     node = cluster.leader(0) if node is None else node
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
 
@@ -71,7 +71,7 @@ async def fetch(cluster: Brokers, node: int) -> kafka.FetchResult:
 
 
 def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         old = brokers.topic_metadata(1)
         brokers.cut_off(1)
         assert brokers.topic_metadata(2) == brokers.topic_metadata(3) == old
@@ -80,101 +80,109 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
             # The second leader epoch began when the partition had no leader.
             assert brokers.topic_metadata(node).partitions[0][1:3] == (brokers.leaders()[0], 2)
         assert brokers.topic_metadata(1) == old
-        brokers.rejoin(1)
+        brokers.reconnect_broker(1)
         assert brokers.topic_metadata(1) == brokers.topic_metadata(2)
 
-    play(scene, elections_s=0.2, metadata_delay_s=2.0)
+    play(scenario, elections_s=0.2, metadata_delay_s=2.0)
 
 
-async def end_at(cluster: Brokers, node: int) -> kafka.ListedOffset:
+async def read_end_offset(cluster: Brokers, node: int) -> kafka.ListedOffset:
     return (await cluster.list_ends(node, "lane", [0]))[0]
 
 
 def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
-        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0)
+        assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.NONE, 0)
         brokers.cut_off(node)
         await asyncio.sleep(10.0)
         leader = brokers.partitions[0].leader
         assert leader not in (node, kafka.NO_NODE)
-        assert await produce(cluster, batch(1), leader) == (ErrorCode.NONE, 1)
-        assert await end_at(cluster, leader) == (ErrorCode.NONE, 2)
-        assert await end_at(cluster, node) == (ErrorCode.NONE, 1)
-        assert len((await fetch(cluster, node)).data) == len(batch(0))
+        assert await produce_batch(cluster, encode_test_batch(1), leader) == (ErrorCode.NONE, 1)
+        assert await read_end_offset(cluster, leader) == (ErrorCode.NONE, 2)
+        assert await read_end_offset(cluster, node) == (ErrorCode.NONE, 1)
+        assert len((await fetch(cluster, node)).data) == len(encode_test_batch(0))
         assert (await fetch(cluster, leader)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         cluster.refresh_soon()
         await wait_until(lambda: cluster.leader(0) == leader, brokers.leaders)
-        assert len((await fetch(cluster, leader)).data) > len(batch(0))
+        assert len((await fetch(cluster, leader)).data) > len(encode_test_batch(0))
         assert (await fetch(cluster, node)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        assert (await produce(cluster, batch(2), node)).error_code != ErrorCode.NONE
+        assert (await produce_batch(cluster, encode_test_batch(2), node)).error_code != ErrorCode.NONE
         assert brokers.partitions[0].end == 2
-        brokers.rejoin(node)
-        assert (await end_at(cluster, node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        brokers.reconnect_broker(node)
+        assert (await read_end_offset(cluster, node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    play(scene)
+    play(scenario)
 
 
 def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
-        assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
+        assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
         brokers.kill(node)
         with pytest.raises(NoResponse):
-            await produce(cluster, batch(1))
+            await produce_batch(cluster, encode_test_batch(1))
         await asyncio.sleep(10.0)
-        assert await end_at(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
+        assert await read_end_offset(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
 
-    play(scene)
+    play(scenario)
 
 
 def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse) as given_up:
-            await produce(cluster, batch(0))
+            await produce_batch(cluster, encode_test_batch(0))
         assert given_up.value.sent
         assert brokers.partitions[0].end == 0
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 1
         brokers.faults = replace(brokers.faults, late_rate=0.0)
-        assert await produce(cluster, batch(0)) == (ErrorCode.NONE, 0), "a duplicate returns its old offset"
+        assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.NONE, 0), (
+            "a duplicate returns its old offset"
+        )
 
-    async def dropped(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def check_dropped(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse):
-            await produce(cluster, batch(0))
+            await produce_batch(cluster, encode_test_batch(0))
         brokers.kill(cluster.leader(0))
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 0
 
-    play(scene, late_rate=1.0, late_max_s=5.0)
-    play(dropped, late_rate=1.0, late_max_s=5.0)
+    play(scenario, late_rate=1.0, late_max_s=5.0)
+    play(check_dropped, late_rate=1.0, late_max_s=5.0)
 
 
 def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
-        assert (await produce(cluster, batch(0, producer_epoch=0))).error_code == ErrorCode.NONE
-        assert (await produce(cluster, batch(0, producer_epoch=1))).error_code == ErrorCode.NONE
-        refused = await produce(cluster, batch(1, producer_epoch=0))
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+        assert (
+            await produce_batch(cluster, encode_test_batch(0, producer_epoch=0))
+        ).error_code == ErrorCode.NONE
+        assert (
+            await produce_batch(cluster, encode_test_batch(0, producer_epoch=1))
+        ).error_code == ErrorCode.NONE
+        refused = await produce_batch(cluster, encode_test_batch(1, producer_epoch=0))
         assert refused.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
         brokers.expire_producers(older_than_s=brokers.loop.time() + 1.0)
-        assert (await produce(cluster, batch(1, producer_epoch=0))).error_code == ErrorCode.NONE
+        assert (
+            await produce_batch(cluster, encode_test_batch(1, producer_epoch=0))
+        ).error_code == ErrorCode.NONE
 
-    play(scene)
+    play(scenario)
 
 
 def test_process_without_one_node_reaches_the_others(play: Play) -> None:
-    async def scene(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         brokers.blocked.add(("one", node))
         with pytest.raises(NoResponse) as unanswered:
-            await produce(cluster, batch(0))
+            await produce_batch(cluster, encode_test_batch(0))
         assert unanswered.value.sent
         with pytest.raises(NoResponse) as refused:
-            await produce(cluster, batch(0))
+            await produce_batch(cluster, encode_test_batch(0))
         assert not refused.value.sent
         brokers.move(0)
         cluster.refresh_soon()
         await wait_until(lambda: cluster.leader(0) != node, brokers.leaders)
-        assert (await produce(cluster, batch(0))).error_code == ErrorCode.NONE
+        assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
 
-    play(scene)
+    play(scenario)

@@ -53,14 +53,14 @@ class ScriptedLog:
         self.truncations.lose(0, LastChoice())  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
-        op = self._invoke(INITIALIZE, InitializePart(0, state_epoch, 0))
+        op = self._invoke_operation(INITIALIZE, InitializePart(0, state_epoch, 0))
         self.history.answer(SimLoop.BEGAN_S, op, InitializeResult(0))
 
     def read(self, state_epoch: int) -> None:
-        op = self._invoke(READ, ReadPart(0, 0))
+        op = self._invoke_operation(READ, ReadPart(0, 0))
         self.history.answer(SimLoop.BEGAN_S, op, ReadResult(0, state_epoch=state_epoch, start_offset=0))
 
-    def _invoke(self, kind: str, part: Any) -> Any:
+    def _invoke_operation(self, kind: str, part: Any) -> Any:
         self._clients += 1
         return self.history.invoke(SimLoop.BEGAN_S, f"client {self._clients}", kind, KEY, [part])
 
@@ -69,7 +69,7 @@ class ScriptedLog:
 
 
 @pytest.fixture
-def story() -> ScriptedLog:
+def scripted_log() -> ScriptedLog:
     """Return a story with two acknowledged initializations. The second one is lost."""
     loop = SimLoop()
     story = ScriptedLog(loop)
@@ -83,26 +83,26 @@ def story() -> ScriptedLog:
     return story
 
 
-def test_lost_operation_may_be_missing_after_the_next_claim(story: ScriptedLog) -> None:
-    story.claim(2)
-    story.read(1)
-    story.judge()
+def test_lost_operation_may_be_missing_after_the_next_claim(scripted_log: ScriptedLog) -> None:
+    scripted_log.claim(2)
+    scripted_log.read(1)
+    scripted_log.judge()
 
 
-def test_operation_that_was_not_lost_must_not_be_missing(story: ScriptedLog) -> None:
-    story.claim(2)
-    story.read(0)
+def test_operation_that_was_not_lost_must_not_be_missing(scripted_log: ScriptedLog) -> None:
+    scripted_log.claim(2)
+    scripted_log.read(0)
     with pytest.raises(Violation):
-        story.judge()
+        scripted_log.judge()
 
 
-def test_answer_from_memory_after_a_loss_is_a_violation(story: ScriptedLog) -> None:
-    story.read(2)
+def test_answer_from_memory_after_a_loss_is_a_violation(scripted_log: ScriptedLog) -> None:
+    scripted_log.read(2)
     with pytest.raises(Violation, match="no owner noticed"):
-        story.judge()
+        scripted_log.judge()
 
 
-def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(story: ScriptedLog) -> None:
-    story.snapshot(2, 1)
-    story.read(2)
-    story.judge()
+def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(scripted_log: ScriptedLog) -> None:
+    scripted_log.snapshot(2, 1)
+    scripted_log.read(2)
+    scripted_log.judge()

@@ -7,13 +7,13 @@ import pytest
 from coordinator.log.claims import FencingFilter, encode_claim, owner_epoch_headers
 from protocol.record_batch import decode_batches, encode_batch
 from tests.simulation.history import Violation
-from tests.simulation.kafka.raw_log import accepted_records, check_single_owner, records_of
+from tests.simulation.kafka.raw_log import accepted_records, check_single_owner, read_records
 
 CLAIM, RECORD = True, False
 KEY = b"\x00\x01any key"
 
 
-def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
+def make_log(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple[str, bytes]]:
     """Return batches of one record each, from (is a claim, owner epoch, writer)."""
     batches = []
     for log_offset, (is_claim, owner_epoch, writer) in enumerate(written, first):
@@ -23,12 +23,12 @@ def log_of(*written: tuple[bool, int | None, str], first: int = 0) -> list[tuple
     return batches
 
 
-def offsets_that_count(*written: tuple[bool, int | None, str]) -> list[int]:
-    return [one.record.offset for one in accepted_records(records_of(log_of(*written)))]
+def valid_offsets(*written: tuple[bool, int | None, str]) -> list[int]:
+    return [one.record.offset for one in accepted_records(read_records(make_log(*written)))]
 
 
 def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
-    assert offsets_that_count(
+    assert valid_offsets(
         (CLAIM, 1, "a"),
         (RECORD, 1, "a"),
         (CLAIM, 2, "b"),
@@ -39,13 +39,11 @@ def test_stale_records_and_claims_without_a_higher_epoch_do_not_count() -> None:
 
 
 def test_first_record_of_a_pruned_log_replaces_its_claim() -> None:
-    assert offsets_that_count((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
+    assert valid_offsets((RECORD, 5, "a"), (CLAIM, 5, "b"), (RECORD, 4, "b"), (CLAIM, 6, "b")) == [0, 3]
 
 
 def test_records_without_claims_count_until_the_first_claim() -> None:
-    assert offsets_that_count(
-        (RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")
-    ) == [
+    assert valid_offsets((RECORD, None, ""), (RECORD, None, ""), (CLAIM, 1, "a"), (RECORD, None, "")) == [
         0,
         1,
         2,
@@ -64,17 +62,17 @@ def test_both_implementations_accept_the_same_records(seed: int) -> None:
     fencing_filter = FencingFilter()
     expected = [
         record.offset
-        for _, data in log_of(*written)
+        for _, data in make_log(*written)
         for batch in decode_batches(data)
         for record in batch.records
         if fencing_filter.accepts(record)
     ]
-    assert offsets_that_count(*written) == expected
+    assert valid_offsets(*written) == expected
 
 
 def test_record_of_a_process_that_is_not_the_owner_is_detected() -> None:
-    fine = records_of(log_of((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
+    fine = read_records(make_log((CLAIM, 1, "a"), (RECORD, 1, "a"), (CLAIM, 2, "b"), (RECORD, 2, "b")))
     check_single_owner(accepted_records(fine), 0)
-    twins = records_of(log_of((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
+    twins = read_records(make_log((CLAIM, 1, "a"), (CLAIM, 1, "b"), (RECORD, 1, "b")))
     with pytest.raises(Violation):
         check_single_owner(accepted_records(twins), 0)

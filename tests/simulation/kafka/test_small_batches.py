@@ -20,12 +20,12 @@ def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pyt
     later = {"landed": 0, "failed": 0}
     settle = BatchedAppend._settle
 
-    def count(self: BatchedAppend, base_offset: int, error: LogError | None) -> None:
+    def count_outcome(self: BatchedAppend, base_offset: int, error: LogError | None) -> None:
         if self._begun:
             later["landed" if error is None else "failed"] += 1
         settle(self, base_offset, error)
 
-    monkeypatch.setattr(BatchedAppend, "_settle", count)
+    monkeypatch.setattr(BatchedAppend, "_settle", count_outcome)
     monkeypatch.setattr(topic, "BROKERS_BATCH_BYTES_MAX", BATCH_BYTES_MAX)
     for seed in SEEDS:
         assert check_seed("kafka", None, seed) is None

@@ -18,7 +18,7 @@ from tests.simulation.kafka.log_truncation import LogTruncations
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import KafkaProcess
-from tests.simulation.kafka.raw_log import states_in
+from tests.simulation.kafka.raw_log import read_states
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.simulation.process import SimClock
@@ -148,14 +148,14 @@ class KafkaWorld:
         self.brokers.cut_off(node)
         self.membership.cut_off(node)
 
-    def rejoin(self, node: int) -> None:
+    def reconnect_broker(self, node: int) -> None:
         """Reconnect a broker."""
-        self.brokers.rejoin(node)
-        self.membership.rejoin(node)
+        self.brokers.reconnect_broker(node)
+        self.membership.reconnect_broker(node)
 
     def stop_faults(self) -> None:
         """End all faults, and inject no more."""
-        healed = self.plan.healed()
+        healed = self.plan.without_faults()
         self.faulty = False
         self.network.faults = healed.net
         self.brokers.faults, self.membership.faults = healed.broker_faults, healed.membership
@@ -164,9 +164,9 @@ class KafkaWorld:
         self.apart.clear()
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
-            self.brokers.revive(node)
+            self.brokers.restart_node(node)
             if node != self.stale_node:
-                self.rejoin(node)
+                self.reconnect_broker(node)
         for process in self.alive():
             process.resume()
 
@@ -181,24 +181,24 @@ class KafkaWorld:
     def health(self) -> object:
         """Return whether the membership has assigned all shards, and the health problems of all processes."""
         reasons: list[object] = [process.runtime.health() for process in self.alive()]
-        return [self._settled(), *reasons]
+        return [self._is_membership_complete(), *reasons]
 
-    def _settled(self) -> bool:
+    def _is_membership_complete(self) -> bool:
         return self.membership.settled({process.name for process in self.alive()})
 
     def whole(self) -> bool:
         """Return whether all processes run, and exactly the assigned owner owns each shard."""
         return (
             None not in self.processes
-            and self._settled()
+            and self._is_membership_complete()
             and not any(process.runtime.health() for process in self.alive())
             and all(
-                [process.place for process in self._owners(number)] == [self.owner_place(number)]
+                [process.place for process in self._owning_processes(number)] == [self.owner_place(number)]
                 for number in range(self.plan.state_partitions)
             )
         )
 
-    def _owners(self, number: int) -> list[KafkaProcess]:
+    def _owning_processes(self, number: int) -> list[KafkaProcess]:
         return [process for process in self.alive() if number in process.runtime.owned_shards()]
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
@@ -222,13 +222,13 @@ class KafkaWorld:
         """Return the states in the logs."""
         states: dict[SharePartitionKey, ShareState] = {}
         for number, partition in enumerate(self.brokers.partitions):
-            states |= states_in(partition, number)
+            states |= read_states(partition, number)
         return states
 
     async def _states_in_memory(self) -> dict[SharePartitionKey, ShareState]:
         states: dict[SharePartitionKey, ShareState] = {}
         for number in range(self.plan.state_partitions):
-            for process in self._owners(number):
+            for process in self._owning_processes(number):
                 async for key, state in process.runtime.share_partitions():
                     if state_partition(key, self.plan.state_partitions) == number:
                         states[key] = state

@@ -51,18 +51,18 @@ class TopicsInMemory:
         self.closed = False
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        await self._work(topic_ids)
+        await self._answer_request(topic_ids)
         return {key: name for key, name in self.known_names.items() if key in topic_ids}
 
     async def topic_id(self, name: str) -> bytes | None:
-        await self._work([name])
+        await self._answer_request([name])
         return next((key for key, known in self.known_names.items() if known == name), None)
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
-        await self._work(partitions)
+        await self._answer_request(partitions)
         return {key: end for key, end in self.known_ends.items() if key in partitions}
 
-    async def _work(self, asked: Collection[object]) -> None:
+    async def _answer_request(self, asked: Collection[object]) -> None:
         self.asked.append(asked)
         await self.answers.wait()
         if self.is_down:
@@ -133,17 +133,17 @@ async def make_memory_log(records: Iterable[StateRecord]) -> MemoryLog:
     for record in records:
         done = asyncio.get_running_loop().create_future()
 
-        def appended(base_offset: int, error: LogError | None, done: "asyncio.Future[int]" = done) -> None:
+        def on_appended(base_offset: int, error: LogError | None, done: "asyncio.Future[int]" = done) -> None:
             done.set_result(base_offset)
 
-        log.append(state_partition(record.key, SHARDS), [encode_record(record)], NOW_MS, appended)
+        log.append(state_partition(record.key, SHARDS), [encode_record(record)], NOW_MS, on_appended)
         await done
     await log.close()
     return log
 
 
 @asynccontextmanager
-async def admin(
+async def run_admin(
     records: Iterable[StateRecord] = (),
     topics: TopicsInMemory | None = None,
     make_expiry: MakeExpiry = lambda _: None,
@@ -205,9 +205,9 @@ def serve_admin(
     stopped = asyncio.Event()
     made: list[AdminServer] = []
 
-    async def serve() -> None:
+    async def run_server() -> None:
         try:
-            async with admin(records, make_topics(), make_expiry, signals, **settings) as coordinator:
+            async with run_admin(records, make_topics(), make_expiry, signals, **settings) as coordinator:
                 event_stream, tls = coordinator.app.state.event_stream, coordinator.tls
                 server = HttpServer(
                     coordinator.app,
@@ -225,7 +225,7 @@ def serve_admin(
         finally:
             ready.set()
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread = threading.Thread(target=lambda: asyncio.run(run_server()))
     thread.start()
     try:
         assert ready.wait(60)

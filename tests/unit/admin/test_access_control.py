@@ -14,7 +14,7 @@ from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.runbook import RUNBOOK_PATH
-from tests.unit.admin.admin_server import Admin, admin, async_test
+from tests.unit.admin.admin_server import Admin, async_test, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
@@ -23,12 +23,12 @@ SNAPSHOTS = "/api/v1/snapshots"
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> str:
+def token_file(tmp_path: Path) -> str:
     """A token file with one token for each scope."""
     return str(write_token_file(tmp_path, f"prometheus read {READING}\nalice write {WRITING}\n"))
 
 
-def bearer(token: str) -> dict[str, str]:
+def bearer_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -39,12 +39,12 @@ async def get_error(coordinator: Admin, path: str, headers: dict[str, str] | Non
 
 
 @async_test
-async def test_public_paths_need_no_token(tokens: str) -> None:
-    async with admin(http_token_file=tokens) as coordinator:
+async def test_public_paths_need_no_token(token_file: str) -> None:
+    async with run_admin(http_token_file=token_file) as coordinator:
         for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json", "/runbook"):
             assert (await coordinator.get(path)).status_code == 200, path
         # Public paths ignore a wrong Authorization header.
-        assert (await coordinator.get("/livez", bearer(WRONG))).status_code == 200
+        assert (await coordinator.get("/livez", bearer_header(WRONG))).status_code == 200
         for path in ("/healthz", "/metrics", "/api/v1/groups", "/api/v1/live", "/nowhere"):
             status, message = await get_error(coordinator, path)
             assert status == 401, path
@@ -52,12 +52,12 @@ async def test_public_paths_need_no_token(tokens: str) -> None:
 
 
 @async_test
-async def test_valid_token_allows_reading(tokens: str) -> None:
-    async with admin(http_token_file=tokens) as coordinator:
+async def test_valid_token_allows_reading(token_file: str) -> None:
+    async with run_admin(http_token_file=token_file) as coordinator:
         for token in (READING, WRITING):
             for path in ("/healthz", "/metrics", "/api/v1/groups"):
-                assert (await coordinator.get(path, bearer(token))).status_code == 200
-        assert (await get_error(coordinator, "/nowhere", bearer(READING)))[0] == 404
+                assert (await coordinator.get(path, bearer_header(token))).status_code == 200
+        assert (await get_error(coordinator, "/nowhere", bearer_header(READING)))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ async def test_valid_token_allows_reading(tokens: str) -> None:
     ],
 )
 @async_test
-async def test_invalid_token_returns_401_with_reason(tokens: str, authorization: str, said: str) -> None:
-    async with admin(http_token_file=tokens) as coordinator:
+async def test_invalid_token_returns_401_with_reason(token_file: str, authorization: str, said: str) -> None:
+    async with run_admin(http_token_file=token_file) as coordinator:
         answer = await coordinator.get("/healthz", {"Authorization": authorization})
         assert answer.status_code == 401
         assert answer.json()["message"].startswith(said)
@@ -81,30 +81,30 @@ async def test_invalid_token_returns_401_with_reason(tokens: str, authorization:
 
 
 @async_test
-async def test_http_metrics_open_serves_metrics_without_token(tokens: str) -> None:
-    async with admin(http_token_file=tokens, http_metrics_open="true") as coordinator:
+async def test_http_metrics_open_serves_metrics_without_token(token_file: str) -> None:
+    async with run_admin(http_token_file=token_file, http_metrics_open="true") as coordinator:
         assert (await coordinator.get("/metrics")).status_code == 200
         assert (await coordinator.get("/healthz")).status_code == 401
 
 
 def test_failed_logins_are_throttled_but_known_token_is_accepted(
-    tokens: str, caplog: pytest.LogCaptureFixture
+    token_file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     @async_test
     async def send_requests() -> None:
-        async with admin(http_token_file=tokens) as coordinator:
-            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+        async with run_admin(http_token_file=token_file) as coordinator:
+            assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
             for _ in range(FAILED_LOGINS_MAX):
-                assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 401
+                assert (await coordinator.get("/healthz", bearer_header(WRONG))).status_code == 401
             # A throttled response does not reveal whether the token is valid.
             for token in (WRONG, WRITING):
-                answer = await coordinator.get("/healthz", bearer(token))
+                answer = await coordinator.get("/healthz", bearer_header(token))
                 assert answer.status_code == 429
                 assert 0 < int(answer.headers["retry-after"]) <= FAILED_LOGINS_MAX
                 assert "too many wrong tokens from" in answer.json()["message"]
-            assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
+            assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
             assert (await coordinator.get("/readyz")).status_code == 200
-            text = (await coordinator.get("/metrics", bearer(READING))).text
+            text = (await coordinator.get("/metrics", bearer_header(READING))).text
             counted = re.findall(
                 r'^share_coordinator_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
             )
@@ -131,13 +131,13 @@ def test_any_other_authorization_header_returns_401(text: str, kind: str) -> Non
 
 
 @async_test
-async def test_changed_token_file_takes_effect_after_reload(tokens: str) -> None:
-    async with admin(http_token_file=tokens) as coordinator:
-        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 200
-        write_token_file(Path(tokens).parent, f"prometheus read {WRONG}\n")
+async def test_changed_token_file_takes_effect_after_reload(token_file: str) -> None:
+    async with run_admin(http_token_file=token_file) as coordinator:
+        assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
+        write_token_file(Path(token_file).parent, f"prometheus read {WRONG}\n")
         assert coordinator.access.reload_if_changed()
-        assert (await coordinator.get("/healthz", bearer(READING))).status_code == 401
-        assert (await coordinator.get("/healthz", bearer(WRONG))).status_code == 200
+        assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 401
+        assert (await coordinator.get("/healthz", bearer_header(WRONG))).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -155,15 +155,15 @@ async def test_changed_token_file_takes_effect_after_reload(tokens: str) -> None
 )
 @async_test
 async def test_executed_write_requires_scope_write(
-    tokens: str,
+    token_file: str,
     settings: dict[str, str],
     token: str,
     status: int,
     said: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with admin(http_token_file=tokens, **settings) as coordinator:
-        headers = bearer(token) if token else {}
+    async with run_admin(http_token_file=token_file, **settings) as coordinator:
+        headers = bearer_header(token) if token else {}
         answer = await coordinator.post("/api/v1/prunes", {"execute": True}, headers)
         assert answer.status_code == status
         assert answer.json()["message"].startswith(said)
@@ -174,23 +174,23 @@ async def test_executed_write_requires_scope_write(
 
 @pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
 @async_test
-async def test_dry_run_requires_scope_read(tokens: str, settings: dict[str, str]) -> None:
-    async with admin(http_token_file=tokens, **settings) as coordinator:
+async def test_dry_run_requires_scope_read(token_file: str, settings: dict[str, str]) -> None:
+    async with run_admin(http_token_file=token_file, **settings) as coordinator:
         for token, status in ((READING, 200), (WRITING, 200), (WRONG, 401)):
-            answer = await coordinator.post("/api/v1/prunes", {}, bearer(token))
+            answer = await coordinator.post("/api/v1/prunes", {}, bearer_header(token))
             assert answer.status_code == status
-        assert not (await coordinator.post("/api/v1/prunes", {}, bearer(READING))).json()["executed"]
-        refused = await coordinator.post("/api/v1/prunes", {"execute": True}, bearer(READING))
+        assert not (await coordinator.post("/api/v1/prunes", {}, bearer_header(READING))).json()["executed"]
+        refused = await coordinator.post("/api/v1/prunes", {"execute": True}, bearer_header(READING))
         assert (refused.status_code, refused.json()["status"]) == (403, 403)
-        text = (await coordinator.get("/metrics", bearer(READING))).text
+        text = (await coordinator.get("/metrics", bearer_header(READING))).text
         assert 'share_coordinator_http_refused_total{status="403"} 1.0' in text
 
 
 @async_test
 async def test_default_settings_allow_reads_and_refuse_writes() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         assert (await coordinator.get("/healthz")).status_code == 200
-        assert (await coordinator.get("/metrics", bearer(WRONG))).status_code == 200
+        assert (await coordinator.get("/metrics", bearer_header(WRONG))).status_code == 200
         answer = await coordinator.post("/api/v1/prunes", {"execute": True})
         assert answer.status_code == 403
         assert "http.writes=true" in answer.json()["message"]
@@ -212,11 +212,11 @@ async def test_default_settings_allow_reads_and_refuse_writes() -> None:
 )
 @async_test
 async def test_unknown_host_header_is_refused_without_authentication(host: str, status: int) -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
         assert (await coordinator.get("/readyz", {"Host": host})).status_code == 200
     for settings in ({"http_allowed_principals": "User:ANONYMOUS"}, {"http": HostPort("0.0.0.0", 9096)}):
-        async with admin(**settings) as coordinator:  # type: ignore[arg-type]
+        async with run_admin(**settings) as coordinator:  # type: ignore[arg-type]
             assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == 200
 
 
@@ -266,7 +266,7 @@ def test_exposed_http_address_without_protection_is_warned_about() -> None:
 
 @async_test
 async def test_runbook_is_served_as_html_without_markdown() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get(RUNBOOK_PATH)
     assert answer.headers["content-type"].startswith("text/html")
     assert '<h2 id="sharegroupstuck">ShareGroupStuck</h2>' in answer.text

@@ -5,9 +5,9 @@ import asyncio
 from coordinator.operate.admin.cluster_info import NO_CLUSTER, ClusterInfoCache
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.admin_server import SHARDS, TopicsInMemory, admin, async_test
-from tests.unit.admin.test_state_routes import snapshot
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
+from tests.unit.admin.admin_server import SHARDS, TopicsInMemory, async_test, run_admin
+from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
 ONE = f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0"
@@ -18,8 +18,9 @@ ENDS = {(TOPIC_ID, 0): 150}
 @async_test
 async def test_share_partitions_show_topic_name_and_lag() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
-    async with admin(
-        [snapshot(batches=packed((100, 103, 2, 1))), snapshot("other", OTHER_TOPIC_ID)], topics
+    async with run_admin(
+        [make_snapshot(batches=pack_batches((100, 103, 2, 1))), make_snapshot("other", OTHER_TOPIC_ID)],
+        topics,
     ) as it:
         detail = (await it.get(ONE)).json()
         known, unknown = (await it.get("/api/v1/share-partitions")).json()["items"]
@@ -32,7 +33,7 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
 
 @async_test
 async def test_health_gives_the_reason_without_a_cluster() -> None:
-    async with admin([snapshot()]) as it:
+    async with run_admin([make_snapshot()]) as it:
         assert (await it.get(ONE)).json()["lag"] is None
         assert (await it.get("/healthz")).json()["cluster_trouble"] == NO_CLUSTER
 
@@ -41,7 +42,7 @@ async def test_health_gives_the_reason_without_a_cluster() -> None:
 async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.is_down = True
-    async with admin([snapshot()], topics) as it:
+    async with run_admin([make_snapshot()], topics) as it:
         first, second = [(await it.get(ONE)).json() for _ in range(2)]
         trouble = (await it.get("/healthz")).json()["cluster_trouble"]
         ready = await it.get("/readyz")
@@ -83,8 +84,8 @@ async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
 async def test_share_partition_deleted_during_lookup_returns_404() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
-    record = snapshot()
-    async with admin([record], topics) as it:
+    record = make_snapshot()
+    async with run_admin([record], topics) as it:
         asking = asyncio.create_task(it.get(ONE))
         while not topics.asked:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)

@@ -7,11 +7,11 @@ import pytest
 
 from coordinator.metrics import Metrics
 from coordinator.operate.admin import expiry_routes as admin_expiry
-from coordinator.operate.expiry import Expiry, Rules
+from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
-from tests.unit.admin.admin_server import NOW_MS, Admin, admin, async_test
-from tests.unit.admin.test_access_control import bearer
+from tests.unit.admin.admin_server import NOW_MS, Admin, async_test, run_admin
+from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
 from tests.unit.admin.test_write_routes import audit_lines, send_order, writing
 from tests.unit.expiry.fake_cluster import (
@@ -33,7 +33,7 @@ RETENTION_MS = (RULES.retention_minutes or 0) * MINUTE_MS
 class AbandonedStateCluster:
     """A cluster with two groups, one of them empty, and an expiry that reads this cluster."""
 
-    def __init__(self, rules: Rules = RULES) -> None:
+    def __init__(self, rules: ExpiryRules = RULES) -> None:
         self.clock = StandingClock()
         self.cluster = FakeCluster()
         self.cluster.topics = {"t", "u"}
@@ -69,7 +69,7 @@ async def get_expiry(coordinator: Admin, query: str = "") -> dict[str, object]:
 @async_test
 async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
     world = AbandonedStateCluster()
-    async with admin(world.records, None, world.make_expiry) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry) as coordinator:
         answer = await get_expiry(coordinator)
         one = {
             "group": "g",
@@ -108,7 +108,7 @@ async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
 
 @async_test
 async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert (answer.status_code, answer.json()["message"]) == (
             503,
@@ -116,7 +116,7 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
         )
     world = AbandonedStateCluster()
     world.cluster.is_down = True
-    async with admin(world.records, None, world.make_expiry) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry) as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert answer.status_code == 503
         assert "refused" in answer.json()["message"]
@@ -127,7 +127,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = AbandonedStateCluster()
-    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
         await list_with_token(coordinator)
         world.clock.ms += RETENTION_MS
@@ -146,7 +146,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
 
 
 async def list_with_token(coordinator: Admin) -> None:
-    answer = await coordinator.get("/api/v1/expiry", bearer(WRITING))
+    answer = await coordinator.get("/api/v1/expiry", bearer_header(WRITING))
     assert answer.status_code == 200
 
 
@@ -154,12 +154,12 @@ async def list_with_token(coordinator: Admin) -> None:
 async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = AbandonedStateCluster(Rules(None, 60))
-    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+    world = AbandonedStateCluster(ExpiryRules(None, 60))
+    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
         answer = await send_order(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
         world.cluster.is_down = True
-    async with admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
+    async with run_admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
         answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
         assert answer["status"] == 403
     assert audit_lines(caplog) == []
@@ -171,7 +171,7 @@ async def test_failed_expiry_round_is_audited(
 ) -> None:
     world = AbandonedStateCluster()
     world.cluster.is_down = True
-    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
         await send_order(coordinator, "expiry", {"execute": True}, status=503)
     ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
@@ -185,13 +185,13 @@ async def test_expiry_round_continues_after_its_request_timed_out(
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
     world, kafka_answers = AbandonedStateCluster(), asyncio.Event()
 
-    async def wait() -> None:
+    async def wait_for_round() -> None:
         await kafka_answers.wait()
 
-    async with admin(world.records, None, world.make_expiry, **writing) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
         await list_with_token(coordinator)
         world.clock.ms += RETENTION_MS
-        world.cluster.before["resolve"] = wait
+        world.cluster.before["resolve"] = wait_for_round
         answer = await send_order(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
         # During the round, a dry run returns the result of the last check of the cluster.

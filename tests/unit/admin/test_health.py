@@ -2,20 +2,20 @@
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.unit.admin.admin_server import admin, async_test
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.test_state_routes import make_snapshot
 
 
 @async_test
 async def test_coordinator_is_ready_when_all_shards_are_active() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
 
 
 @async_test
 async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         coordinator.runtime.mark_not_ready()
         ready, alive = await coordinator.get("/readyz"), await coordinator.get("/livez")
         health = await coordinator.get("/healthz")
@@ -26,7 +26,7 @@ async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
 
 @async_test
 async def test_startupz_stays_started_after_a_shard_fails() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         before = await coordinator.get("/startupz")
         runner = coordinator.runtime._runners[0]
         runner.status = type(runner.status).FAILED
@@ -37,7 +37,7 @@ async def test_startupz_stays_started_after_a_shard_fails() -> None:
 
 @async_test
 async def test_healthz_summarizes_shards_and_listener() -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get("/healthz")
     shown = answer.json()
     assert answer.status_code == 200
@@ -48,7 +48,7 @@ async def test_healthz_summarizes_shards_and_listener() -> None:
 
 @async_test
 async def test_metrics_are_in_prometheus_text_format() -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'share_coordinator_shards{state="active"} 4.0' in answer.text
@@ -57,7 +57,7 @@ async def test_metrics_are_in_prometheus_text_format() -> None:
 
 @async_test
 async def test_metrics_are_compressed_if_the_client_accepts_it() -> None:
-    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+    async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         plain = await coordinator.get("/metrics", {"Accept-Encoding": "identity"})
         compressed = await coordinator.get("/metrics", {"Accept-Encoding": "deflate, gzip;q=0.5"})
     assert "content-encoding" not in plain.headers
@@ -68,7 +68,7 @@ async def test_metrics_are_compressed_if_the_client_accepts_it() -> None:
 
 @async_test
 async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
-    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+    async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     families = {family.name for family in text_string_to_metric_families(answer.text)}
@@ -78,6 +78,6 @@ async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
 
 @async_test
 async def test_metrics_partition_level_adds_share_partition_metrics() -> None:
-    async with admin([snapshot()], metrics_partition_level="all") as coordinator:
+    async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics")
     assert 'share_coordinator_share_partition_start_offset{group="orders"' in answer.text

@@ -11,8 +11,8 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
-from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, Admin, TopicsInMemory, admin, async_test
+from tests.builders import TOPIC_ID, pack_batches
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, Admin, TopicsInMemory, async_test, run_admin
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 0)
 INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
@@ -20,7 +20,7 @@ PATH = f"/api/v1/delivery-history?group=orders&topic={topic_id_text(TOPIC_ID)}&p
 
 
 def update(leader_epoch: int, start_offset: int, *batches: tuple[int, int, int, int]) -> StateRecord:
-    return StateRecord(KEY, ShareUpdateValue(0, leader_epoch, start_offset, packed(*batches), 0))
+    return StateRecord(KEY, ShareUpdateValue(0, leader_epoch, start_offset, pack_batches(*batches), 0))
 
 
 # Record 4 is released, then accepted; at last the start offset passes it.
@@ -43,7 +43,7 @@ async def read(coordinator: Admin, more: str = "") -> dict[str, Any]:
 
 @async_test
 async def test_history_of_record_shows_each_change_of_its_state() -> None:
-    async with admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
+    async with run_admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
         found = await read(coordinator, "&record_offset=4")
     shown = [(event["delivery_state"], event["delivery_count"], event["what"]) for event in found["events"]]
     assert shown == [
@@ -60,7 +60,7 @@ async def test_history_of_record_shows_each_change_of_its_state() -> None:
 
 @async_test
 async def test_history_of_share_partition_is_read_in_pages() -> None:
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         whole = await read(coordinator)
         pages, before = [], ""
         while before is not None:
@@ -78,7 +78,7 @@ async def test_history_of_share_partition_is_read_in_pages() -> None:
 
 @async_test
 async def test_history_tells_when_log_was_pruned() -> None:
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
         coordinator.log.prune(number, 1)
         found = await read(coordinator)
@@ -89,7 +89,7 @@ async def test_history_tells_when_log_was_pruned() -> None:
 
 @async_test
 async def test_share_partition_without_records_is_404() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get(PATH)
     assert answer.status_code == 404
     assert "has no records of share-partition orders" in answer.json()["message"]
@@ -99,7 +99,7 @@ async def test_share_partition_without_records_is_404() -> None:
 async def test_other_requests_are_answered_while_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker is replaced by a process that ends only when it is killed."""
     monkeypatch.setattr(history_process, "COMMAND", ["sleep", "600"])
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         reading = asyncio.create_task(coordinator.get(PATH))
         while not coordinator.history.is_running:  # noqa: ASYNC110 (a thread starts the process)
             await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
 @async_test
 async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "COMMAND", ["sh", "-c", "kill -ALRM $$"])
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         answer = await coordinator.get(PATH)
     assert answer.status_code == 503
     assert (
@@ -127,7 +127,7 @@ async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.Monk
 
 @async_test
 async def test_log_that_cannot_be_decoded_is_reported() -> None:
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
         coordinator.log._batches[number].append(b"\0" * 100)
         answer = await coordinator.get(PATH)

@@ -13,9 +13,9 @@ import pytest
 
 from coordinator.operate.admin.access_middleware import BODY_BYTES_MAX
 from coordinator.operate.admin.http_protocol import HEAD_BYTES_MAX
-from tests.certificates import Authority, subject_of
+from tests.certificates import Authority, make_subject
 from tests.unit.admin.admin_server import AdminServer, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 from tests.unit.security.handshakes import client_context
 
@@ -29,7 +29,7 @@ class CertificateFiles:
         self.authority = Authority(folder)
         self.server = self.authority.issue("coordinator")
         self.alice = self.authority.issue(
-            "alice", subject=subject_of("alice", ORGANIZATION_NAME="Example"), file="alice"
+            "alice", subject=make_subject("alice", ORGANIZATION_NAME="Example"), file="alice"
         )
         self.bob = self.authority.issue("bob")
         self.eve = self.authority.issue("eve")
@@ -73,100 +73,128 @@ class CertificateFiles:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     return CertificateFiles(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
-def required(files: CertificateFiles) -> Iterator[AdminServer]:
+def certificate_required_server(certificate_files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator that requires client certificates."""
-    settings = files.settings(
+    settings = certificate_files.settings(
         http_ssl_client_auth="required",
         http_allowed_principals=BOB,
         http_write_principals=ALICE,
         http_writes="true",
     )
-    with serve_admin([snapshot()], **settings) as running:
+    with serve_admin([make_snapshot()], **settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def requested(files: CertificateFiles) -> Iterator[AdminServer]:
+def certificate_requested_server(certificate_files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator that accepts client certificates or tokens, and probes without either."""
-    settings = files.settings(
+    settings = certificate_files.settings(
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
-        http_token_file=str(files.tokens),
+        http_token_file=str(certificate_files.tokens),
         http_writes="true",
     )
-    with serve_admin([snapshot()], **settings) as running:
+    with serve_admin([make_snapshot()], **settings) as running:
         yield running
 
 
 def test_certificate_principals_have_their_configured_rights(
-    files: CertificateFiles, required: AdminServer
+    certificate_files: CertificateFiles, certificate_required_server: AdminServer
 ) -> None:
-    for certificate in (files.alice.combined_file, files.bob.combined_file):
-        assert files.ask(required.url, "/healthz", certificate=certificate)[0] == 200
+    for certificate in (certificate_files.alice.combined_file, certificate_files.bob.combined_file):
+        assert (
+            certificate_files.ask(certificate_required_server.url, "/healthz", certificate=certificate)[0]
+            == 200
+        )
     order = {"group": "orders", "execute": True}
-    status, answer = files.ask(
-        required.url, "/api/v1/snapshots", certificate=files.alice.combined_file, order=order
+    status, answer = certificate_files.ask(
+        certificate_required_server.url,
+        "/api/v1/snapshots",
+        certificate=certificate_files.alice.combined_file,
+        order=order,
     )
     assert (status, answer["share_partitions"]) == (200, 1)
-    status, answer = files.ask(
-        required.url, "/api/v1/snapshots", certificate=files.bob.combined_file, order=order
+    status, answer = certificate_files.ask(
+        certificate_required_server.url,
+        "/api/v1/snapshots",
+        certificate=certificate_files.bob.combined_file,
+        order=order,
     )
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(
-    files: CertificateFiles, required: AdminServer
+    certificate_files: CertificateFiles, certificate_required_server: AdminServer
 ) -> None:
-    status, answer = files.ask(required.url, "/healthz", certificate=files.eve.combined_file)
+    status, answer = certificate_files.ask(
+        certificate_required_server.url, "/healthz", certificate=certificate_files.eve.combined_file
+    )
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
-    assert files.ask(required.url, "/readyz", certificate=files.eve.combined_file)[0] == 200
+    assert (
+        certificate_files.ask(
+            certificate_required_server.url, "/readyz", certificate=certificate_files.eve.combined_file
+        )[0]
+        == 200
+    )
 
 
 @pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
 def test_missing_or_invalid_client_certificate_fails_the_connection(
-    files: CertificateFiles, required: AdminServer, which: str
+    certificate_files: CertificateFiles, certificate_required_server: AdminServer, which: str
 ) -> None:
-    certificate = None if which == "nobody" else getattr(files, which).combined_file
+    certificate = None if which == "nobody" else getattr(certificate_files, which).combined_file
     # In TLS 1.3 the client sees the refusal when it reads the first response.
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        files.ask(required.url, "/readyz", certificate=certificate)
+        certificate_files.ask(certificate_required_server.url, "/readyz", certificate=certificate)
 
 
 def test_probes_need_no_certificate_if_client_auth_is_requested(
-    files: CertificateFiles, requested: AdminServer
+    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
 ) -> None:
-    assert files.ask(requested.url, "/readyz")[0] == 200
-    status, answer = files.ask(requested.url, "/healthz")
+    assert certificate_files.ask(certificate_requested_server.url, "/readyz")[0] == 200
+    status, answer = certificate_files.ask(certificate_requested_server.url, "/healthz")
     assert status == 401
     assert "or connect with a certificate" in answer["message"]
-    for how in ({"token": READING}, {"certificate": files.bob.combined_file}):
-        assert files.ask(requested.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
+    for how in ({"token": READING}, {"certificate": certificate_files.bob.combined_file}):
+        assert certificate_files.ask(certificate_requested_server.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
     # A token takes precedence over the certificate.
-    assert files.ask(requested.url, "/healthz", token="x", certificate=files.bob.combined_file)[0] == 401
+    assert (
+        certificate_files.ask(
+            certificate_requested_server.url,
+            "/healthz",
+            token="x",
+            certificate=certificate_files.bob.combined_file,
+        )[0]
+        == 401
+    )
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        files.ask(requested.url, "/readyz", certificate=files.stranger.combined_file)
+        certificate_files.ask(
+            certificate_requested_server.url, "/readyz", certificate=certificate_files.stranger.combined_file
+        )
 
 
 def test_client_rejects_server_of_another_authority(
-    files: CertificateFiles, requested: AdminServer, tmp_path: Path
+    certificate_files: CertificateFiles, certificate_requested_server: AdminServer, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path, "somebody-else")
-    host, port = requested.url.removeprefix("https://").split(":")
+    host, port = certificate_requested_server.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
     connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/readyz")
 
 
-def test_plaintext_to_the_tls_port_is_closed(files: CertificateFiles, requested: AdminServer) -> None:
-    host, port = requested.url.removeprefix("https://").split(":")
+def test_plaintext_to_the_tls_port_is_closed(
+    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
+) -> None:
+    host, port = certificate_requested_server.url.removeprefix("https://").split(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         received = b""
@@ -176,7 +204,7 @@ def test_plaintext_to_the_tls_port_is_closed(files: CertificateFiles, requested:
         except ConnectionResetError:
             pass
     assert b"HTTP" not in received
-    assert files.ask(requested.url, "/readyz")[0] == 200
+    assert certificate_files.ask(certificate_requested_server.url, "/readyz")[0] == 200
 
 
 def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
@@ -205,10 +233,12 @@ def _common_name(files: CertificateFiles, url: str) -> str:
 # Malformed requests of authenticated clients.
 
 
-def test_body_over_the_limit_returns_413(files: CertificateFiles, requested: AdminServer) -> None:
+def test_body_over_the_limit_returns_413(
+    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
+) -> None:
     # The server does not read a refused body to its end, so that later sends may fail.
     for chunked in (False, True):
-        connection = files.connection(requested.url)
+        connection = certificate_files.connection(certificate_requested_server.url)
         connection.putrequest("POST", "/api/v1/prunes")
         connection.putheader("Authorization", f"Bearer {WRITING}")
         connection.putheader("Content-Type", "application/json")
@@ -223,7 +253,7 @@ def test_body_over_the_limit_returns_413(files: CertificateFiles, requested: Adm
         assert response.status == 413
         assert json.loads(response.read())["message"] == "the body is too large; the limit is 65536 bytes"
         connection.close()
-    metrics = requested.coordinator.metrics.registry
+    metrics = certificate_requested_server.coordinator.metrics.registry
     assert metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "413"}) == 2
 
 
@@ -246,14 +276,14 @@ def test_body_over_the_limit_returns_413(files: CertificateFiles, requested: Adm
     ],
 )
 def test_write_request_without_json_or_from_another_site_is_refused(
-    files: CertificateFiles,
-    requested: AdminServer,
+    certificate_files: CertificateFiles,
+    certificate_requested_server: AdminServer,
     headers: dict[str, str],
     status: int,
     said: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = files.connection(requested.url)
+    connection = certificate_files.connection(certificate_requested_server.url)
     connection.request("POST", "/api/v1/prunes", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
     response = connection.getresponse()
     answer = json.loads(response.read())
@@ -264,8 +294,10 @@ def test_write_request_without_json_or_from_another_site_is_refused(
         assert "from a page of" in caplog.records[-1].why  # type: ignore[attr-defined]
 
 
-def test_oversized_request_head_is_refused(files: CertificateFiles, requested: AdminServer) -> None:
-    connection = files.connection(requested.url)
+def test_oversized_request_head_is_refused(
+    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
+) -> None:
+    connection = certificate_files.connection(certificate_requested_server.url)
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
     received = b""
@@ -281,19 +313,19 @@ def test_oversized_request_head_is_refused(files: CertificateFiles, requested: A
 
 
 def test_silent_tls_handshakes_do_not_block_probes(
-    files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
+    certificate_files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordinator.process.open_files.HTTP_CONNECTIONS_MAX", 2)
     monkeypatch.setattr("coordinator.operate.admin.http_server._HANDSHAKE_S", 300.0)
     # A separate coordinator, so that connections of other tests do not count.
-    settings = files.settings(http_token_file=str(files.tokens))
+    settings = certificate_files.settings(http_token_file=str(certificate_files.tokens))
     with serve_admin(**settings) as coordinator, ExitStack() as crowd:
         host, port = coordinator.url.removeprefix("https://").split(":")
         silent = [
             crowd.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
         ]
         assert silent[0].recv(1) == b"", "the limit is two, so the third connection closes the oldest one"
-        assert _is_served(files, coordinator.url)
+        assert _is_served(certificate_files, coordinator.url)
         assert silent[1].recv(1) == b""
         metrics = coordinator.coordinator.metrics.registry
         refused = metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "503"})
@@ -322,9 +354,13 @@ def _is_served(files: CertificateFiles, url: str) -> bool:
     ],
 )
 def test_unknown_paths_and_methods_return_the_same_json_error(
-    files: CertificateFiles, requested: AdminServer, method: str, path: str, status: int
+    certificate_files: CertificateFiles,
+    certificate_requested_server: AdminServer,
+    method: str,
+    path: str,
+    status: int,
 ) -> None:
-    connection = files.connection(requested.url)
+    connection = certificate_files.connection(certificate_requested_server.url)
     headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
     connection.request(method, path, b"{}" if method != "GET" else None, headers)
     response = connection.getresponse()
@@ -339,10 +375,12 @@ def test_unknown_paths_and_methods_return_the_same_json_error(
 
 
 def test_forwarded_for_header_does_not_change_the_audited_address(
-    files: CertificateFiles, requested: AdminServer, caplog: pytest.LogCaptureFixture
+    certificate_files: CertificateFiles,
+    certificate_requested_server: AdminServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):
-        connection = files.connection(requested.url)
+        connection = certificate_files.connection(certificate_requested_server.url)
         headers = {"Authorization": "Bearer wrong-wrong-wrong-wrong", "X-Forwarded-For": "192.0.2.1"}
         connection.request("GET", "/healthz", headers=headers)
         assert connection.getresponse().status == 401

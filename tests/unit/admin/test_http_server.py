@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.operate.admin import HttpServer
-from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.admin_server import async_test, run_admin
 
 
 async def send_get(port: int, path: str) -> bytes:
@@ -35,7 +35,7 @@ async def send_bytes(port: int, said: bytes) -> bytes:
 
 @async_test
 async def test_server_serves_from_start_to_stop() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         assert server.port != 0
@@ -47,7 +47,7 @@ async def test_server_serves_from_start_to_stop() -> None:
 
 @async_test
 async def test_encoded_slash_stays_in_one_path_segment() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         answer = await send_get(server.port, "/api/v1/groups/a%2Fb")
@@ -58,7 +58,7 @@ async def test_encoded_slash_stays_in_one_path_segment() -> None:
 @async_test
 async def test_server_keeps_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -68,7 +68,7 @@ async def test_server_keeps_signal_handlers() -> None:
 
 @async_test
 async def test_idle_connection_does_not_delay_stop() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -79,7 +79,7 @@ async def test_idle_connection_does_not_delay_stop() -> None:
 
 @async_test
 async def test_head_request_returns_headers_without_body() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         for path in ("/readyz", "/", "/metrics"):
@@ -96,7 +96,7 @@ async def test_head_request_returns_headers_without_body() -> None:
 @async_test
 async def test_head_request_of_event_stream_ends() -> None:
     """A HEAD request must not subscribe to the event stream."""
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         event_stream = coordinator.app.state.event_stream
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
         await server.start()
@@ -118,7 +118,7 @@ async def test_head_request_of_event_stream_ends() -> None:
 @async_test
 async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         whole = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -141,7 +141,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
         # This request is answered, but its body never ends.
         b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
     )
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
         crowd = []
@@ -164,7 +164,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
 @async_test
 async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None:
     refused: list[int] = []
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
         gc.collect()
@@ -184,7 +184,7 @@ async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None
 
 @async_test
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         asked = b"".join(
@@ -200,7 +200,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 @async_test
 async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._BODY_WITHIN_S", 0.2)
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
         await server.start()
         for request in (
@@ -244,7 +244,7 @@ async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyP
 @async_test
 async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     refused: list[int] = []
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
         await server.start()
         for _ in range(3):
@@ -258,7 +258,7 @@ async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCa
 @async_test
 async def test_address_in_use_raises_listen_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        async with admin() as coordinator:
+        async with run_admin() as coordinator:
             server = HttpServer(coordinator.app, HostPort("127.0.0.1", taken.getsockname()[1]))
             with pytest.raises(ListenError, match=r"http=.* cannot be listened on: Address already in use"):
                 await server.start()

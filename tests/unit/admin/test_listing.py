@@ -9,16 +9,16 @@ import pytest
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.admin_server import admin, async_test
-from tests.unit.admin.test_state_routes import snapshot
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
+from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.test_state_routes import make_snapshot
 
 LIST = "/api/v1/share-partitions"
 RECORDS = [
-    snapshot("a", partition=0, batches=packed((100, 109, 0, 2))),
-    snapshot("a", partition=1, batches=packed((100, 100, 0, 9))),
-    snapshot("b", partition=0, batches=packed((100, 119, 2, 1), (130, 139, 0, 1))),
-    snapshot("b", OTHER_TOPIC_ID, partition=5),
+    make_snapshot("a", partition=0, batches=pack_batches((100, 109, 0, 2))),
+    make_snapshot("a", partition=1, batches=pack_batches((100, 100, 0, 9))),
+    make_snapshot("b", partition=0, batches=pack_batches((100, 119, 2, 1), (130, 139, 0, 1))),
+    make_snapshot("b", OTHER_TOPIC_ID, partition=5),
 ]
 
 
@@ -51,7 +51,7 @@ def count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
 )
 @async_test
 async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, expected: list[str]) -> None:
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         page = (await coordinator.get(f"{LIST}?{query}")).json()
     assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected
     assert page["missing_shards"] == []
@@ -70,9 +70,9 @@ async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, exp
 )
 @async_test
 async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -> None:
-    records = [snapshot("apples", partition=number) for number in range(2)]
-    records += [snapshot("pears", batches=packed((100, 100, 0, 1))), snapshot("Apes")]
-    async with admin(records) as coordinator:
+    records = [make_snapshot("apples", partition=number) for number in range(2)]
+    records += [make_snapshot("pears", batches=pack_batches((100, 100, 0, 1))), make_snapshot("Apes")]
+    async with run_admin(records) as coordinator:
         page = (await coordinator.get(f"/api/v1/groups?{query}")).json()
     assert [item["group"] for item in page["items"]] == expected
     assert page["total"] == len(expected)
@@ -88,7 +88,7 @@ async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -
 )
 @async_test
 async def test_invalid_list_parameters_return_422(query: str, message: str) -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get(f"{LIST}?{query}")
     assert answer.status_code == 422
     assert answer.json()["message"].startswith(message)
@@ -115,7 +115,7 @@ def test_build_responses_yields_in_proportion_to_state_batches(batches: int) -> 
 @async_test
 async def test_group_named_with_dots_is_addressed_by_query_parameter() -> None:
     """Browsers normalize `..` in a path, even if it is percent-encoded."""
-    async with admin([snapshot("..")]) as coordinator:
+    async with run_admin([make_snapshot("..")]) as coordinator:
         shown = await coordinator.get(
             f"/api/v1/share-partition?group=..&topic={topic_id_text(TOPIC_ID)}&partition=0"
         )
@@ -124,16 +124,16 @@ async def test_group_named_with_dots_is_addressed_by_query_parameter() -> None:
 
 @async_test
 async def test_long_sorted_list_yields_to_other_tasks() -> None:
-    async with admin([snapshot(f"g{number}") for number in range(3000)]) as coordinator:
+    async with run_admin([make_snapshot(f"g{number}") for number in range(3000)]) as coordinator:
         turns = 0
 
-        async def other_work() -> None:
+        async def yield_repeatedly() -> None:
             nonlocal turns
             while True:
                 turns += 1
                 await asyncio.sleep(0)
 
-        other = asyncio.create_task(other_work())
+        other = asyncio.create_task(yield_repeatedly())
         assert len((await coordinator.get(f"{LIST}?limit=1000&sort=in-flight")).json()["items"]) == 1000
         other.cancel()
     assert turns >= 15
@@ -155,7 +155,7 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
 
         monkeypatch.setattr(listing, name, record_length)
     monkeypatch.setattr(listing, "SLICE", 20)
-    async with admin([snapshot("a", partition=number) for number in range(200)]) as coordinator:
+    async with run_admin([make_snapshot("a", partition=number) for number in range(200)]) as coordinator:
         runtime = coordinator.runtime
         found = await listing.select_share_partitions(
             runtime, lambda key: True, order, descending=descending, count=10
@@ -185,7 +185,7 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
 
     monkeypatch.setattr(listing, "groups", count_running)
     monkeypatch.setattr(listing, "WAITING_MAX", 3)
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         answers = await asyncio.gather(*(coordinator.get("/api/v1/groups") for _ in range(10)))
         assert most == 1
         statuses = [answer.status_code for answer in answers]
@@ -199,7 +199,7 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
 )
 @async_test
 async def test_cross_site_request_for_a_list_is_refused(site: str, status: int) -> None:
-    async with admin(RECORDS) as coordinator:
+    async with run_admin(RECORDS) as coordinator:
         answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})
         assert answer.status_code == status
         assert (await coordinator.get("/livez", headers={"Sec-Fetch-Site": site})).status_code == 200

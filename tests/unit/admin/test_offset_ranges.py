@@ -13,14 +13,14 @@ from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_sl
 from coordinator.shard.batches import first_batch_index
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
-from tests.builders import TOPIC_ID, packed
-from tests.unit.admin.admin_server import admin, async_test
+from tests.builders import TOPIC_ID, pack_batches
+from tests.unit.admin.admin_server import async_test, run_admin
 from tests.unit.admin.test_listing import count_yields
-from tests.unit.admin.test_state_routes import offset_range, snapshot
+from tests.unit.admin.test_state_routes import make_snapshot, offset_range
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
 # Every other offset from 100, with delivery states 0 and 2 in turn.
-MANY = packed(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
+MANY = pack_batches(*((offset, offset, offset % 4, 1) for offset in range(100, 20_100, 2)))
 # The largest number of function calls in one step of the event loop.
 CALLS_MAX = 5_000
 
@@ -45,14 +45,14 @@ async def test_no_event_loop_step_visits_all_state_batches(path: str) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    async def other_work() -> None:
+    async def yield_repeatedly() -> None:
         nonlocal calls, longest
         while True:
             longest, calls = max(longest, calls), 0
             await asyncio.sleep(0)
 
-    async with admin([snapshot(batches=MANY)]) as coordinator:
-        other = asyncio.create_task(other_work())
+    async with run_admin([make_snapshot(batches=MANY)]) as coordinator:
+        other = asyncio.create_task(yield_repeatedly())
         # The first request fills caches.
         await coordinator.get(path)
         before = sys.getprofile()
@@ -91,8 +91,8 @@ def test_first_batch_index_finds_the_batch_at_an_offset(offset: int, number: int
 
 @async_test
 async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
-    batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
-    async with admin([snapshot(batches=batches)]) as coordinator:
+    batches = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
+    async with run_admin([make_snapshot(batches=batches)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=4&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
     # The window has 19 offsets, from 100, in 4 columns. Offset n belongs to column (n - 100) * 4 // 19.
@@ -110,20 +110,20 @@ async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batches", "columns"), [(b"", []), (packed((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
+    ("batches", "columns"), [(b"", []), (pack_batches((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
 )
 @async_test
 async def test_small_window_has_one_column_for_each_offset(
     batches: bytes, columns: list[dict[str, int]]
 ) -> None:
-    async with admin([snapshot(batches=batches)]) as coordinator:
+    async with run_admin([make_snapshot(batches=batches)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=600")).json()["drawing"]
     assert drawn["columns"] == columns
 
 
 @async_test
 async def test_drawing_has_at_most_256_nearby_batches() -> None:
-    async with admin([snapshot(batches=MANY)]) as coordinator:
+    async with run_admin([make_snapshot(batches=MANY)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=600&from_offset=10240")).json()["drawing"]
     assert [item["first_offset"] for item in drawn["near"]] == list(range(10_240, 10_752, 2))
     assert len(drawn["columns"]) == 600

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.admin_server import async_test, run_admin
 from tests.unit.admin.test_tokens import write_token_file
 
 GROUPS = "/api/v1/groups"
@@ -15,7 +15,7 @@ GROUPS = "/api/v1/groups"
 async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
     token_file = str(write_token_file(tmp_path, "prometheus read 0123456789abcdef\n"))
     authorization = {"Authorization": "Bearer 0123456789abcdef"}
-    async with admin(http_token_file=token_file) as coordinator:
+    async with run_admin(http_token_file=token_file) as coordinator:
         document = (await coordinator.get("/openapi.json", authorization)).json()
     assert document["components"]["securitySchemes"].keys() == {"bearerToken", "clientCertificate"}
     assert {} not in document["security"]
@@ -28,7 +28,7 @@ async def test_document_describes_authentication_and_has_operation_ids(tmp_path:
 
 @async_test
 async def test_authentication_is_optional_without_tokens() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         document = (await coordinator.get("/openapi.json")).json()
     assert {} in document["security"]
 
@@ -36,7 +36,7 @@ async def test_authentication_is_optional_without_tokens() -> None:
 @pytest.mark.parametrize("path", [GROUPS, GROUPS + "/orders", "/api/v1/shards", "/api/v1/live"])
 @async_test
 async def test_unknown_query_parameter_is_refused(path: str) -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get(path + "?offest=1")
     assert answer.status_code == 422
     assert answer.json()["message"].startswith("unknown query parameter 'offest'; ")
@@ -44,7 +44,7 @@ async def test_unknown_query_parameter_is_refused(path: str) -> None:
 
 @async_test
 async def test_documented_and_page_query_parameters_are_accepted() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         for path in (
             GROUPS + "?limit=1&offset=0&contains=x&sort=group&descending=true",
             "/?group=orders&at=5",

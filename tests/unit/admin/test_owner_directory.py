@@ -12,8 +12,8 @@ from coordinator.operate.admin import HttpServer, OwnerDirectory
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, Admin, admin, async_test
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.admin_server import SHARDS, Admin, async_test, run_admin
+from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
 US = Replica("a", "10.0.0.1:9095", "10.0.0.1:9096", 1)
@@ -26,7 +26,7 @@ def make_assignment(*places: int) -> Assignment:
 
 @async_test
 async def test_shards_show_their_owners() -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         coordinator.owners.follow(make_assignment(0, 1, -1, 0))
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
     assert [shard["owner"] and shard["owner"]["wire"] for shard in shards] == [
@@ -74,12 +74,12 @@ def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
 
 @async_test
 async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
-    record = snapshot()
+    record = make_snapshot()
     number = state_partition(record.key, SHARDS)
-    async with admin([record]) as coordinator:
+    async with run_admin([record]) as coordinator:
         coordinator.owners.follow(make_assignment(*(int(shard == number) for shard in range(SHARDS))))
         coordinator.runtime.resign(number)
-        while coordinator.runtime.resigning:  # noqa: ASYNC110 (event-loop steps, not time)
+        while coordinator.runtime.resigning_shards:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         group = await coordinator.get("/api/v1/groups/orders")
@@ -129,7 +129,7 @@ async def start_server(coordinator: Admin) -> HttpServer:
 
 @async_test
 async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         server = await start_server(coordinator)
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
         async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
@@ -156,7 +156,7 @@ async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
 
 @async_test
 async def test_event_stream_stops_refreshing_without_subscribers() -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         server = await start_server(coordinator)
         event_stream = coordinator.app.state.event_stream
         address = f"http://127.0.0.1:{server.port}/api/v1/live"
@@ -171,7 +171,7 @@ async def test_event_stream_stops_refreshing_without_subscribers() -> None:
 @async_test
 async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get("/api/v1/live")
     assert answer.status_code == 503
     assert answer.json()["message"] == "0 clients are subscribed already, which is the limit"
@@ -183,7 +183,7 @@ async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.Monkey
 )
 @async_test
 async def test_page_has_a_strict_content_security_policy(path: str) -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         answer = await coordinator.get(path)
     policy = answer.headers["content-security-policy"]
     assert answer.status_code == 200

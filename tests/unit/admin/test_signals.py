@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, exposition
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
-from tests.unit.admin.admin_server import admin, async_test
+from tests.unit.admin.admin_server import async_test, run_admin
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")
 IDLE = GroupSignals(group="c", lag=0)
@@ -18,7 +18,7 @@ BEHIND = GroupSignals(group="a", lag=100)
 OBSERVE_PAGE = Path(__file__).parents[3] / "docs" / "observe.md"
 
 
-def monitor_of(*groups: GroupSignals) -> SignalMonitor:
+def make_monitor(*groups: GroupSignals) -> SignalMonitor:
     """Return a monitor that has computed these signals."""
     monitor = SignalMonitor(None, topics=None, members=None, now_ms=lambda: 0)  # type: ignore[arg-type]
     monitor.groups = {each.group: each for each in groups}
@@ -27,7 +27,7 @@ def monitor_of(*groups: GroupSignals) -> SignalMonitor:
 
 @async_test
 async def test_without_a_monitor_signals_are_empty() -> None:
-    async with admin([]) as coordinator:
+    async with run_admin([]) as coordinator:
         assert (await coordinator.get("/api/v1/signals")).json() == {"items": [], "total": 0, "problems": 0}
         assert (await coordinator.get("/api/v1/events")).json() == {"items": []}
         assert (await coordinator.get("/api/v1/signal?group=a")).status_code == 404
@@ -53,7 +53,7 @@ async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
 
 @async_test
 async def test_signals_are_listed_by_severity_and_filtered() -> None:
-    async with admin([], signals=monitor_of(IDLE, BEHIND, STUCK)) as coordinator:
+    async with run_admin([], signals=make_monitor(IDLE, BEHIND, STUCK)) as coordinator:
         listed = (await coordinator.get("/api/v1/signals")).json()
         assert [item["group"] for item in listed["items"]] == ["b", "a", "c"]
         assert (listed["total"], listed["problems"]) == (3, 1)
@@ -83,7 +83,7 @@ def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, value: int
     async def requests() -> None:
         trigger = keda_trigger()
         url = urlsplit(trigger["url"])
-        async with admin([], signals=monitor_of(GroupSignals(group="workers", lag=lag))) as coordinator:
+        async with run_admin([], signals=make_monitor(GroupSignals(group="workers", lag=lag))) as coordinator:
             response = await coordinator.get(f"{url.path}?{url.query}")
             assert response.status_code == 200
             # A GJSON path without dots is the name of a member.

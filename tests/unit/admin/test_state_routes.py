@@ -11,19 +11,19 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue, topic_id_text
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, admin, async_test
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, async_test, run_admin
 
 TOPIC = topic_id_text(TOPIC_ID)
 GROUPS = "/api/v1/groups"
 ONE = "/api/v1/share-partition"
 
 
-def address(group_id: str = "orders", topic: str = TOPIC, partition: object = 0) -> str:
+def state_url(group_id: str = "orders", topic: str = TOPIC, partition: object = 0) -> str:
     return f"{ONE}?{urlencode({'group': group_id, 'topic': topic, 'partition': partition})}"
 
 
-def snapshot(
+def make_snapshot(
     group_id: str = "orders", topic_id: bytes = TOPIC_ID, partition: int = 0, batches: bytes = b""
 ) -> StateRecord:
     value = ShareSnapshotValue(
@@ -42,10 +42,12 @@ def snapshot(
 
 @async_test
 async def test_share_partition_shows_its_complete_state() -> None:
-    record = snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1)))
+    record = make_snapshot(
+        batches=pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1))
+    )
     update = ShareUpdateValue(3, 8, 101, b"", 4)
-    async with admin([record, StateRecord(record.key, update)]) as coordinator:
-        answer = await coordinator.get(address())
+    async with run_admin([record, StateRecord(record.key, update)]) as coordinator:
+        answer = await coordinator.get(state_url())
     assert answer.status_code == 200
     assert answer.json() == {
         "group": "orders",
@@ -113,9 +115,9 @@ def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None
 
 @async_test
 async def test_in_flight_offset_ranges_are_paged() -> None:
-    batches = packed(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
-    async with admin([snapshot(batches=batches)]) as coordinator:
-        answer = await coordinator.get(f"{address()}&limit=3&offset=8")
+    batches = pack_batches(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
+    async with run_admin([make_snapshot(batches=batches)]) as coordinator:
+        answer = await coordinator.get(f"{state_url()}&limit=3&offset=8")
     page = answer.json()["in_flight"]
     assert [item["first_offset"] for item in page["items"]] == [116, 118]
     assert (page["total"], page["limit"], page["offset"]) == (10, 3, 8)
@@ -124,27 +126,27 @@ async def test_in_flight_offset_ranges_are_paged() -> None:
 
 @async_test
 async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
-    record = snapshot(batches=packed((100, 100, 9, 1)))
-    async with admin([record]) as coordinator:
-        shown = (await coordinator.get(address())).json()
+    record = make_snapshot(batches=pack_batches((100, 100, 9, 1)))
+    async with run_admin([record]) as coordinator:
+        shown = (await coordinator.get(state_url())).json()
     assert shown["in_flight"]["items"] == [offset_range(100, 100, "UNKNOWN", 9, 1)]
 
 
 @async_test
 async def test_unreadable_state_shows_the_reason() -> None:
-    record = snapshot()
-    async with admin([record]) as coordinator:
+    record = make_snapshot()
+    async with run_admin([record]) as coordinator:
         shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
         shard.replay(StateRecord(record.key, UnreadableValue(b"", "value version 9")), 1, NOW_MS)
-        shown = (await coordinator.get(address())).json()
+        shown = (await coordinator.get(state_url())).json()
     assert shown["unreadable"] == "value version 9"
 
 
 @pytest.mark.parametrize("topic", [TOPIC, str(UUID(bytes=TOPIC_ID)), str(UUID(bytes=TOPIC_ID)).upper()])
 @async_test
 async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
-    async with admin([snapshot()]) as coordinator:
-        assert (await coordinator.get(address(topic=topic))).json()["topic_id"] == TOPIC
+    async with run_admin([make_snapshot()]) as coordinator:
+        assert (await coordinator.get(state_url(topic=topic))).json()["topic_id"] == TOPIC
 
 
 @pytest.mark.parametrize(
@@ -169,8 +171,8 @@ async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
 @async_test
 async def test_group_id_may_contain_any_character(group_id: str) -> None:
     encoded = quote(group_id, safe="").replace(".", "%2E")
-    async with admin([snapshot(group_id), snapshot("a")]) as coordinator:
-        shown = await coordinator.get(address(group_id))
+    async with run_admin([make_snapshot(group_id), make_snapshot("a")]) as coordinator:
+        shown = await coordinator.get(state_url(group_id))
         assert (shown.status_code, shown.json()["group"]) == (200, group_id)
         listed = await coordinator.get(f"{GROUPS}/{encoded}")
         assert (listed.status_code, listed.json()["group"]) == (200, group_id)
@@ -178,9 +180,9 @@ async def test_group_id_may_contain_any_character(group_id: str) -> None:
 
 @async_test
 async def test_groups_are_listed_in_order_and_in_pages() -> None:
-    records = [snapshot(f"g{number}", partition=number) for number in (3, 1, 4, 2)]
-    records += [snapshot("g3", OTHER_TOPIC_ID, 8, packed((100, 100, 0, 1), (102, 102, 0, 1)))]
-    async with admin(records) as coordinator:
+    records = [make_snapshot(f"g{number}", partition=number) for number in (3, 1, 4, 2)]
+    records += [make_snapshot("g3", OTHER_TOPIC_ID, 8, pack_batches((100, 100, 0, 1), (102, 102, 0, 1)))]
+    async with run_admin(records) as coordinator:
         page = (await coordinator.get(f"{GROUPS}?limit=2&offset=1")).json()
     assert [item["group"] for item in page["items"]] == ["g2", "g3"]
     assert (page["total"], page["limit"], page["offset"], page["missing_shards"]) == (4, 2, 1, [])
@@ -196,9 +198,9 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
 
 @async_test
 async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
-    records = [snapshot(partition=partition) for partition in (2, 10, 1)]
-    records += [snapshot(topic_id=OTHER_TOPIC_ID), snapshot("another")]
-    async with admin(records) as coordinator:
+    records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
+    records += [make_snapshot(topic_id=OTHER_TOPIC_ID), make_snapshot("another")]
+    async with run_admin(records) as coordinator:
         shown = (await coordinator.get(f"{GROUPS}/orders?limit=2&offset=2")).json()
     page = shown["partitions"]
     assert [(item["topic_id"], item["partition"]) for item in page["items"]] == [
@@ -210,11 +212,11 @@ async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
 
 @async_test
 async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changing_list() -> None:
-    async with admin([snapshot(f"g{number}") for number in range(1, 6)]) as coordinator:
+    async with run_admin([make_snapshot(f"g{number}") for number in range(1, 6)]) as coordinator:
         first = (await coordinator.get(f"{GROUPS}?limit=2")).json()
         assert ([item["group"] for item in first["items"]], first["next"]) == (["g1", "g2"], "g2")
         # g1 is deleted and g0 appears: an offset of 2 would now repeat or omit a group.
-        deleted, added = snapshot("g1"), snapshot("g0")
+        deleted, added = make_snapshot("g1"), make_snapshot("g0")
         for record in (deleted._replace(value=None), added):
             shard = coordinator.runtime._runners[state_partition(record.key, SHARDS)].shard
             shard.replay(record, 99, NOW_MS)
@@ -226,10 +228,10 @@ async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changin
 
 @async_test
 async def test_share_partitions_are_listed_after_a_key() -> None:
-    records = [snapshot(partition=partition) for partition in (2, 10, 1)]
-    records += [snapshot("a:b"), snapshot("z", OTHER_TOPIC_ID)]
+    records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
+    records += [make_snapshot("a:b"), make_snapshot("z", OTHER_TOPIC_ID)]
     listed = []
-    async with admin(records) as coordinator:
+    async with run_admin(records) as coordinator:
         after = ""
         while True:
             page = (await coordinator.get(f"/api/v1/share-partitions?limit=1{after}")).json()
@@ -245,18 +247,18 @@ async def test_share_partitions_are_listed_after_a_key() -> None:
 @async_test
 async def test_topic_is_accepted_by_name_if_the_cluster_is_known() -> None:
     topics = TopicsInMemory({TOPIC_ID: "parcels"})
-    async with admin([snapshot()], topics) as coordinator:
-        assert (await coordinator.get(address(topic="parcels"))).json()["topic_id"] == TOPIC
+    async with run_admin([make_snapshot()], topics) as coordinator:
+        assert (await coordinator.get(state_url(topic="parcels"))).json()["topic_id"] == TOPIC
         listed = (await coordinator.get("/api/v1/share-partitions?topic=parcels")).json()
         assert listed["total"] == 1
-        unknown = await coordinator.get(address(topic="letters"))
+        unknown = await coordinator.get(state_url(topic="letters"))
         assert (unknown.status_code, unknown.json()["message"]) == (404, "there is no topic 'letters'")
 
 
 @async_test
 async def test_shards_are_listed_in_pages() -> None:
-    record = snapshot()
-    async with admin([record]) as coordinator:
+    record = make_snapshot()
+    async with run_admin([record]) as coordinator:
         whole = (await coordinator.get("/api/v1/shards")).json()
         part = (await coordinator.get("/api/v1/shards?limit=1&offset=2")).json()
     assert [item["state_partition"] for item in whole["items"]] == [0, 1, 2, 3]
@@ -269,14 +271,14 @@ async def test_shards_are_listed_in_pages() -> None:
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
-        (address(partition=1), 404, f"share-partition orders:{TOPIC}:1 has no state here"),
+        (state_url(partition=1), 404, f"share-partition orders:{TOPIC}:1 has no state here"),
         (f"{GROUPS}/nobody", 404, "group 'nobody' has no state here"),
-        (address(topic="short"), 422, "topic: 'short' is not a topic id, and names are unknown: "),
-        (address(topic="x" * 36), 422, f"topic: '{'x' * 36}' is not a topic id"),
-        (address(topic="x" * 250), 422, "topic: String should have at most 249 characters"),
-        (address(partition="-1"), 422, "partition: Input should be greater than or equal to 0"),
-        (address(partition="x"), 422, "partition: Input should be a valid integer"),
-        (address(partition="2147483648"), 422, "partition: Input should be less than or equal to"),
+        (state_url(topic="short"), 422, "topic: 'short' is not a topic id, and names are unknown: "),
+        (state_url(topic="x" * 36), 422, f"topic: '{'x' * 36}' is not a topic id"),
+        (state_url(topic="x" * 250), 422, "topic: String should have at most 249 characters"),
+        (state_url(partition="-1"), 422, "partition: Input should be greater than or equal to 0"),
+        (state_url(partition="x"), 422, "partition: Input should be a valid integer"),
+        (state_url(partition="2147483648"), 422, "partition: Input should be less than or equal to"),
         (f"{GROUPS}/%FF", 422, "group: '%FF' is not percent-encoded UTF-8"),
         (f"{GROUPS}?limit=0", 422, "limit: Input should be greater than or equal to 1, not '0'"),
         (f"{GROUPS}?limit=10001", 422, "limit: Input should be less than or equal to 10000"),
@@ -294,7 +296,7 @@ async def test_shards_are_listed_in_pages() -> None:
 async def test_invalid_paths_and_parameters_return_the_same_json_error(
     path: str, status: int, message: str
 ) -> None:
-    async with admin([snapshot()]) as coordinator:
+    async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get(path)
     assert answer.status_code == status
     assert set(answer.json()) == {"status", "message"}
@@ -305,11 +307,11 @@ async def test_invalid_paths_and_parameters_return_the_same_json_error(
 @async_test
 async def test_state_of_an_unloaded_shard_returns_503() -> None:
     """A 404 would wrongly mean that no state exists."""
-    record = snapshot()
+    record = make_snapshot()
     number = state_partition(record.key, SHARDS)
-    async with admin([record]) as coordinator:
+    async with run_admin([record]) as coordinator:
         coordinator.runtime._runners[number].close()
-        share_partition = await coordinator.get(address())
+        share_partition = await coordinator.get(state_url())
         group = await coordinator.get(f"{GROUPS}/nobody")
         groups = await coordinator.get(GROUPS)
     assert (share_partition.status_code, group.status_code) == (503, 503)
@@ -319,16 +321,16 @@ async def test_state_of_an_unloaded_shard_returns_503() -> None:
 
 @async_test
 async def test_long_list_yields_to_other_tasks() -> None:
-    async with admin([snapshot(f"g{number}") for number in range(5000)]) as coordinator:
+    async with run_admin([make_snapshot(f"g{number}") for number in range(5000)]) as coordinator:
         turns = 0
 
-        async def other_work() -> None:
+        async def yield_repeatedly() -> None:
             nonlocal turns
             while True:
                 turns += 1
                 await asyncio.sleep(0)
 
-        other = asyncio.create_task(other_work())
+        other = asyncio.create_task(yield_repeatedly())
         # Measure the event-loop steps of a simple request first.
         await coordinator.get("/livez")
         turns_of_any, turns = turns, 0
@@ -339,7 +341,7 @@ async def test_long_list_yields_to_other_tasks() -> None:
 
 @async_test
 async def test_openapi_document_has_the_share_partition_schema() -> None:
-    async with admin() as coordinator:
+    async with run_admin() as coordinator:
         schema = (await coordinator.get("/openapi.json")).json()
     answer = schema["paths"][ONE]["get"]["responses"]["200"]
     assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/SharePartitionWithChart")

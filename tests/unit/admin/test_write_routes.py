@@ -13,9 +13,9 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, Admin, admin, async_test
-from tests.unit.admin.test_access_control import bearer
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.admin_server import SHARDS, Admin, async_test, run_admin
+from tests.unit.admin.test_access_control import bearer_header
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -30,20 +30,20 @@ def writing(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def shard_of(record: StateRecord) -> int:
+def find_shard(record: StateRecord) -> int:
     return state_partition(record.key, SHARDS)
 
 
 def make_updates(partition: int, count: int) -> list[StateRecord]:
     """Return a snapshot of a share-partition and `count` updates after it."""
-    first = snapshot(partition=partition)
+    first = make_snapshot(partition=partition)
     return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
 
 
 async def send_order(
     coordinator: Admin, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
-    answer = await coordinator.post(f"/api/v1/{what}", order, bearer(WRITING))
+    answer = await coordinator.post(f"/api/v1/{what}", order, bearer_header(WRITING))
     assert answer.status_code == status, answer.text
     told: dict[str, Any] = answer.json()
     return told
@@ -61,7 +61,7 @@ async def test_snapshot_is_written_only_with_execute(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [*make_updates(0, 3), *make_updates(1, 2)]
-    async with admin(records, **writing) as coordinator:
+    async with run_admin(records, **writing) as coordinator:
         before = coordinator.runtime.share_partition(records[0].key)
         assert before is not None
         one = {"group": "orders", "topic": TOPIC, "partition": 0}
@@ -87,8 +87,8 @@ async def test_snapshot_is_written_only_with_execute(
 @async_test
 async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) -> None:
     records = [record for partition in range(20) for record in make_updates(partition, 1)]
-    of_each = [sum(shard_of(record) == number for record in records) // 2 for number in range(SHARDS)]
-    async with admin(records, **writing) as coordinator:
+    of_each = [sum(find_shard(record) == number for record in records) // 2 for number in range(SHARDS)]
+    async with run_admin(records, **writing) as coordinator:
         for number in range(SHARDS):
             order = {"shard": number, "execute": True}
             assert (await send_order(coordinator, "snapshots", order))["share_partitions"] == of_each[number]
@@ -100,8 +100,8 @@ async def test_prune_removes_redundant_records(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = make_updates(0, 5)
-    shard = shard_of(records[0])
-    async with admin(records, **writing) as coordinator:
+    shard = find_shard(records[0])
+    async with run_admin(records, **writing) as coordinator:
         await send_order(coordinator, "snapshots", {"shard": shard, "execute": True})
         dry = await send_order(coordinator, "prunes", {"shard": shard})
         needless = {"state_partition": shard, "start_log_offset": 0, "redundant_offset": 6, "records": 6}
@@ -144,7 +144,7 @@ async def test_prune_removes_redundant_records(
 async def test_invalid_write_request_is_refused(
     writing: dict[str, str], what: str, order: dict[str, object], status: int, said: str
 ) -> None:
-    async with admin([snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **writing) as coordinator:
         for execute in ({}, {"execute": True}):
             answer = await send_order(coordinator, what, {**execute, **order}, status)
             assert answer["message"].startswith(said)
@@ -153,9 +153,9 @@ async def test_invalid_write_request_is_refused(
 @async_test
 @pytest.mark.parametrize("part", ["group", "topic"])
 async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, str], part: str) -> None:
-    async with admin([snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **writing) as coordinator:
         order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
-        headers = {**bearer(WRITING), "Content-Type": "application/json"}
+        headers = {**bearer_header(WRITING), "Content-Type": "application/json"}
         answer = await coordinator.post_bytes("/api/v1/snapshots", order.encode(), headers)
         assert answer.status_code in (404, 422)
         assert "\\ud800" in answer.json()["message"]
@@ -163,9 +163,9 @@ async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, s
 
 @async_test
 async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict[str, str]) -> None:
-    record = snapshot(topic_id=OTHER_TOPIC_ID)
-    shard = shard_of(record)
-    async with admin([record], **writing) as coordinator:
+    record = make_snapshot(topic_id=OTHER_TOPIC_ID)
+    shard = find_shard(record)
+    async with run_admin([record], **writing) as coordinator:
         coordinator.runtime.resign(shard)
         owners = tuple(int(number == shard) for number in range(SHARDS))
         coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
@@ -179,8 +179,8 @@ async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict
 async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = snapshot()
-    async with admin([record], **writing) as coordinator:
+    record = make_snapshot()
+    async with run_admin([record], **writing) as coordinator:
         monkeypatch.setattr(coordinator.runtime._log, "health", lambda: "The disk is full.")
         answer = await send_order(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
         said = "0 of 1 snapshots were written: The log takes no writes: The disk is full."
@@ -201,7 +201,7 @@ def enable_group_ownership(coordinator: Admin) -> None:
 async def test_shard_is_handed_over_to_the_named_member(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with admin([snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **writing) as coordinator:
         enable_group_ownership(coordinator)
         coordinator.owners.follow(make_assignment(US, OTHER))
         dry = await send_order(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
@@ -223,7 +223,7 @@ async def test_shard_is_handed_over_to_the_named_member(
 
 @async_test
 async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[str, str]) -> None:
-    async with admin([snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **writing) as coordinator:
         enable_group_ownership(coordinator)
         coordinator.owners.follow(make_assignment(US, OTHER))
         handing = asyncio.ensure_future(
@@ -238,7 +238,7 @@ async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[s
 
 @async_test
 async def test_hand_over_requires_another_member(writing: dict[str, str]) -> None:
-    async with admin([snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **writing) as coordinator:
         enable_group_ownership(coordinator)
         for assignment, to, status, said in (
             (None, None, 409, "the owners are not known"),

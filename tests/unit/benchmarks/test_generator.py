@@ -14,7 +14,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.benchmarks import load as load_module
-from tests.benchmarks.frames import HEADER_BYTES, Client, find_request, read_request, request_frame
+from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, find_request, read_request, request_frame
 from tests.benchmarks.load import compile_generator, drive_frames
 from tests.benchmarks.loads import Load, write_frame
 
@@ -23,7 +23,7 @@ Respond = Callable[[bytes], bytes]
 
 
 @pytest.fixture(params=["C", "Python"])
-def _language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _select_language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "Python":
         monkeypatch.setattr(load_module, "compile_generator", lambda: None)
     elif compile_generator() is None:
@@ -31,11 +31,11 @@ def _language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @contextmanager
-def server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
+def run_server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
     """Serve each connection in a thread; yield the port and the list of received requests."""
     received: list[bytes] = []
 
-    def serve(connection: socket.socket) -> None:
+    def serve_connection(connection: socket.socket) -> None:
         reader = FrameReader(1 << 20)
         with connection:
             while data := connection.recv(1 << 16):
@@ -50,7 +50,7 @@ def server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
                 connection, _ = listening.accept()
             except OSError:
                 return
-            threads.append(threading.Thread(target=serve, args=(connection,)))
+            threads.append(threading.Thread(target=serve_connection, args=(connection,)))
             threads[-1].start()
 
     threads: list[threading.Thread] = []
@@ -73,21 +73,21 @@ def write_response(*codes: int, request: bytes = b"") -> bytes:
     )
 
 
-@pytest.mark.usefixtures("_language")
+@pytest.mark.usefixtures("_select_language")
 @pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
 def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
     frame = write_frame(Load(1, 3, 4), TOPIC_ID, 0)
-    with server(partial(lambda request: write_response(*codes))) as (port, received):
-        figures = drive_frames("127.0.0.1", port, [Client([], [frame])], 60.0, answers_max=5)
+    with run_server(partial(lambda request: write_response(*codes))) as (port, received):
+        figures = drive_frames("127.0.0.1", port, [ClientRequests([], [frame])], 60.0, answers_max=5)
     assert (figures.errors, figures.first_error, len(received)) == (errors, 42 if errors else 0, 5)
 
 
-@pytest.mark.usefixtures("_language")
+@pytest.mark.usefixtures("_select_language")
 def test_read_and_find_coordinator_responses_are_checked() -> None:
     read = request_frame(read_api, 0, read_request("group", TOPIC_ID, [0]))
     find = request_frame(find_api, 6, find_request("group:topic:0"))
 
-    def respond(request: bytes) -> bytes:
+    def respond_wrongly(request: bytes) -> bytes:
         if int.from_bytes(request[:2], "big") == find_api.API_KEY:
             found = find_api.Coordinator("group:topic:0", 1, "host", 9092, 15, "none")
             return find_api.encode_response(find_api.FindCoordinatorResponse(coordinators=[found]), 6)
@@ -96,9 +96,9 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
         result = read_api.ReadStateResult(TOPIC_ID, parts)
         return read_api.encode_response(read_api.ReadShareGroupStateResponse([result]), 0)
 
-    with server(respond) as (port, _):
+    with run_server(respond_wrongly) as (port, _):
         figures = [
-            drive_frames("127.0.0.1", port, [Client([], [frame])], 60.0, answers_max=1)
+            drive_frames("127.0.0.1", port, [ClientRequests([], [frame])], 60.0, answers_max=1)
             for frame in (read, find)
         ]
     assert [(each.errors, each.first_error) for each in figures] == [(1, 74), (1, 15)]
@@ -108,8 +108,8 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
 def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     load = Load(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
-    with server(lambda request: write_response(0)) as (port, received):
-        client = Client(frames[:1], frames, in_flight=3)
+    with run_server(lambda request: write_response(0)) as (port, received):
+        client = ClientRequests(frames[:1], frames, in_flight=3)
         drive_frames("127.0.0.1", port, [client], 60.0, offset_step=100, answers_max=6)
     starts = [
         write_api.decode_request(frame, HEADER_BYTES - 4, 1).topics[0].partitions[0].start_offset
@@ -125,15 +125,15 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
 def test_failed_prologue_ends_the_run() -> None:
     frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
     with (
-        server(lambda request: write_response(42)) as (port, _),
+        run_server(lambda request: write_response(42)) as (port, _),
         pytest.raises(RuntimeError, match="prologue failed with error code 42"),
     ):
-        drive_frames("127.0.0.1", port, [Client([frame], [frame])], 60.0, answers_max=1)
+        drive_frames("127.0.0.1", port, [ClientRequests([frame], [frame])], 60.0, answers_max=1)
 
 
-@pytest.mark.usefixtures("_language")
+@pytest.mark.usefixtures("_select_language")
 def test_connection_with_an_interval_waits_between_requests() -> None:
     frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
-    with server(lambda request: write_response(0)) as (port, received):
-        drive_frames("127.0.0.1", port, [Client([], [frame], interval_ms=60_000)], 0.05)
+    with run_server(lambda request: write_response(0)) as (port, received):
+        drive_frames("127.0.0.1", port, [ClientRequests([], [frame], interval_ms=60_000)], 0.05)
     assert len(received) == 1

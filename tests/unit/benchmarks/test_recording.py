@@ -13,7 +13,14 @@ from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import HEADER_BYTES, group_prefix
 from tests.benchmarks.recorder import TrafficRecorder
-from tests.benchmarks.recording import Entry, Recording, Shape, load, load_recordings, save
+from tests.benchmarks.recording import (
+    Entry,
+    Recording,
+    Shape,
+    load_recording,
+    load_recordings,
+    save_recording,
+)
 from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, Replay
 from tests.unit.benchmarks.test_frames import advance_frame
 
@@ -106,9 +113,9 @@ def test_new_recording_keeps_open_connections() -> None:
 
 def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
     recording = Recording(ABOUT, record_shapes(WRITE, WRITE))
-    save(recording, tmp_path / "one")
-    again = load(tmp_path / "one")
-    save(again, tmp_path / "two")
+    save_recording(recording, tmp_path / "one")
+    again = load_recording(tmp_path / "one")
+    save_recording(again, tmp_path / "two")
     assert again.about == ABOUT
     assert [shape.topics[0][1][0].start_offset for shape in again.shapes] == [0, 0]
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

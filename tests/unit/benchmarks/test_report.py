@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.benchmarks.load import Figures
+from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import Load
 from tests.benchmarks.report import (
-    Sheet,
-    against_sheet,
+    ResultTable,
+    comparison_sheet,
     failure_lines,
     figures_sheet,
     overload_sheet,
@@ -22,7 +22,7 @@ def make_system(
 ) -> SystemUnderTest:
     made = SystemUnderTest(name, "127.0.0.1", 9095, [bytes(16)], **given)
     for rate in rates:
-        made.add(load, Figures(rate, 100, 200, 300, 400, errors, 1e6 / rate, 42 if errors else 0))
+        made.add(load, LoadFigures(rate, 100, 200, 300, 400, errors, 1e6 / rate, 42 if errors else 0))
     return made
 
 
@@ -53,7 +53,7 @@ def test_commit_is_compared_at_the_same_sync_mode() -> None:
         make_system("abc, sync=os", 1000, sync="os", commit="abc"),
         make_system("abc, sync=always", 1000, sync="always", commit="abc"),
     ]
-    sheet = against_sheet(sides, [LOAD])
+    sheet = comparison_sheet(sides, [LOAD])
     assert sheet is not None
     assert sheet.rows[0][2:5] == ["0.90 (0.90-0.90)", "≥ 0.9", "yes"]
     assert sheet.rows[0][6:9] == ["0.89 (0.89-0.89)", "≥ 0.9", "NO"]
@@ -62,7 +62,7 @@ def test_commit_is_compared_at_the_same_sync_mode() -> None:
 @pytest.mark.parametrize(("rate", "met"), [(800, "yes"), (790, "NO")])
 def test_overload_is_compared_with_the_peak_of_the_same_side(rate: int, met: str) -> None:
     ours = make_system("ours, sync=os", 1000, sync="os")
-    ours.add(TEN_TIMES, Figures(rate, 1, 2, 3, 4, 0))
+    ours.add(TEN_TIMES, LoadFigures(rate, 1, 2, 3, 4, 0))
     (row,) = overload_sheet([ours]).rows
     assert row[2] == met
 
@@ -74,4 +74,4 @@ def test_failed_responses_are_reported_with_their_error_code() -> None:
 
 
 def test_sheet_is_rendered_as_markdown() -> None:
-    assert Sheet(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert ResultTable(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | --- |\n| 1 | 2 |"

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.benchmarks.load import Figures
+from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import Load
-from tests.benchmarks.shape_costs import measure_costs, shapes_of
+from tests.benchmarks.shape_costs import make_shapes, measure_costs
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 
@@ -20,14 +20,14 @@ class FakeSystem(SystemUnderTest):
 
     def drive(  # type: ignore[override]
         self, workload: Load, seconds: float, *, answers_max: int = 0
-    ) -> Figures:
-        return Figures(1, 1, 1, 1, 1, self._errors, self._cpu_us(workload), 42 if self._errors else 0)
+    ) -> LoadFigures:
+        return LoadFigures(1, 1, 1, 1, 1, self._errors, self._cpu_us(workload), 42 if self._errors else 0)
 
 
 def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
     prices = {"write": 10.0, "repeated": 30.0, "unordered": 31.0}
     side = FakeSystem(lambda load: prices.get(load.kind, 20.0))
-    found = {cost.load.kind: cost.met for cost in measure_costs(side, shapes_of(10, 4), rounds=2)}
+    found = {cost.load.kind: cost.met for cost in measure_costs(side, make_shapes(10, 4), rounds=2)}
     assert found == {
         "write": True,
         "repeated": True,
@@ -40,11 +40,11 @@ def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
 
 def test_requests_in_flight_are_compared_but_set_no_minimum() -> None:
     side = FakeSystem(lambda load: 1.0 if load.in_flight > 1 else 10.0)
-    assert all(cost.met for cost in measure_costs(side, shapes_of(1, 4), rounds=1))
+    assert all(cost.met for cost in measure_costs(side, make_shapes(1, 4), rounds=1))
     side = FakeSystem(lambda load: 31.0 if load.in_flight > 1 else 10.0)
-    assert [cost.met for cost in measure_costs(side, shapes_of(1, 4), rounds=1)][-1] is False
+    assert [cost.met for cost in measure_costs(side, make_shapes(1, 4), rounds=1)][-1] is False
 
 
 def test_failed_request_raises_an_error() -> None:
     with pytest.raises(RuntimeError, match="INVALID_REQUEST"):
-        measure_costs(FakeSystem(lambda load: 1.0, errors=3), shapes_of(10, 4), rounds=1)
+        measure_costs(FakeSystem(lambda load: 1.0, errors=3), make_shapes(10, 4), rounds=1)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.benchmarks.load import Figures
+from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import Load
 from tests.benchmarks.report import as_json
 from tests.benchmarks.system_under_test import SystemUnderTest
-from tests.benchmarks.targets import Target, cpu_aim, is_met, target_text, verdict
+from tests.benchmarks.targets import Target, compare_with_target, cpu_aim, is_met, target_text
 
 LOAD = Load(8, 1, 4)
 RATE = Target(LOAD, "requests_per_second", 4, 1.2)
@@ -17,7 +17,7 @@ def make_system(name: str, sync: str, rounds: list[tuple[float, float]]) -> Syst
     """Return a system under test with rounds of (requests per second, p50 in microseconds)."""
     made = SystemUnderTest(name, "127.0.0.1", 1, [bytes(16)], sync=sync)
     for rate, p50_us in rounds:
-        made.add(LOAD, Figures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0, 1e6 / rate))
+        made.add(LOAD, LoadFigures(rate, p50_us, 2 * p50_us, 3 * p50_us, 4 * p50_us, 0, 1e6 / rate))
     return made
 
 
@@ -51,9 +51,9 @@ def test_asked_text_shows_the_direction() -> None:
 def test_verdict_uses_the_median_round() -> None:
     kafka = make_system("Kafka 4.4.0", "", [(100, 100), (100, 100), (100, 100)])
     ours = make_system("ours, sync=os", "os", [(450, 70), (100, 200), (410, 80)])
-    found = verdict(RATE, ours, kafka)
+    found = compare_with_target(RATE, ours, kafka)
     assert (found.ratio, found.asked, found.met) == ((4.1, 1.0, 4.5), "≥ 4", True)
-    assert verdict(LATENCY, ours, kafka).met is False
+    assert compare_with_target(LATENCY, ours, kafka).met is False
 
 
 def test_single_connection_may_take_more_cpu_time() -> None:

@@ -13,9 +13,9 @@ import yaml
 from coordinator.cli import admin_client
 from coordinator.cli.admin_client import Answer
 from protocol.state_records import topic_id_text
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.cli.command_line import CommandLine
 
 TOPIC, OTHER_TOPIC = topic_id_text(TOPIC_ID), topic_id_text(OTHER_TOPIC_ID)
@@ -30,11 +30,11 @@ EVIL_BEYOND = "\x9b31m\x7f\ufffe\x85\U000e0061"
 def url() -> Iterator[str]:
     """The URL of a coordinator with some state, served by another thread."""
     records = [
-        snapshot(batches=packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))),
-        snapshot(topic_id=OTHER_TOPIC_ID, partition=10),
-        snapshot(topic_id=OTHER_TOPIC_ID, partition=9),
-        snapshot(EVIL),
-        snapshot(".."),
+        make_snapshot(batches=pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))),
+        make_snapshot(topic_id=OTHER_TOPIC_ID, partition=10),
+        make_snapshot(topic_id=OTHER_TOPIC_ID, partition=9),
+        make_snapshot(EVIL),
+        make_snapshot(".."),
     ]
     with serve_admin(records) as coordinator:
         yield coordinator.url
@@ -84,7 +84,7 @@ def test_groups_describe_verbose_adds_epochs_and_end_offset(share_coordinator: C
 def test_control_characters_are_escaped_in_json_and_yaml(
     share_coordinator: CommandLine, form: str, read: Callable[[str], list[Answer]]
 ) -> None:
-    with serve_admin([snapshot(EVIL), snapshot(EVIL_BEYOND), snapshot("日本")]) as coordinator:
+    with serve_admin([make_snapshot(EVIL), make_snapshot(EVIL_BEYOND), make_snapshot("日本")]) as coordinator:
         out = share_coordinator("groups", "list", "--url", coordinator.url, "-o", form).out
     assert all(line.isprintable() for line in out.split("\n"))
     assert {group["group"] for group in read(out)} == {EVIL, EVIL_BEYOND, "日本"}
@@ -182,7 +182,7 @@ def serve_bytes(*pieces: bytes) -> Iterator[str]:
     """Send the same bytes, piece by piece, to each HTTP client; yield the URL."""
     ended = threading.Event()
 
-    def serve(listener: socket.socket) -> None:
+    def serve_responses(listener: socket.socket) -> None:
         while not ended.is_set():
             connection, _ = listener.accept()
             with connection, suppress(OSError):
@@ -194,7 +194,7 @@ def serve_bytes(*pieces: bytes) -> Iterator[str]:
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        thread = threading.Thread(target=serve, args=(listener,))
+        thread = threading.Thread(target=serve_responses, args=(listener,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{port}"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.operate.expiry import Rules
+from coordinator.operate.expiry import ExpiryRules
 from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
 from tests.unit.cli.command_line import CommandLine
@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def url_without_expiry() -> Iterator[str]:
-    world = AbandonedStateCluster(Rules(None, 60))
+    world = AbandonedStateCluster(ExpiryRules(None, 60))
     with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
 

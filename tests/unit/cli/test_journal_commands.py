@@ -10,13 +10,13 @@ from coordinator.errors import LogError
 from coordinator.log.journal import Journal
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import TOPIC_ID, packed
+from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.cli.command_line import CommandLine
 
 NOW_MS = 1_700_000_000_123
 
 
-def record(partition: int, group: str = "orders") -> StateRecord:
+def make_record(partition: int, group: str = "orders") -> StateRecord:
     value = ShareSnapshotValue(
         snapshot_epoch=1,
         state_epoch=2,
@@ -24,19 +24,19 @@ def record(partition: int, group: str = "orders") -> StateRecord:
         start_offset=4,
         create_timestamp=NOW_MS,
         write_timestamp=NOW_MS,
-        state_batches=packed((5, 9, 2, 1)),
+        state_batches=pack_batches((5, 9, 2, 1)),
     )
     return StateRecord(SharePartitionKey(group, TOPIC_ID, partition), value)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def journal_folder(tmp_path: Path) -> Path:
     """A journal with one record in each of the state partitions 0 to 2."""
-    asyncio.run(_write(tmp_path / "data", [record(number) for number in range(3)]))
+    asyncio.run(_write_records(tmp_path / "data", [make_record(number) for number in range(3)]))
     return tmp_path / "data"
 
 
-async def _write(folder: Path, records: list[StateRecord]) -> None:
+async def _write_records(folder: Path, records: list[StateRecord]) -> None:
     journal = Journal(folder, state_partitions=4, segment_bytes=1 << 20, sync="os")
     await journal.open()
     for number, each in enumerate(records):
@@ -60,8 +60,8 @@ def damage_first_record(folder: Path) -> Path:
     return file
 
 
-def test_verify_of_an_intact_journal_succeeds(share_coordinator: CommandLine, folder: Path) -> None:
-    outcome = share_coordinator("journal", "verify", str(folder))
+def test_verify_of_an_intact_journal_succeeds(share_coordinator: CommandLine, journal_folder: Path) -> None:
+    outcome = share_coordinator("journal", "verify", str(journal_folder))
     assert (outcome.exit_code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
     assert lines[0].split() == ["FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"]
@@ -70,39 +70,39 @@ def test_verify_of_an_intact_journal_succeeds(share_coordinator: CommandLine, fo
     assert lines[-1] == "The journal is intact."
 
 
-def test_verify_prints_json(share_coordinator: CommandLine, folder: Path) -> None:
-    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(folder)).out)
+def test_verify_prints_json(share_coordinator: CommandLine, journal_folder: Path) -> None:
+    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(journal_folder)).out)
     assert (shown["whole"], shown["damage"], shown["torn_tail"]) == (True, None, None)
     assert shown["end_offsets"] == [1, 1, 1, 0]
     assert [segment["records"] for segment in shown["segments"]] == [3]
 
 
 def test_verify_of_a_damaged_journal_reports_the_position(
-    share_coordinator: CommandLine, folder: Path
+    share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    file = damage_first_record(folder)
-    outcome = share_coordinator("journal", "verify", str(folder))
+    file = damage_first_record(journal_folder)
+    outcome = share_coordinator("journal", "verify", str(journal_folder))
     assert outcome.exit_code == 1
     assert outcome.err.startswith(f"share-coordinator: {file} is damaged at byte ")
     assert "is whole" not in outcome.out
-    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(folder)).out)
+    shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(journal_folder)).out)
     assert shown["whole"] is False
     assert shown["damage"]["file"] == str(file)
     assert set(shown["damage"]) == {"file", "position", "found", "advice"}
 
 
 def test_dump_of_a_damaged_journal_ends_with_one_error_line(
-    share_coordinator: CommandLine, folder: Path
+    share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    file = damage_first_record(folder)
-    outcome = share_coordinator("journal", "dump", str(folder))
+    file = damage_first_record(journal_folder)
+    outcome = share_coordinator("journal", "dump", str(journal_folder))
     assert outcome.exit_code == 1
     (line,) = outcome.err.splitlines()
     assert line.startswith(f"share-coordinator: {file} is damaged at byte ")
 
 
-def test_dump_has_the_format_of_kafka_dump_log(share_coordinator: CommandLine, folder: Path) -> None:
-    outcome = share_coordinator("journal", "dump", str(folder))
+def test_dump_has_the_format_of_kafka_dump_log(share_coordinator: CommandLine, journal_folder: Path) -> None:
+    outcome = share_coordinator("journal", "dump", str(journal_folder))
     lines = outcome.out.splitlines()
     assert outcome.exit_code == 0
     assert [line.split()[0] for line in lines] == ["baseOffset:", "|"] * 3
@@ -114,9 +114,9 @@ def test_dump_has_the_format_of_kafka_dump_log(share_coordinator: CommandLine, f
 
 
 def test_dump_prints_json_lines_of_selected_state_partitions(
-    share_coordinator: CommandLine, folder: Path
+    share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    outcome = share_coordinator("journal", "dump", str(folder), "-o", "json", "-p", "2", "-p", "0")
+    outcome = share_coordinator("journal", "dump", str(journal_folder), "-o", "json", "-p", "2", "-p", "0")
     shown = [json.loads(line) for line in outcome.out.splitlines()]
     assert [entry["state_partition"] for entry in shown] == [0, 2]
     assert shown[1]["key"]["data"]["partition"] == 2
@@ -125,14 +125,16 @@ def test_dump_prints_json_lines_of_selected_state_partitions(
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_dump_escapes_control_characters(share_coordinator: CommandLine, tmp_path: Path, form: str) -> None:
-    asyncio.run(_write(tmp_path / "data", [record(0, "\x9b31mred\u202e日本")]))
+    asyncio.run(_write_records(tmp_path / "data", [make_record(0, "\x9b31mred\u202e日本")]))
     outcome = share_coordinator("journal", "dump", str(tmp_path / "data"), "-o", form)
     assert all(line.isprintable() for line in outcome.out.split("\n"))
     assert r"\u009b31mred\u202e日本" in outcome.out
 
 
-def test_dump_of_an_empty_state_partition_is_empty(share_coordinator: CommandLine, folder: Path) -> None:
-    assert share_coordinator("journal", "dump", str(folder), "-p", "3") == (0, "", "")
+def test_dump_of_an_empty_state_partition_is_empty(
+    share_coordinator: CommandLine, journal_folder: Path
+) -> None:
+    assert share_coordinator("journal", "dump", str(journal_folder), "-p", "3") == (0, "", "")
 
 
 @pytest.mark.parametrize("command", ["verify", "dump"])
@@ -156,13 +158,13 @@ def test_missing_folder_is_a_usage_error(
 
 @pytest.mark.slow
 def test_truncated_copy_of_a_journal_is_reported_as_such(
-    share_coordinator: CommandLine, folder: Path
+    share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
+    (file,) = [path for path in sorted(journal_folder.iterdir()) if b"orders" in path.read_bytes()]
     with file.open("r+b") as cut:
         cut.truncate(file.read_bytes().rindex(b"orders"))
     for command in ("verify", "dump"):
-        outcome = share_coordinator("journal", command, str(folder))
+        outcome = share_coordinator("journal", command, str(journal_folder))
         assert outcome.exit_code == 1
         (line,) = outcome.err.splitlines()
         assert (
@@ -171,5 +173,5 @@ def test_truncated_copy_of_a_journal_is_reported_as_such(
         assert "is whole" not in outcome.out
     assert (
         "is damaged and was read around the damage"
-        in share_coordinator("recovery", "rebuild", "--from", f"journal:{folder}").err
+        in share_coordinator("recovery", "rebuild", "--from", f"journal:{journal_folder}").err
     )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cli.offsets_plan import Effect, Scope, Target, check_group, effect
+from coordinator.cli.offsets_plan import ResetEffect, ResetTarget, TopicScope, check_group, compute_effect
 from coordinator.cluster.kafka.share_group_types import GroupDescription
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
 from protocol.errors import ErrorCode
@@ -33,16 +33,16 @@ def test_effect_equals_count_of_single_records(start: int, above: dict[int, str]
     }
     redelivered = sum(offset >= new for offset in done)
     skipped = sum(offset not in done for offset in range(new))
-    assert effect(make_state(start, records), new) == Effect(len(records), redelivered, skipped)
+    assert compute_effect(make_state(start, records), new) == ResetEffect(len(records), redelivered, skipped)
 
 
 def test_effect_splits_offset_ranges_at_the_new_offset() -> None:
     run = {"first_offset": 100, "last_offset": 199, "records": 100, "delivery_state": "ACKNOWLEDGED"}
     state = {"start_offset": 50, "in_flight": {"items": [run]}, "in_flight_records": 100}
-    assert effect(state, 130) == Effect(100, 70, 50)
-    assert effect(state, 0) == Effect(100, 150, 0)
-    assert effect(state, 500) == Effect(100, 0, 350)
-    assert effect({**state, "start_offset": -1}, 10) == Effect(0, 0, 0)
+    assert compute_effect(state, 130) == ResetEffect(100, 70, 50)
+    assert compute_effect(state, 0) == ResetEffect(100, 150, 0)
+    assert compute_effect(state, 500) == ResetEffect(100, 0, 350)
+    assert compute_effect({**state, "start_offset": -1}, 10) == ResetEffect(0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -54,32 +54,32 @@ def test_effect_splits_offset_ranges_at_the_new_offset() -> None:
     ],
 )
 def test_time_without_a_zone_is_utc(text: str, time_ms: int) -> None:
-    target = Target.parse(earliest=False, latest=False, moment=text, offset=None)
-    assert target == Target("time", time_ms)
+    target = ResetTarget.parse(earliest=False, latest=False, moment=text, offset=None)
+    assert target == ResetTarget("time", time_ms)
 
 
 def test_reset_requires_exactly_one_target() -> None:
-    assert Target.parse(earliest=True, latest=False, moment=None, offset=None) == Target("earliest")
-    assert Target.parse(earliest=False, latest=False, moment=None, offset=0) == Target("offset", 0)
+    assert ResetTarget.parse(earliest=True, latest=False, moment=None, offset=None) == ResetTarget("earliest")
+    assert ResetTarget.parse(earliest=False, latest=False, moment=None, offset=0) == ResetTarget("offset", 0)
     for earliest, offset in ((True, 3), (False, None)):
         with pytest.raises(ConfigError, match="given one of --to-earliest, --to-latest"):
-            Target.parse(earliest=earliest, latest=False, moment=None, offset=offset)
+            ResetTarget.parse(earliest=earliest, latest=False, moment=None, offset=offset)
     with pytest.raises(ConfigError, match="a time as 2026"):
-        Target.parse(earliest=False, latest=False, moment="yesterday", offset=None)
+        ResetTarget.parse(earliest=False, latest=False, moment="yesterday", offset=None)
 
 
 def test_topics_are_parsed_as_by_kafkas_tool() -> None:
-    given = Scope.parse(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
+    given = TopicScope.parse(["a", "b:0,12"], all_topics=False, partitions_allowed=True)
     assert given.topics == {"a": None, "b": [0, 12]}
-    assert Scope.parse([], all_topics=True, partitions_allowed=True).topics == {}
+    assert TopicScope.parse([], all_topics=True, partitions_allowed=True).topics == {}
     for topics in (["a", "a:1"], ["a:x"], ["a:1,"], [":1"]):
         with pytest.raises(ConfigError, match="TOPIC or TOPIC:0,1"):
-            Scope.parse(topics, all_topics=False, partitions_allowed=True)
+            TopicScope.parse(topics, all_topics=False, partitions_allowed=True)
     with pytest.raises(ConfigError, match="of whole topics"):
-        Scope.parse(["a:1"], all_topics=False, partitions_allowed=False)
+        TopicScope.parse(["a:1"], all_topics=False, partitions_allowed=False)
     for topics, all_topics in ((["a"], True), ([], False)):
         with pytest.raises(ConfigError, match="--topic, once or more often, or --all-topics"):
-            Scope.parse(topics, all_topics=all_topics, partitions_allowed=True)
+            TopicScope.parse(topics, all_topics=all_topics, partitions_allowed=True)
 
 
 def test_group_must_be_empty_for_an_offset_change() -> None:

@@ -28,7 +28,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
     ]
     assert share_coordinator("config", "check", *good).exit_code == 0
 
-    def check_with(flag: str, text: str) -> str:
+    def run_config_check(flag: str, text: str) -> str:
         outcome = share_coordinator(
             "config", "check", *good[: good.index(flag)], flag, text, *good[good.index(flag) + 2 :]
         )
@@ -51,7 +51,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
             "it must be a JSON Web Key Set: it has no key for signatures",
         ),
     ):
-        assert said in check_with(flag, text)
+        assert said in run_config_check(flag, text)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from coordinator.cli.admin_client import AdminClient, Answer
 from coordinator.cli.top_command import format_age
 from coordinator.errors import CoordinatorError
-from tests.builders import TOPIC_ID, packed
+from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import TopicsInMemory, serve_admin
-from tests.unit.admin.test_state_routes import snapshot
+from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.cli.command_line import CommandLine
 
 KEY = ("GROUP", "TOPIC", "PARTITION")
@@ -22,9 +22,9 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The URL of a coordinator with some state, served by another thread."""
-    batches = packed((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
+    batches = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
     with serve_admin(
-        [snapshot(batches=batches), *(snapshot(f"group-{number}") for number in range(4))]
+        [make_snapshot(batches=batches), *(make_snapshot(f"group-{number}") for number in range(4))]
     ) as it:
         yield it.url
 
@@ -44,8 +44,8 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 def long_names() -> Iterator[str]:
     """The URL of a coordinator whose group names differ only at the end."""
     names = {TOPIC_ID: "orders.dead-letter"}
-    states = [snapshot(group, batches=packed((100, 199, 0, 2))) for group in LONG]
-    with serve_admin([*states, snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
+    states = [make_snapshot(group, batches=pack_batches((100, 199, 0, 2))) for group in LONG]
+    with serve_admin([*states, make_snapshot("日本")], lambda: TopicsInMemory(names)) as coordinator:
         yield coordinator.url
 
 
@@ -63,13 +63,13 @@ def test_top_prints_a_dash_for_an_unknown_last_write(
 ) -> None:
     well = AdminClient.get
 
-    def get(api: AdminClient, path: str, **query: object) -> Answer:
+    def return_answer(api: AdminClient, path: str, **query: object) -> Answer:
         answer = well(api, path, **query)
         if path == "/api/v1/share-partitions":
             answer["items"] = [{**item, "last_write": None, "last_write_ms": 0} for item in answer["items"]]
         return answer
 
-    monkeypatch.setattr(AdminClient, "get", get)
+    monkeypatch.setattr(AdminClient, "get", return_answer)
     out = share_coordinator("top", "--url", long_names).out
     assert [line.split()[-1] for line in out.splitlines()[5:]] == ["-"] * 4
 
@@ -150,12 +150,12 @@ def test_top_continues_after_a_failed_refresh(
     looks = iter((True, False, True))
     well = AdminClient.get
 
-    def get(api: AdminClient, path: str, **query: object) -> Answer:
+    def return_answer(api: AdminClient, path: str, **query: object) -> Answer:
         if path == "/healthz" and not next(looks):
             raise CoordinatorError("no coordinator answers\x1b[2J")
         return well(api, path, **query)
 
-    terminal.setattr(AdminClient, "get", get)
+    terminal.setattr(AdminClient, "get", return_answer)
     done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
     assert (done.exit_code, done.err) == (0, "")
     assert r"! no coordinator answers\x1b[2J. Last values:" in done.out

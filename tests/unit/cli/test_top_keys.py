@@ -46,7 +46,7 @@ class Terminal:
             if select([self._terminal], [], [], 1.0)[0]:
                 self.shown += os.read(self._terminal, 65536)
 
-    def press(self, key: bytes) -> None:
+    def press_key(self, key: bytes) -> None:
         os.write(self._terminal, key)
 
     def wait(self) -> int:
@@ -70,7 +70,7 @@ class Terminal:
 
 
 @pytest.fixture
-def interruptible() -> Iterator[None]:
+def interruptible_children() -> Iterator[None]:
     """Let child processes receive SIGINT. A shell ignores it for the processes that it starts with `&`."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -78,7 +78,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture
-def terminal(interruptible: None) -> Iterator[Terminal]:
+def terminal(interruptible_children: None) -> Iterator[Terminal]:
     with serve_admin() as coordinator:
         it = Terminal(coordinator.url)
         try:
@@ -89,9 +89,9 @@ def terminal(interruptible: None) -> Iterator[Terminal]:
 
 
 def test_s_changes_the_sort_order_and_q_quits(terminal: Terminal) -> None:
-    terminal.press(b"s")
+    terminal.press_key(b"s")
     terminal.wait_for(b"DELIVERIES v")
-    terminal.press(b"q")
+    terminal.press_key(b"q")
     assert terminal.wait() == 0
     assert b"Aborted" not in terminal.shown
 

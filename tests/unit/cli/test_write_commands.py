@@ -15,7 +15,7 @@ from tests.builders import TOPIC_ID
 from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
-from tests.unit.admin.test_write_routes import make_updates, shard_of
+from tests.unit.admin.test_write_routes import find_shard, make_updates
 from tests.unit.cli.command_line import CommandLine, Outcome
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -23,7 +23,7 @@ DRY = "share-coordinator: dry run: nothing was changed. Repeat with --execute.\n
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
+def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
     made = CertificateFiles(tmp_path_factory.mktemp("certificates"))
     (made.tokens.parent / "reading").write_text(f"{READING}\n")
     (made.tokens.parent / "writing").write_text(f"# the operator's\noperator write {WRITING}\n")
@@ -31,19 +31,19 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
 
 
 @pytest.fixture
-def secured(files: CertificateFiles) -> Iterator[AdminServer]:
+def secured_coordinator(certificate_files: CertificateFiles) -> Iterator[AdminServer]:
     """A coordinator over TLS that accepts tokens and client certificates, and allows writes."""
-    settings = files.settings(
+    settings = certificate_files.settings(
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
-        http_token_file=str(files.tokens),
+        http_token_file=str(certificate_files.tokens),
         http_writes="true",
     )
     with serve_admin(make_updates(0, 5), **settings) as coordinator:
         yield coordinator
 
 
-class Operator:
+class CommandOperator:
     """Runs commands with a token file of the given scope, by default `write`."""
 
     def __init__(self, command_line: CommandLine, url: str, files: CertificateFiles) -> None:
@@ -57,37 +57,41 @@ class Operator:
 
 
 @pytest.fixture
-def operator(share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles) -> Operator:
-    return Operator(share_coordinator, secured.url, files)
+def command_operator(
+    share_coordinator: CommandLine, secured_coordinator: AdminServer, certificate_files: CertificateFiles
+) -> CommandOperator:
+    return CommandOperator(share_coordinator, secured_coordinator.url, certificate_files)
 
 
 def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, secured: AdminServer) -> None:
+def test_snapshot_and_prune_are_executed_after_a_dry_run(
+    command_operator: CommandOperator, secured_coordinator: AdminServer
+) -> None:
     (key, *_) = [record.key for record in make_updates(0, 0)]
-    shard = str(shard_of(make_updates(0, 0)[0]))
+    shard = str(find_shard(make_updates(0, 0)[0]))
     head = ["SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES"]
-    dry = operator("snapshot", "orders", TOPIC, "0")
+    dry = command_operator("snapshot", "orders", TOPIC, "0")
     assert (dry.exit_code, dry.err) == (0, DRY)
     assert [split_rows(dry.out)[0], split_rows(dry.out)[1][:2]] == [head, ["1", "5"]]
-    done = operator("snapshot", "orders", TOPIC, "0", "--execute")
+    done = command_operator("snapshot", "orders", TOPIC, "0", "--execute")
     assert (done.exit_code, done.err) == (0, "")
-    state = secured.coordinator.runtime.share_partition(key)
+    state = secured_coordinator.coordinator.runtime.share_partition(key)
     assert state is not None
     assert state.updates == 0
 
     head = ["SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"]
-    dry = operator("prune", shard)
+    dry = command_operator("prune", shard)
     assert (dry.exit_code, dry.err) == (0, DRY)
     assert split_rows(dry.out) == [head, [shard, "0", "6", "6"]]
-    assert operator("prune", shard, "--execute").err == ""
-    assert split_rows(operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
-    everything = json.loads(operator("prune", "--execute", "-o", "json").out)
+    assert command_operator("prune", shard, "--execute").err == ""
+    assert split_rows(command_operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
+    everything = json.loads(command_operator("prune", "--execute", "-o", "json").out)
     assert everything["executed"] is True
     assert len(everything["shards"]) == SHARDS
-    yaml = operator("snapshot", "--shard", shard, "-o", "yaml").out.splitlines()
+    yaml = command_operator("snapshot", "--shard", shard, "-o", "yaml").out.splitlines()
     assert yaml[:2] == ["executed: false", "share_partitions: 1"]
 
 
@@ -105,55 +109,71 @@ def test_snapshot_and_prune_are_executed_after_a_dry_run(operator: Operator, sec
     ],
 )
 def test_invalid_write_command_is_one_error_line(
-    operator: Operator, arguments: tuple[str, ...], exit_code: int, said: str
+    command_operator: CommandOperator, arguments: tuple[str, ...], exit_code: int, said: str
 ) -> None:
-    done = operator(*arguments)
+    done = command_operator(*arguments)
     assert (done.exit_code, done.out) == (exit_code, "")
     assert said in done.err
     assert "Traceback" not in done.err
 
 
-def test_token_of_scope_read_allows_only_a_dry_run(operator: Operator) -> None:
-    assert operator("shards", scope="read").exit_code == 0
-    assert operator("prune", scope="read").exit_code == 0
-    done = operator("prune", "--execute", scope="read")
+def test_token_of_scope_read_allows_only_a_dry_run(command_operator: CommandOperator) -> None:
+    assert command_operator("shards", scope="read").exit_code == 0
+    assert command_operator("prune", scope="read").exit_code == 0
+    done = command_operator("prune", "--execute", scope="read")
     assert done.exit_code == 1
     assert "token prometheus may only read; a change requires a token of scope write" in done.err
 
 
 def test_connection_options_come_from_the_environment(
     share_coordinator: CommandLine,
-    secured: AdminServer,
-    files: CertificateFiles,
+    secured_coordinator: AdminServer,
+    certificate_files: CertificateFiles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("SHARE_COORDINATOR_URL", secured.url)
-    monkeypatch.setenv("SHARE_COORDINATOR_CA", str(files.authority.certificate))
-    monkeypatch.setenv("SHARE_COORDINATOR_CERT", str(files.bob.certificate))
-    monkeypatch.setenv("SHARE_COORDINATOR_KEY", str(files.bob.key))
+    monkeypatch.setenv("SHARE_COORDINATOR_URL", secured_coordinator.url)
+    monkeypatch.setenv("SHARE_COORDINATOR_CA", str(certificate_files.authority.certificate))
+    monkeypatch.setenv("SHARE_COORDINATOR_CERT", str(certificate_files.bob.certificate))
+    monkeypatch.setenv("SHARE_COORDINATOR_KEY", str(certificate_files.bob.key))
     assert share_coordinator("groups", "describe", "orders").exit_code == 0
     monkeypatch.delenv("SHARE_COORDINATOR_CERT")
     monkeypatch.delenv("SHARE_COORDINATOR_KEY")
-    monkeypatch.setenv("SHARE_COORDINATOR_TOKEN_FILE", str(files.tokens.parent / "reading"))
+    monkeypatch.setenv("SHARE_COORDINATOR_TOKEN_FILE", str(certificate_files.tokens.parent / "reading"))
     assert share_coordinator("state", "show", "orders", TOPIC, "0").exit_code == 0
     assert share_coordinator("top").exit_code == 0
 
 
 @pytest.mark.slow
 def test_refused_connection_error_names_the_remedy(
-    share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles, tmp_path: Path
+    share_coordinator: CommandLine,
+    secured_coordinator: AdminServer,
+    certificate_files: CertificateFiles,
+    tmp_path: Path,
 ) -> None:
-    ca = str(files.authority.certificate)
-    plain = secured.url.replace("https:", "http:")
+    ca = str(certificate_files.authority.certificate)
+    plain = secured_coordinator.url.replace("https:", "http:")
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong-0123456789-wrong\n")
     for options, said in (
-        (("--url", secured.url), "give the authority of its certificate with --ca FILE"),
+        (("--url", secured_coordinator.url), "give the authority of its certificate with --ca FILE"),
         (("--url", plain), "check whether the server uses https://"),
-        (("--url", secured.url, "--ca", ca), "a token is required: send Authorization: Bearer TOKEN"),
-        (("--url", secured.url, "--ca", ca, "--token-file", str(wrong)), "the token is not valid"),
         (
-            ("--url", secured.url, "--ca", ca, "--cert", str(files.eve.combined_file)),
+            ("--url", secured_coordinator.url, "--ca", ca),
+            "a token is required: send Authorization: Bearer TOKEN",
+        ),
+        (
+            ("--url", secured_coordinator.url, "--ca", ca, "--token-file", str(wrong)),
+            "the token is not valid",
+        ),
+        (
+            (
+                "--url",
+                secured_coordinator.url,
+                "--ca",
+                ca,
+                "--cert",
+                str(certificate_files.eve.combined_file),
+            ),
             "User:CN=eve may not read",
         ),
     ):
@@ -164,20 +184,22 @@ def test_refused_connection_error_names_the_remedy(
 
 
 def test_expired_client_certificate_is_an_error(
-    share_coordinator: CommandLine, secured: AdminServer, files: CertificateFiles
+    share_coordinator: CommandLine, secured_coordinator: AdminServer, certificate_files: CertificateFiles
 ) -> None:
     done = share_coordinator(
-        *("shards", "--url", secured.url, "--ca", str(files.authority.certificate)),
-        *("--cert", str(files.ended.combined_file)),
+        *("shards", "--url", secured_coordinator.url, "--ca", str(certificate_files.authority.certificate)),
+        *("--cert", str(certificate_files.ended.combined_file)),
     )
     assert done.exit_code == 1
     assert "no coordinator answers at" in done.err
 
 
-def test_tls_to_a_plaintext_port_is_an_error(share_coordinator: CommandLine, files: CertificateFiles) -> None:
+def test_tls_to_a_plaintext_port_is_an_error(
+    share_coordinator: CommandLine, certificate_files: CertificateFiles
+) -> None:
     with serve_admin() as coordinator:
         url = coordinator.url.replace("http:", "https:")
-        done = share_coordinator("shards", "--url", url, "--ca", str(files.authority.certificate))
+        done = share_coordinator("shards", "--url", url, "--ca", str(certificate_files.authority.certificate))
     assert done.exit_code == 1
     assert "check whether the server uses http:// without TLS" in done.err
 
@@ -238,10 +260,12 @@ def test_certificate_option_without_effect_is_refused(
 
 
 def test_token_is_not_sent_to_a_redirect_target(
-    share_coordinator: CommandLine, files: CertificateFiles
+    share_coordinator: CommandLine, certificate_files: CertificateFiles
 ) -> None:
     with serve_redirects() as (url, seen):
-        done = share_coordinator("shards", "--url", url, "--token-file", str(files.tokens.parent / "reading"))
+        done = share_coordinator(
+            "shards", "--url", url, "--token-file", str(certificate_files.tokens.parent / "reading")
+        )
     assert done.exit_code == 1
     assert "HTTP status 302" in done.err
     assert len(seen) == 1

@@ -82,7 +82,7 @@ class FakeCoordinator:
         self.stalled = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve_connection, "127.0.0.1", 0)
         return self
 
     async def __aexit__(
@@ -125,7 +125,7 @@ class FakeCoordinator:
         async with self.arrived:
             await self.arrived.wait_for(lambda: self.count(api_key) >= requests)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
@@ -150,7 +150,7 @@ class FakeCoordinator:
                 if read == self.reads_max:
                     self.stalled.set()
                     await asyncio.Event().wait()
-                request = _decode(await reader.readexactly(size), number)
+                request = _decode_request(await reader.readexactly(size), number)
                 self.unanswered += 1
                 self.unanswered_max = max(self.unanswered, self.unanswered_max)
                 async with self.arrived:
@@ -192,7 +192,7 @@ class FakeCoordinator:
         return self._model.respond(request.api_key, request.message)
 
 
-def _decode(frame: bytes, connection: int) -> Request:
+def _decode_request(frame: bytes, connection: int) -> Request:
     api_key, version = (int.from_bytes(frame[at : at + 2], "big", signed=True) for at in (0, 2))
     header, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
     # The layout of a newer version is unknown, so the body is not decoded.
@@ -201,7 +201,7 @@ def _decode(frame: bytes, connection: int) -> Request:
     return Request(api_key, version, header.correlation_id, header.client_id, message, connection)
 
 
-def encode(request: Request, response: Any, version: int | None = None) -> bytes:
+def encode_response(request: Request, response: Any, version: int | None = None) -> bytes:
     """Return a response frame without its size. If `version` is None, use the version of the request."""
     version = request.version if version is None else version
     header = response_header.encode(
@@ -218,9 +218,9 @@ async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
     if request.api_key == VERSIONS and not lowest <= request.version <= highest:
         response = fake.normal_response(request)
         response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-        return encode(request, response, version=0)
+        return encode_response(request, response, version=0)
     assert lowest <= request.version <= highest, "a client asked for a version that is not served"
-    return encode(request, fake.normal_response(request))
+    return encode_response(request, fake.normal_response(request))
 
 
 def error_answer(error_code: int, message: str | None = None) -> Answer:
@@ -231,7 +231,7 @@ def error_answer(error_code: int, message: str | None = None) -> Answer:
         for topic in response.results:
             for index, result in enumerate(topic.partitions):
                 topic.partitions[index] = type(result)(result.partition, error_code, message)
-        return encode(request, response)
+        return encode_response(request, response)
 
     return answer
 
@@ -291,16 +291,16 @@ def find_coordinator_error(error_code: int) -> Answer:
             find_coordinator.Coordinator(text, -1, "", -1, error_code, "not now")
             for text in request.message.coordinator_keys
         ]
-        return encode(request, find_coordinator.FindCoordinatorResponse(coordinators=coordinators))
+        return encode_response(request, find_coordinator.FindCoordinatorResponse(coordinators=coordinators))
 
     return answer
 
 
 async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a FindCoordinator response without coordinators."""
-    return encode(request, find_coordinator.FindCoordinatorResponse())
+    return encode_response(request, find_coordinator.FindCoordinatorResponse())
 
 
 async def send_no_results(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a response without results, for one of the five RPCs."""
-    return encode(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))
+    return encode_response(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))

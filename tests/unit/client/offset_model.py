@@ -40,21 +40,27 @@ class OffsetModel:
         self._states: dict[SharePartitionKey, _State] = {}
 
     def respond(self, api_key: int, request: Any) -> Any:
-        answer = {83: self._initialize, 84: self._read, 85: self._write, 86: self._delete, 87: self._summary}
+        answer = {
+            83: self._apply_initialize,
+            84: self._apply_read,
+            85: self._apply_write,
+            86: self._apply_delete,
+            87: self._apply_summary,
+        }
         results = [
             (key, [answer[api_key](key, part) for part in parts][-1])
             for key, parts in rpcs.parts_by_key(request).items()
         ]
         return rpcs.make_response(rpcs.RPC_BY_REQUEST[type(request)], results)
 
-    def _initialize(self, key: SharePartitionKey, part: Any) -> Any:
+    def _apply_initialize(self, key: SharePartitionKey, part: Any) -> Any:
         state = self._states.get(key)
         if state and state.state_epoch > part.state_epoch:
             return initialize_api.PartitionResult(part.partition, _FENCED_STATE_EPOCH, "old state epoch")
         self._states[key] = _State(part.state_epoch, part.start_offset)
         return initialize_api.PartitionResult(part.partition)
 
-    def _read(self, key: SharePartitionKey, part: Any) -> Any:
+    def _apply_read(self, key: SharePartitionKey, part: Any) -> Any:
         state = self._states.get(key)
         if state is None:
             return read_api.PartitionResult(part.partition, _INVALID_REQUEST, "no state")
@@ -65,7 +71,7 @@ class OffsetModel:
             part.partition, 0, None, state.state_epoch, state.start_offset, state.batches()
         )
 
-    def _write(self, key: SharePartitionKey, part: Any) -> Any:
+    def _apply_write(self, key: SharePartitionKey, part: Any) -> Any:
         state = self._states.get(key)
         if state is None:
             return write_api.PartitionResult(part.partition, _INVALID_REQUEST, "no state")
@@ -83,11 +89,11 @@ class OffsetModel:
         state.offsets = {o: what for o, what in state.offsets.items() if o >= state.start_offset}
         return write_api.PartitionResult(part.partition)
 
-    def _delete(self, key: SharePartitionKey, part: Any) -> Any:
+    def _apply_delete(self, key: SharePartitionKey, part: Any) -> Any:
         self._states.pop(key, None)
         return delete_api.PartitionResult(part.partition)
 
-    def _summary(self, key: SharePartitionKey, part: Any) -> Any:
+    def _apply_summary(self, key: SharePartitionKey, part: Any) -> Any:
         state = self._states.get(key)
         if state is None:
             return summary_api.PartitionResult(part.partition, start_offset=-1)

@@ -19,7 +19,7 @@ NODE_IDS = 4
 
 
 @asynccontextmanager
-async def real_coordinator() -> AsyncIterator[str]:
+async def serve_real_coordinator() -> AsyncIterator[str]:
     """Serve on a free port; yield the address."""
     (port,) = free_ports(1)
     metrics = Metrics()

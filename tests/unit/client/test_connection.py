@@ -195,7 +195,7 @@ async def test_each_failed_call_gets_its_own_exception() -> None:
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
         assert len({id(outcome) for outcome in outcomes}) == 3
-        assert not connection.usable
+        assert not connection.is_usable
         await connection.close()
 
 

@@ -26,7 +26,7 @@ from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
 from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.fake_coordinator import FakeCoordinator
-from tests.unit.client.our_coordinator import real_coordinator
+from tests.unit.client.our_coordinator import serve_real_coordinator
 
 Serving = Callable[[], AbstractAsyncContextManager[str]]
 
@@ -37,7 +37,7 @@ async def fake_coordinator() -> AsyncIterator[str]:
         yield fake.address
 
 
-@pytest.fixture(params=[fake_coordinator, real_coordinator], ids=["fake", "ours"])
+@pytest.fixture(params=[fake_coordinator, serve_real_coordinator], ids=["fake", "ours"])
 def serving(request: pytest.FixtureRequest) -> Serving:
     serving: Serving = request.param
     return serving

@@ -9,7 +9,7 @@ import pytest
 
 import coordinator.client
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.client.our_coordinator import real_coordinator
+from tests.unit.client.our_coordinator import serve_real_coordinator
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"
@@ -41,6 +41,6 @@ async def test_documented_example_runs(
     capsys: pytest.CaptureFixture[str], example: str, printed: str
 ) -> None:
     assert ADDRESS in example
-    async with real_coordinator() as address:
+    async with serve_real_coordinator() as address:
         await asyncio.to_thread(exec, example.replace(ADDRESS, address), {})
     assert re.fullmatch(printed, capsys.readouterr().out)

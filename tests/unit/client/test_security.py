@@ -178,7 +178,7 @@ def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
+def certificate_authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "tls")
 
 
@@ -191,11 +191,11 @@ def tls_security(authority: Authority, **more: Any) -> ListenerSecurityConfig:
     return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
 
-def test_client_sends_its_certificate(authority: Authority) -> None:
-    own = authority.issue("broker-1", key_password="let me in")
+def test_client_sends_its_certificate(certificate_authority: Authority) -> None:
+    own = certificate_authority.issue("broker-1", key_password="let me in")
     security = ClientSecurity(
         "SSL",
-        ca_file=str(authority.certificate),
+        ca_file=str(certificate_authority.certificate),
         certificate_file=str(own.certificate),
         key_file=str(own.key),
         key_password="let me in",
@@ -203,28 +203,28 @@ def test_client_sends_its_certificate(authority: Authority) -> None:
 
     @async_test
     async def scenario() -> None:
-        async with open_connection(security, tls_security(authority)) as connection:
-            assert connection.usable
+        async with open_connection(security, tls_security(certificate_authority)) as connection:
+            assert connection.is_usable
 
     scenario()
 
 
-def test_client_verifies_authority_and_host_name(authority: Authority) -> None:
-    own = authority.issue("broker-1")
+def test_client_verifies_authority_and_host_name(certificate_authority: Authority) -> None:
+    own = certificate_authority.issue("broker-1")
     security = ClientSecurity(
-        "SSL", ca_file=str(authority.certificate), certificate_file=str(own.combined_file)
+        "SSL", ca_file=str(certificate_authority.certificate), certificate_file=str(own.combined_file)
     )
-    stranger = Authority(authority.certificate.parent / "else", "stranger")
+    stranger = Authority(certificate_authority.certificate.parent / "else", "stranger")
 
     @async_test
     async def scenario() -> None:
-        async with serve_coordinator(security=tls_security(authority)) as one:
+        async with serve_coordinator(security=tls_security(certificate_authority)) as one:
             with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
                 await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
             with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
                 await connect_to(one, security._replace(ca_file="/nowhere"))
 
-        elsewhere = authority.issue("elsewhere", hosts=("elsewhere",))
+        elsewhere = certificate_authority.issue("elsewhere", hosts=("elsewhere",))
         files = TlsFiles(str(elsewhere.combined_file))
         async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
             with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):

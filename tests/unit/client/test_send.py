@@ -34,7 +34,7 @@ def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
     )
 
 
-def outcomes(response: delete_api.DeleteShareGroupStateResponse) -> list[tuple[bytes, int, int]]:
+def response_outcomes(response: delete_api.DeleteShareGroupStateResponse) -> list[tuple[bytes, int, int]]:
     return [
         (topic.topic_id, result.partition, result.error_code)
         for topic in response.results
@@ -62,7 +62,7 @@ async def test_request_is_split_by_coordinator() -> None:
         split_by_parity(even, odd.port)
         odd.plan(DELETE, error_answer(int(ErrorCode.FENCED_STATE_EPOCH)))
         response = await client.send(delete_request(1, 2, 3, 4))
-        assert outcomes(response) == [
+        assert response_outcomes(response) == [
             (TOPIC_ID, 1, 124),
             (TOPIC_ID, 2, 0),
             (TOPIC_ID, 3, 124),
@@ -80,7 +80,7 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
         split_by_parity(even, dead_port)
         response = await client.send(delete_request(2, 3))
-        assert outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
+        assert response_outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
         assert "Cannot connect" in (response.results[0].partitions[1].error_message or "")
         assert len(waits) == 4
         assert even.count(DELETE) == 1
@@ -96,7 +96,7 @@ async def test_only_retriable_parts_are_retried() -> None:
         split_by_parity(even, odd.port)
         odd.plan(DELETE, error_answer(15), close_connection)
         response = await client.send(delete_request(1, 2))
-        assert [code for _, _, code in outcomes(response)] == [0, 0, 0]
+        assert [code for _, _, code in response_outcomes(response)] == [0, 0, 0]
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)
 
 
@@ -111,7 +111,7 @@ async def test_timeout_is_returned_as_an_error_code() -> None:
         await fake.wait_for(DELETE, 1)
         skip(31)
         response = await sending
-        assert [code for _, _, code in outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert [code for _, _, code in response_outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
 @async_test

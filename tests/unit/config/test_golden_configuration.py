@@ -14,14 +14,14 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 FILE = GOLDEN / "configuration-1.properties"
 
 
-def defaults() -> dict[str, str]:
+def setting_defaults() -> dict[str, str]:
     """Return the default of each setting except `advertise`, which defaults to another setting."""
     return {setting.name: setting.default for setting in SETTINGS if setting.name != "advertise"}
 
 
 def test_settings_of_an_earlier_release_keep_their_defaults() -> None:
     recorded = {each.name: each.value for each in parse_properties(FILE.read_text("utf-8"))}
-    known = defaults()
+    known = setting_defaults()
     assert {name: known.get(name) for name in recorded} == recorded
 
 
@@ -33,4 +33,4 @@ def test_configuration_file_of_an_earlier_release_is_accepted() -> None:
 
 if __name__ == "__main__":
     with (GOLDEN / sys.argv[1]).open("x", encoding="utf-8") as recorded_file:
-        recorded_file.writelines(f"{name}={default}\n" for name, default in defaults().items())
+        recorded_file.writelines(f"{name}={default}\n" for name, default in setting_defaults().items())

@@ -25,10 +25,10 @@ from tests.unit.client.fake_coordinator import (
     Request,
     answer_normally,
     close_connection,
-    encode,
+    encode_response,
     error_answer,
 )
-from tests.unit.client.our_coordinator import real_coordinator
+from tests.unit.client.our_coordinator import serve_real_coordinator
 
 
 class AsciiStream(io.StringIO):
@@ -52,7 +52,7 @@ async def run_demo(bootstrap: str, out: io.StringIO, *, json_lines: bool = False
 
 
 async def run_successful_demo(out: io.StringIO, *, json_lines: bool = False) -> None:
-    async with real_coordinator() as address:
+    async with serve_real_coordinator() as address:
         assert await run_demo(address, out, json_lines=json_lines) == (0, "")
 
 
@@ -104,7 +104,7 @@ async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> N
 @async_test
 async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
     out = io.StringIO()
-    async with real_coordinator() as address:
+    async with serve_real_coordinator() as address:
         assert await run_demo(address, out, json_lines=True) == (0, "")
         first, *steps = [json.loads(line) for line in out.getvalue().splitlines()]
         assert first["bootstrap"] == address
@@ -141,7 +141,7 @@ async def test_shown_state_comes_from_the_responses() -> None:
         topic = request.message.topics[0]
         batches = pack([StateBatch(5, 6, 0, 7)])
         result = read_api.PartitionResult(topic.partitions[0].partition, 0, None, 1, 3, batches)
-        return encode(
+        return encode_response(
             request,
             read_api.ReadShareGroupStateResponse([read_api.ReadStateResult(topic.topic_id, [result])]),
         )
@@ -202,7 +202,7 @@ async def test_coordinator_that_does_not_fence_is_reported() -> None:
     async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         result = write_api.PartitionResult(topic.partitions[0].partition)
-        return encode(
+        return encode_response(
             request,
             write_api.WriteShareGroupStateResponse([write_api.WriteStateResult(topic.topic_id, [result])]),
         )

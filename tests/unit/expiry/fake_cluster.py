@@ -14,7 +14,7 @@ from coordinator.cluster.kafka.share_group_types import (
 )
 from coordinator.errors import LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.operate.expiry import Expiry, ObservationStore, Rules
+from coordinator.operate.expiry import Expiry, ExpiryRules, ObservationStore
 from coordinator.serve.runtime import Runtime
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -24,7 +24,7 @@ from tests.unit.admin.admin_server import NOW_MS, SHARDS, make_memory_log
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 MINUTE_MS = 60_000
-RULES = Rules(retention_minutes=100, grace_minutes=60)
+RULES = ExpiryRules(retention_minutes=100, grace_minutes=60)
 LOOK_MINUTES = 10
 RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 
@@ -199,12 +199,12 @@ class Replica:
         """Return the (group, topic) pairs that have state."""
         return {(key.group_id, key.topic_id.decode().rstrip("-")) for key in await self.keys()}
 
-    async def statuses(self) -> dict[tuple[str, str | None], tuple[str, str]]:
+    async def status_by_topic(self) -> dict[tuple[str, str | None], tuple[str, str]]:
         """Return reason and status of the abandoned state, by group and topic."""
         items = (await self.expiry.forecast()).items
         return {(each.group_id, each.topic): (each.reason, each.status) for each in items}
 
-    def counted(self, name: str, **labels: str) -> float:
+    def read_counter(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"share_coordinator_{name}", labels) or 0
 
 

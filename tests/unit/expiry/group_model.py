@@ -11,8 +11,8 @@ from coordinator.operate.expiry.observations import GroupObservation, observe_gr
 from coordinator.operate.expiry.rules import (
     AbandonedState,
     ClusterView,
+    ExpiryRules,
     HeldState,
-    Rules,
     find_abandoned_state,
 )
 from protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ class GroupModel:
     deleted.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: ExpiryRules) -> None:
         self.rules = rules
         self.minute = 1_000_000
         self.members: list[frozenset[str]] = []
@@ -59,12 +59,12 @@ class GroupModel:
     def join(self, topics: frozenset[str]) -> None:
         if not self.exists:
             self.exists, self.group_epoch = True, 0
-        self._change([*self.members, topics])
+        self._change_members([*self.members, topics])
 
     def leave(self, number: int = 0) -> None:
         if self.members:
             number %= len(self.members)
-            self._change(self.members[:number] + self.members[number + 1 :])
+            self._change_members(self.members[:number] + self.members[number + 1 :])
 
     def leave_all(self) -> None:
         while self.members:
@@ -83,7 +83,7 @@ class GroupModel:
             self.initialized.clear()
             self.quiet_since = None
 
-    def _change(self, members: list[frozenset[str]]) -> None:
+    def _change_members(self, members: list[frozenset[str]]) -> None:
         before = self.subscribed
         self.members = members
         self.group_epoch += 1

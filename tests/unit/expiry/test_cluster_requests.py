@@ -23,7 +23,7 @@ from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import topic_id
 
 
-class Brokers:
+class FakeBrokers:
     """Brokers by node id. Each broker is a function that answers a request or raises an exception.
 
     `where` is the node id of the group coordinator.
@@ -59,7 +59,7 @@ class Brokers:
         pass
 
 
-def make_share_groups(brokers: Brokers) -> ShareGroups:
+def make_share_groups(brokers: FakeBrokers) -> ShareGroups:
     groups = ShareGroups("kafka:9092")
     groups._connections = brokers  # type: ignore[assignment]
     return groups
@@ -86,14 +86,14 @@ def _no_retry_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @async_test
 async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
-    brokers = Brokers(_1=describe_answer(ErrorCode.NOT_COORDINATOR), _2=describe_answer())
+    brokers = FakeBrokers(_1=describe_answer(ErrorCode.NOT_COORDINATOR), _2=describe_answer())
     groups = make_share_groups(brokers)
 
-    def move(request: Any) -> Any:
+    def move_coordinator(request: Any) -> Any:
         brokers.where = 2
         return describe_answer(ErrorCode.NOT_COORDINATOR)(request)
 
-    brokers.brokers[1] = move
+    brokers.brokers[1] = move_coordinator
     described = await groups.describe_groups(["g", "h"])
     assert {group: each.is_empty for group, each in described.items()} == {"g": True, "h": True}
     assert brokers.asked == [1, 2]
@@ -114,7 +114,7 @@ def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
 ) -> None:
     @async_test
     async def scenario() -> None:
-        brokers = Brokers(_1=answer)
+        brokers = FakeBrokers(_1=answer)
         described = await make_share_groups(brokers).describe_groups(["g"])
         assert (described["g"].error_code, described["g"].is_empty) == (code, False)
         assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
@@ -127,7 +127,7 @@ async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)
-    brokers = Brokers(_1=raise_no_response)
+    brokers = FakeBrokers(_1=raise_no_response)
     described = await make_share_groups(brokers).describe_groups([f"g{number}" for number in range(10)])
     assert {each.error_code for each in described.values()} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
@@ -135,7 +135,7 @@ async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
 
 @async_test
 async def test_delete_request_of_unknown_outcome_is_not_sent_again() -> None:
-    brokers = Brokers(_1=raise_no_response)
+    brokers = FakeBrokers(_1=raise_no_response)
     outcome = (await make_share_groups(brokers).delete_offsets("g", ["t"]))["t"]
     assert outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "did not answer" in outcome.error_message
@@ -147,7 +147,7 @@ async def test_groups_above_the_limit_are_described_in_several_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 3)
-    brokers = Brokers(_1=describe_answer())
+    brokers = FakeBrokers(_1=describe_answer())
     names = {f"g{number}" for number in range(10)}
     described = await make_share_groups(brokers).describe_groups(names)
     assert described.keys() == names
@@ -158,7 +158,7 @@ async def test_groups_above_the_limit_are_described_in_several_requests(
 @async_test
 async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
     answer = DeleteShareGroupOffsetsResponse(0, 0, None, [])
-    outcomes = await make_share_groups(Brokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
+    outcomes = await make_share_groups(FakeBrokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
     assert {topic: outcome.error_code for topic, outcome in outcomes.items()} == {
         "t": ErrorCode.GROUP_ID_NOT_FOUND,
         "u": ErrorCode.GROUP_ID_NOT_FOUND,
@@ -168,7 +168,7 @@ async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
 @async_test
 async def test_error_of_a_whole_request_applies_to_each_topic_and_partition() -> None:
     refusal = DeleteShareGroupOffsetsResponse(0, ErrorCode.NON_EMPTY_GROUP, "The group is not empty.", [])
-    groups = make_share_groups(Brokers(_1=lambda _: refusal))
+    groups = make_share_groups(FakeBrokers(_1=lambda _: refusal))
     outcome = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
     assert await groups.delete_offsets("g", ["t", "u"]) == {"t": outcome, "u": outcome}
     altered = await groups.alter_offsets("g", {"t": {0: 1, 5: 7}})
@@ -193,7 +193,7 @@ def metadata_answer(
 
 def make_resolver(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
     presence = TopicIdResolver("kafka:9092")
-    presence._connections = Brokers(**brokers)  # type: ignore[assignment]
+    presence._connections = FakeBrokers(**brokers)  # type: ignore[assignment]
     return presence
 
 
@@ -262,16 +262,16 @@ FAILED_PARTITION = TopicOffsets(
 )
 @async_test
 async def test_group_has_no_offsets_only_if_its_coordinator_confirms_it(broker: Any, bare: set[str]) -> None:
-    assert await make_share_groups(Brokers(b1=broker)).groups_without_offsets(["g"]) == bare
+    assert await make_share_groups(FakeBrokers(b1=broker)).groups_without_offsets(["g"]) == bare
 
 
 @async_test
 async def test_brokers_removed_from_the_cluster_receive_no_more_requests() -> None:
-    brokers = Brokers(b1=offsets_answer(), b2=raise_no_response)
+    brokers = FakeBrokers(b1=offsets_answer(), b2=raise_no_response)
 
-    async def refresh() -> None:
+    async def refresh_brokers() -> None:
         brokers.brokers.pop(2, None)
 
-    brokers.refresh = refresh  # type: ignore[method-assign]
+    brokers.refresh = refresh_brokers  # type: ignore[method-assign]
     assert await make_share_groups(brokers).offsets(["g"]) == []
     assert brokers.asked == [1]

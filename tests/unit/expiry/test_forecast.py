@@ -1,6 +1,6 @@
 """The forecast of the state that expiry would delete."""
 
-from coordinator.operate.expiry import Rules, Status
+from coordinator.operate.expiry import ExpiryRules, Status
 from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import (
     GRACE,
@@ -19,7 +19,7 @@ from tests.unit.expiry.fake_cluster import (
 async def test_forecast_is_available_while_expiry_is_disabled() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, make_state("g", "t"), make_state("g", "gone")]
-    async with run_replica(cluster, clock, records, rules=Rules(None, GRACE)) as one:
+    async with run_replica(cluster, clock, records, rules=ExpiryRules(None, GRACE)) as one:
         one.expiry.start()
         await one.expiry.forecast()
         clock.move(10 * RETENTION)

@@ -44,9 +44,9 @@ async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
         assert (group, sorted(topics)) == ("g", ["t", "u"])
         assert await one.topics() == {("other", "known")}
         assert cluster.deleted_groups == ["g"]
-        assert one.counted("expired_share_partitions_total", reason="group_empty") == 6
-        assert one.counted("expiry_last_round_timestamp_seconds") == clock.ms / 1000
-        assert one.counted("expiry_failures_total") == 0
+        assert one.read_counter("expired_share_partitions_total", reason="group_empty") == 6
+        assert one.read_counter("expiry_last_round_timestamp_seconds") == clock.ms / 1000
+        assert one.read_counter("expiry_failures_total") == 0
 
 
 @async_test
@@ -106,7 +106,7 @@ async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
         cluster.before["describe"] = recreate_after_next_request
         await one.rounds(LOOK_MINUTES)
         assert await one.topics() == {("other", "known"), ("h", "t")}
-        assert one.counted("expired_share_partitions_total", reason="group_deleted") == 1
+        assert one.read_counter("expired_share_partitions_total", reason="group_deleted") == 1
 
 
 @async_test
@@ -151,23 +151,23 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
         await one.expiry.round()
         clock.move(RETENTION)
 
-        async def visit() -> None:
+        async def visit_group() -> None:
             async def join_and_leave() -> None:
                 cluster.groups["g"].join("t")
                 cluster.groups["g"].leave()
 
             cluster.before["describe"] = join_and_leave
 
-        async def reset() -> None:
+        async def reset_state() -> None:
             # When the round describes the groups, it has already listed the states.
             shard = state_partition(SharePartitionKey("g", topic_id("t"), 0), SHARDS)
             one.runtime._runners[shard].shard.apply(make_state("g", "t", initialized_ms=clock.ms), clock.ms)
 
-        cluster.before["describe"] = {"visit": visit, "reset": reset}[happens]
+        cluster.before["describe"] = {"visit": visit_group, "reset": reset_state}[happens]
         done = await one.expiry.round()
         assert [removal.refused for removal in done.removals] == ["it was used since the last observation"]
         assert cluster.deletions == []
-        assert one.counted("expiry_failures_total") == 0
+        assert one.read_counter("expiry_failures_total") == 0
 
 
 @async_test
@@ -197,8 +197,8 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
             True,
         )
         reason = "group_empty" if kafka_has_the_topic else "topic_deleted"
-        assert one.counted("expired_share_partitions_total", reason=reason) == 2
-        assert one.counted("expiry_failures_total") == 1
+        assert one.read_counter("expired_share_partitions_total", reason=reason) == 2
+        assert one.read_counter("expiry_failures_total") == 1
         assert cluster.deleted_groups == []
 
 
@@ -232,7 +232,7 @@ async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() ->
         await one.expiry.round()
         await one.rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
-        assert one.counted("expired_share_partitions_total", reason="group_empty") == 4
+        assert one.read_counter("expired_share_partitions_total", reason="group_empty") == 4
 
 
 @async_test
@@ -250,7 +250,7 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
         await other.expiry.round()
         clock.move(RETENTION)
         await other.expiry.round()
-        assert (await other.statuses())["g", "t"] == ("group_empty", Status.ELSEWHERE)
+        assert (await other.status_by_topic())["g", "t"] == ("group_empty", Status.ELSEWHERE)
         assert cluster.deletions == []
         await owner.expiry.round()
         assert len(cluster.deletions) == 1
@@ -334,11 +334,11 @@ async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> Non
         await one.expiry.round()
         clock.move(RETENTION)
 
-        async def resign() -> None:
+        async def resign_shard() -> None:
             for shard in range(SHARDS):
                 one.runtime.resign(shard)
 
-        cluster.before["describe"] = resign
+        cluster.before["describe"] = resign_shard
         done = await one.expiry.round()
         assert (done.removals, done.left_over) == ([], 1)
         assert cluster.deletions == []
@@ -374,7 +374,7 @@ async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
         done = await one.expiry.round()
         assert {removal.refused for removal in done.removals} == {"", "no room"}
         assert {group for group, _ in await one.topics()} == {"other", first}
-        assert one.counted("expiry_failures_total") == 1
+        assert one.read_counter("expiry_failures_total") == 1
 
 
 @async_test

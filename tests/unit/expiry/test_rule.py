@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.operate.expiry.rules import Reason, Rules, Status
+from coordinator.operate.expiry.rules import ExpiryRules, Reason, Status
 from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, GroupModel
 
 RETENTION = 100
-RULES = Rules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES * MINUTE_MS)
+RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES * MINUTE_MS)
 
 Step = Callable[[GroupModel], object]
 

@@ -43,15 +43,15 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
         expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
-        def sample(name: str) -> float:
+        def read_metric(name: str) -> float:
             return metrics.registry.get_sample_value(f"share_coordinator_{name}") or 0
 
         cluster.is_down = True
         expiry.start()
-        await wait_until(lambda: sample("expiry_failures_total") >= 3)
-        assert sample("expiry_last_round_timestamp_seconds") == 0
+        await wait_until(lambda: read_metric("expiry_failures_total") >= 3)
+        assert read_metric("expiry_last_round_timestamp_seconds") == 0
         cluster.is_down = False
-        await wait_until(lambda: sample("expiry_last_round_timestamp_seconds"))
+        await wait_until(lambda: read_metric("expiry_last_round_timestamp_seconds"))
         clock.move(RULES.retention_minutes or 0)
         await wait_until(lambda: cluster.deleted_groups == ["g"])
         await expiry.stop()
@@ -98,7 +98,7 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
     cluster, clock = make_cluster(), StandingClock()
     begun = threading.Event()
 
-    async def hang() -> None:
+    async def wait_for_ever() -> None:
         begun.set()
         await asyncio.Event().wait()
 
@@ -107,7 +107,7 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
         expiry = Expiry(
             one.runtime, cluster_thread, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics()
         )
-        cluster.before["describe"] = hang
+        cluster.before["describe"] = wait_for_ever
         expiry.start()
         await wait_until(begun.is_set)
         async with asyncio.timeout(60):
@@ -119,12 +119,12 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
 async def test_pending_request_fails_when_the_thread_is_closed() -> None:
     cluster, begun = make_cluster(), threading.Event()
 
-    async def hang() -> None:
+    async def wait_for_ever() -> None:
         begun.set()
         await asyncio.Event().wait()
 
     cluster_thread = ClusterThread(lambda: (cluster, cluster))
-    cluster.before["describe"] = hang
+    cluster.before["describe"] = wait_for_ever
     asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
     await wait_until(begun.is_set)
     async with asyncio.timeout(60):

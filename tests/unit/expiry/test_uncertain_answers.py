@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry import ObservationStore, Rules, Status
+from coordinator.operate.expiry import ExpiryRules, ObservationStore, Status
 from coordinator.operate.expiry.observations import GroupObservation, observe_group
 from coordinator.serve.runtime.status import Status as RunnerStatus
 from coordinator.shard import Shard, SnapshotPolicy
@@ -35,7 +35,7 @@ async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None
         await one.expiry.round()
         cluster.deaf_groups.add("g")
         await one.rounds(3 * RETENTION)
-        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert (await one.status_by_topic())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
         assert (await one.expiry.forecast()).unheard_groups == 1
         assert ("g", "t") in await one.topics()
         cluster.deaf_groups.clear()
@@ -50,7 +50,7 @@ async def test_group_that_was_never_described_is_not_listed() -> None:
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.round()
         await one.rounds(3 * RETENTION)
-        assert await one.statuses() == {}
+        assert await one.status_by_topic() == {}
 
 
 @async_test
@@ -68,13 +68,13 @@ async def test_topic_that_may_be_deleted_does_not_expire() -> None:
         await one.rounds(LOOK_MINUTES)
         cluster.hidden_topics.add("t")
         await one.rounds(GRACE)
-        assert (await one.statuses())["g", "t"] == ("topic_deleted", Status.NOT_KNOWN)
+        assert (await one.status_by_topic())["g", "t"] == ("topic_deleted", Status.NOT_KNOWN)
         assert ("g", "t") in await one.topics()
         cluster.hidden_topics.clear()
         await one.rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
         assert cluster.deletions == []
-        assert one.counted("expired_share_partitions_total", reason="topic_deleted") == 1
+        assert one.read_counter("expired_share_partitions_total", reason="topic_deleted") == 1
 
 
 @async_test
@@ -85,7 +85,7 @@ async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> 
         cluster.topics.discard("t")
         cluster.hidden_topics.add("t")
         await one.rounds(RETENTION)
-        assert (await one.statuses())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        assert (await one.status_by_topic())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
         assert cluster.deletions == []
         cluster.topics.add("t")
         await one.rounds(LOOK_MINUTES)
@@ -95,7 +95,7 @@ async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> 
 @async_test
 async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
-    rules = Rules(retention_minutes=RETENTION, grace_minutes=0)
+    rules = ExpiryRules(retention_minutes=RETENTION, grace_minutes=0)
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], rules=rules) as one:
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
@@ -218,13 +218,13 @@ async def test_observation_is_kept_while_a_shard_is_not_loaded(
         loaded, runner.shard = runner.shard, Shard(runner.state_partition, SnapshotPolicy())
         runner.status = not_yet
 
-        async def load() -> None:
+        async def load_shard() -> None:
             runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
 
         if loaded_meanwhile:
-            cluster.before["resolve"] = load
+            cluster.before["resolve"] = load_shard
         await one.rounds(LOOK_MINUTES)
-        await load()
+        await load_shard()
         await one.rounds(LOOK_MINUTES)
     after = await file.load()
     assert after is not None

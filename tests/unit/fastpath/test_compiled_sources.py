@@ -14,7 +14,7 @@ from coordinator.compiled_sources import COMPILED_SOURCES, PURE_PYTHON_ENV
 ROOT = Path(__file__).parents[3]
 
 
-def source_of(module: str) -> Path:
+def source_path(module: str) -> Path:
     return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
@@ -23,12 +23,12 @@ def test_compiled_sources_are_those_of_the_build_configuration() -> None:
     extensions = project["tool"]["setuptools"]["ext-modules"]
     assert {each["name"] for each in extensions if each["sources"][0].endswith(".py")} == COMPILED_SOURCES
     for module in COMPILED_SOURCES:
-        assert source_of(module).with_suffix(".pxd").is_file()
+        assert source_path(module).with_suffix(".pxd").is_file()
 
 
 @pytest.mark.parametrize("module", sorted(COMPILED_SOURCES))
 def test_compiled_module_is_not_older_than_its_source(module: str) -> None:
-    source = source_of(module)
+    source = source_path(module)
     built = [
         source.with_suffix(suffix) for suffix in EXTENSION_SUFFIXES if source.with_suffix(suffix).exists()
     ]
@@ -48,4 +48,4 @@ def test_environment_switch_imports_the_python_sources() -> None:
         check=True,
         text=True,
     ).stdout.split()
-    assert imported == [str(source_of(module)) for module in sorted(COMPILED_SOURCES)]
+    assert imported == [str(source_path(module)) for module in sorted(COMPILED_SOURCES)]

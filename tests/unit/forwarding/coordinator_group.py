@@ -40,13 +40,13 @@ NOBODY = -1
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
-class Origin:
+class FakeOrigin:
     """The connection of a broker; a test sets `disconnected` to close it."""
 
     disconnected = False
 
 
-def partition_of(shard: int, which: int = 0) -> int:
+def shard_partition(shard: int, which: int = 0) -> int:
     """Return the partition of TOPIC_ID with index `which` among those whose state belongs to the shard."""
     found = (
         partition
@@ -121,7 +121,7 @@ class CoordinatorNode:
         for shard in mine:
             self.runtime.elect(shard)
 
-    def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, forwarded: bool = False) -> Any:
+    def ask(self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, forwarded: bool = False) -> Any:
         """Send a request for TOPIC_ID; return a future of its partition results."""
         module: Any = APIS[rpc.api_key].module
         request = getattr(module, f"{rpc.name}Request")
@@ -170,15 +170,15 @@ class ForwardingGroup:
         for one in self.nodes:
             one.apply_assignment(assignment)
 
-    async def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+    async def wait_until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait in virtual time until the condition holds."""
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def until_served(self) -> None:
+    async def wait_until_served(self) -> None:
         """Wait until no coordinator has a loading shard."""
-        await self.until(
+        await self.wait_until(
             lambda: (
                 not any(view.status == "LOADING" for one in self.nodes for view in one.runtime.shard_views())
             )
@@ -196,7 +196,7 @@ async def run_group(
     for one in it.nodes:
         await one.start()
     it.publish_assignment(0, 1, 2, 0, 1, 2)
-    await it.until_served()
+    await it.wait_until_served()
     try:
         yield it
     finally:

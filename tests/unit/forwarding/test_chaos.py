@@ -12,9 +12,14 @@ import pytest
 
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
 from tests.simulation.pipes import NetFaults
-from tests.unit.forwarding.coordinator_group import STATE_PARTITIONS, ForwardingGroup, partition_of, run_scene
+from tests.unit.forwarding.coordinator_group import (
+    STATE_PARTITIONS,
+    ForwardingGroup,
+    run_scene,
+    shard_partition,
+)
 from tests.unit.forwarding.test_limits import LIMITS
 
 SECONDS = 60.0
@@ -38,7 +43,7 @@ class Leader:
     def __init__(self, it: ForwardingGroup, number: int, rng: Random) -> None:
         self.it = it
         self.rng = rng
-        self.partitions = [partition_of(shard, number) for shard in range(STATE_PARTITIONS)]
+        self.partitions = [shard_partition(shard, number) for shard in range(STATE_PARTITIONS)]
         self.stored: dict[int, list[int]] = {partition: [] for partition in self.partitions}
         self.answered = 0
 
@@ -89,7 +94,7 @@ class Leader:
     async def check(self) -> None:
         """Read all share-partitions; assert that each acknowledged offset is present."""
         for state in await self.retry_until_done(READ, [read(1, partition=p) for p in self.partitions]):
-            found = {first for first, _, _, _ in unpacked(state.state_batches)}
+            found = {first for first, _, _, _ in unpack_batches(state.state_batches)}
             assert set(self.stored[state.partition]) <= found
 
 
@@ -114,7 +119,7 @@ async def move_shards(it: ForwardingGroup, rng: Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         rng = Random(seed)
         leaders = [Leader(it, number, Random(rng.random())) for number in range(BROKERS)]
         moving = asyncio.ensure_future(move_shards(it, rng))
@@ -122,7 +127,7 @@ def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> Non
         moving.cancel()
         await asyncio.gather(moving, return_exceptions=True)
         it.publish_assignment(2, 2, 0, 0, 1, 1)
-        await it.until_served()
+        await it.wait_until_served()
         await asyncio.gather(*(leader.check() for leader in leaders))
         assert sum(leader.answered for leader in leaders) > 300
         assert sum(len(stored) for leader in leaders for stored in leader.stored.values()) > 1_000
@@ -133,4 +138,4 @@ def test_every_request_is_answered_and_no_stored_write_is_lost(seed: int) -> Non
             assert sum(one.forwarded("WriteShareGroupState", code) for one in it.nodes) > 0
         assert [one.forwarder.held for one in it.nodes] == [0, 0, 0]
 
-    run_scene(scene, faults=BAD_NETWORK, seed=seed)
+    run_scene(scenario, faults=BAD_NETWORK, seed=seed)

@@ -11,21 +11,21 @@ from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.state_records import SharePartitionKey
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpack_batches, write
 from tests.unit.forwarding.coordinator_group import (
     GROUP,
     NOBODY,
     CoordinatorNode,
     ForwardingGroup,
-    partition_of,
     run_scene,
+    shard_partition,
 )
 
 NONE = int(ErrorCode.NONE)
 LIMITS = ForwardingLimits()
 # A shard of the second coordinator, and a partition whose state belongs to it.
 SHARD = 1
-THEIRS = partition_of(SHARD)
+THEIRS = shard_partition(SHARD)
 
 
 async def measure_answer(asked: Any) -> tuple[int, float]:
@@ -40,12 +40,12 @@ async def initialize_theirs(it: ForwardingGroup) -> CoordinatorNode:
     """Initialize the share-partition THEIRS through the first coordinator; return this coordinator."""
     asked = it.nodes[0]
     assert await asked.codes(INITIALIZE, initialize(partition=THEIRS)) == [NONE]
-    await it.until(lambda: not asked.forwarder.in_flight)
+    await it.wait_until(lambda: not asked.forwarder.in_flight)
     return asked
 
 
 def test_request_waits_for_the_first_assignment() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
@@ -57,32 +57,32 @@ def test_request_waits_for_the_first_assignment() -> None:
         # The new assignment triggers a retry, so that the request does not wait for the next poll.
         assert seconds < 3.03 + LIMITS.pause_s / 2
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
 def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
         code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_own_shard_is_served_without_an_assignment() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, own = it.nodes[0], partition_of(0)
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, own = it.nodes[0], shard_partition(0)
         asked.forwarder.set_assignment(None)
         assert await measure_answer(asked.ask(INITIALIZE, initialize(partition=own))) < (NONE + 1, 1.0)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_owner_with_an_old_assignment_is_retried() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
         await initialize_theirs(it)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
@@ -98,60 +98,60 @@ def test_owner_with_an_old_assignment_is_retried() -> None:
         assert code == NONE
         assert seconds < 1.5
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_owner_that_never_learns_the_assignment_times_out() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
         code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, own = it.nodes[0], partition_of(3)
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, own = it.nodes[0], shard_partition(3)
         assert await asked.codes(INITIALIZE, initialize(partition=own)) == [NONE]
         # The log cannot be read, so that the shard stays loading and operations wait.
         it.fake.down = {1, 2, 3}
         asked.runtime.resign(3)
-        await it.until(lambda: not asked.runtime.resigning)
+        await it.wait_until(lambda: not asked.runtime.resigning_shards)
         asked.runtime.elect(3)
         answer = asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
         assert (answer.done(), asked.forwarder.held) == (False, 0)
         it.fake.down = set()
         it.publish_assignment(0, 1, 2, 1, 1, 2)
-        await it.until(answer.done, 5.0)
+        await it.wait_until(answer.done, 5.0)
         assert [result.error_code for result in await answer] == [NONE]
         assert asked.forwarded("WriteShareGroupState") == 1
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         # The second coordinator claims a shard of the first, so that the log fences the first.
-        own = partition_of(3)
+        own = shard_partition(3)
         second.runtime.elect(3)
-        await it.until_served()
+        await it.wait_until_served()
         answer = asked.ask(INITIALIZE, initialize(partition=own))
-        await it.until(lambda: asked.forwarder.held)
+        await it.wait_until(lambda: asked.forwarder.held)
         asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
-        await it.until(answer.done, 1.0)
+        await it.wait_until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_restarting_owner_is_retried() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
@@ -161,13 +161,13 @@ def test_restarting_owner_is_retried() -> None:
         code, seconds = await answer
         assert (code, seconds < 5.5) == (NONE, True)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_proxy_without_its_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
 
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
@@ -180,7 +180,7 @@ def test_proxy_without_its_coordinator_is_retried() -> None:
         code, seconds = await answer
         assert (code, seconds < 4 * LIMITS.connect_s) == (NONE, True)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 REPEATED: list[tuple[Rpc, Any]] = [
@@ -195,7 +195,7 @@ REPEATED: list[tuple[Rpc, Any]] = [
 def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, part: Any) -> None:
     """The final state equals that of a request whose response arrived."""
 
-    async def outcome(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
+    async def send_and_compare(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
         asked, second, _ = it.nodes
         await asked.codes(INITIALIZE, initialize(partition=partition))
         second.relay.answers_lost = answers_lost
@@ -209,20 +209,20 @@ def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, pa
             state.leader_epoch,
             state.start_offset,
             state.delivery_complete_count,
-            unpacked(state.batches),
+            unpack_batches(state.batches),
         )
 
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         # Partitions in two shards of one owner.
-        at_once = await outcome(it, partition_of(1), 0)
-        assert await outcome(it, partition_of(4), 2) == at_once
+        at_once = await send_and_compare(it, shard_partition(1), 0)
+        assert await send_and_compare(it, shard_partition(4), 2) == at_once
         assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_repeated_initialize_writes_no_second_record() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         log = it.fake.topics["state"][SHARD]
         end = log.end
@@ -231,11 +231,11 @@ def test_repeated_initialize_writes_no_second_record() -> None:
         assert second.relay.requests(83) == 4
         assert log.end == end + 1
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_lost_request_is_resent() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         second.relay.requests_lost = 3
@@ -244,4 +244,4 @@ def test_lost_request_is_resent() -> None:
         assert (code, seconds < 1.0) == (NONE, True)
         assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3
 
-    run_scene(scene)
+    run_scene(scenario)

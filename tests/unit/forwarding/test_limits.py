@@ -9,14 +9,14 @@ from coordinator.serve.forwarding import ForwardingLimits
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
 from tests.unit.forwarding.coordinator_group import (
     LEASE_WAIT_S,
     CoordinatorNode,
+    FakeOrigin,
     ForwardingGroup,
-    Origin,
-    partition_of,
     run_scene,
+    shard_partition,
 )
 from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialize_theirs, measure_answer
 
@@ -40,7 +40,7 @@ def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
 
 
 def test_request_is_not_sent_after_its_hold_time() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
@@ -51,11 +51,11 @@ def test_request_is_not_sent_after_its_hold_time() -> None:
         await asyncio.sleep(5.0)
         assert relay.requests(84) == 0
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
@@ -69,11 +69,11 @@ def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
         assert (await answer)[0] == UNAVAILABLE
         assert relay.requests(84) == 0
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
         answer = measure_answer(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
@@ -82,13 +82,13 @@ def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
         assert asked.forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
         # The connection is closed, so that the owner cannot execute the request later.
-        await it.until(lambda: not relay.open_tunnels, 1.0)
+        await it.wait_until(lambda: not relay.open_tunnels, 1.0)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, third = it.nodes
         await initialize_theirs(it)
         second.relay.silent = True
@@ -103,62 +103,62 @@ def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         # The silent second coordinator wrote no release, so that the third waits for its lease to end.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
         (state,) = await third.ask(READ, read(partition=THEIRS))
-        assert unpacked(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+        assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_request_stays_with_its_owner_when_other_shards_move() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         answer = asked.ask(READ, read(partition=THEIRS))
-        await it.until(lambda: relay.requests(84))
+        await it.wait_until(lambda: relay.requests(84))
         it.publish_assignment(0, 1, 0, 0, 1, 2)
         await asyncio.sleep(3.0)
         relay.resume()
         assert await error_code(answer) == NONE
         assert relay.requests(84) == 1
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_held_request_is_dropped_when_its_client_disconnects() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, origin = await initialize_theirs(it), Origin()
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, origin = await initialize_theirs(it), FakeOrigin()
         asked.apply_assignment(None)
         waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
         await asyncio.sleep(0.5)
         assert asked.forwarder.held == 1
         origin.disconnected = True
-        await it.until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
+        await it.wait_until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         for disconnected in (True, False):
             relay.abort_all()
             relay.open()
             # The previous connection is closed, and the next one takes some time to open.
             await asyncio.sleep(0.1)
-            it.network.clog(LIMITS.connect_s / 2)
-            origin = Origin()
+            it.network.block_traffic(LIMITS.connect_s / 2)
+            origin = FakeOrigin()
             waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
             await asyncio.sleep(LIMITS.connect_s / 4)
             assert asked.forwarder.in_flight == 1
             origin.disconnected = disconnected
-            await it.until(lambda: not asked.forwarder.in_flight)
+            await it.wait_until(lambda: not asked.forwarder.in_flight)
             assert (waiting.done(), relay.requests(84)) == (not disconnected, 0 if disconnected else 1)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_held_requests_over_the_limit_are_refused() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
         held = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
@@ -167,51 +167,51 @@ def test_held_requests_over_the_limit_are_refused() -> None:
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         assert [await error_code(one) for one in held] == [NONE, NONE]
 
-    run_scene(scene, LIMITS._replace(held_max=2))
+    run_scene(scenario, LIMITS._replace(held_max=2))
 
 
 def test_requests_in_flight_over_the_limit_are_refused() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(4)]
         answered_code, seconds = await measure_answer(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         # The limit is per owner: another owner still accepts requests.
-        assert await asked.codes(READ, read(partition=partition_of(2))) == [ErrorCode.INVALID_REQUEST]
+        assert await asked.codes(READ, read(partition=shard_partition(2))) == [ErrorCode.INVALID_REQUEST]
         await asyncio.sleep(1.0)
         relay.resume()
         assert [await error_code(one) for one in sent] == [NONE] * 3
         assert asked.forwarder.in_flight == 0
 
-    run_scene(scene, LIMITS._replace(requests_in_flight_max=3))
+    run_scene(scenario, LIMITS._replace(requests_in_flight_max=3))
 
 
 def test_bytes_in_flight_over_the_limit_are_refused() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         many = write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
         relay.holding = True
         # A request larger than the limit is sent if no other one is in flight.
         first = asked.ask(WRITE, many)
         assert await error_code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
-        await it.until(lambda: relay.requests(85))
+        await it.wait_until(lambda: relay.requests(85))
         relay.resume()
         assert await error_code(first) == NONE
         # After its response, several small requests fit again.
         more = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
         assert [await error_code(one) for one in more] == [NONE] * 3
 
-    run_scene(scene, LIMITS._replace(bytes_in_flight_max=1_000))
+    run_scene(scenario, LIMITS._replace(bytes_in_flight_max=1_000))
 
 
 def test_connections_to_an_owner_are_few_and_reused() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
-        await it.until(lambda: relay.requests(84) == 50)
+        await it.wait_until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == LIMITS.connections_max
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
@@ -220,7 +220,7 @@ def test_connections_to_an_owner_are_few_and_reused() -> None:
             assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
@@ -233,58 +233,58 @@ def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
         1,
     ]
 
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
-        await it.until(lambda: relay.requests(84) == 50)
+        await it.wait_until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == 2
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
 
-    run_scene(scene, LIMITS._replace(connections_total_max=6))
+    run_scene(scenario, LIMITS._replace(connections_total_max=6))
 
 
 def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         # Shard 4 of the second coordinator: its log partition has no reachable leader.
         slow = it.fake.leaders[4] = 3
         second.runtime.resign(4)
-        await it.until(lambda: not second.runtime.resigning)
+        await it.wait_until(lambda: not second.runtime.resigning_shards)
         it.fake.down = {slow}
         second.runtime.elect(4)
-        waiting = asked.ask(READ, read(partition=partition_of(4)))
+        waiting = asked.ask(READ, read(partition=shard_partition(4)))
         await asyncio.sleep(0.5)
         answered_code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
         it.fake.down = set()
-        await it.until(waiting.done)
+        await it.wait_until(waiting.done)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_connections_to_a_removed_member_are_closed() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.open_tunnels) == 1
         assignment = it.assignment(0, 1, 1, 0, 1, 1)
         asked.apply_assignment(
             type(assignment)(9, (it.nodes[0].replica, it.nodes[2].replica), assignment.owners)
         )
-        await it.until(lambda: not relay.open_tunnels, 1.0)
+        await it.wait_until(lambda: not relay.open_tunnels, 1.0)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_response_without_results_is_an_unknown_server_error() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         it.nodes[1].relay.emptying = True
         assert await error_code(asked.ask(READ, read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def start_close(asked: CoordinatorNode) -> "asyncio.Task[None]":
@@ -292,27 +292,27 @@ def start_close(asked: CoordinatorNode) -> "asyncio.Task[None]":
 
 
 def test_frozen_assignment_still_routes_requests() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.forwarder.freeze_assignment()
         it.publish_assignment(1, 1, 2, 1, 1, 2)
         asked.apply_assignment(None)
         assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
-        assert await error_code(asked.ask(INITIALIZE, initialize(partition=partition_of(0)))) == NONE
+        assert await error_code(asked.ask(INITIALIZE, initialize(partition=shard_partition(0)))) == NONE
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
         sent = asked.ask(READ, read(partition=THEIRS))
         await asyncio.sleep(0.1)
         asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
-        held = asked.ask(READ, read(partition=partition_of(2)))
+        held = asked.ask(READ, read(partition=shard_partition(2)))
         await asyncio.wait_for(start_close(asked), 1.0)
         late = asked.ask(READ, read(partition=THEIRS))
         assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
 
-    run_scene(scene)
+    run_scene(scenario)

@@ -8,17 +8,17 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, ARCHIVED, TOPIC_ID, initialize, read, unpacked, write
-from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, partition_of, run_scene
+from tests.builders import ACKNOWLEDGED, ARCHIVED, TOPIC_ID, initialize, read, unpack_batches, write
+from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, run_scene, shard_partition
 
 NONE = int(ErrorCode.NONE)
 
 
 def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = it.nodes[0]
         # Two share-partitions of each shard, in arbitrary order.
-        partitions = [partition_of(shard, which) for which in (0, 1) for shard in (5, 0, 3, 1, 4, 2)]
+        partitions = [shard_partition(shard, which) for which in (0, 1) for shard in (5, 0, 3, 1, 4, 2)]
         await asked.ask(INITIALIZE, *(initialize(partition=partition) for partition in partitions))
         results = await asked.ask(
             WRITE, *(write((p, p + 4, ACKNOWLEDGED, 1), partition=p) for p in partitions)
@@ -38,27 +38,27 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
         # Each coordinator returns the states, although only the owners hold them.
         for one in it.nodes:
             states = await one.ask(READ, *(read(partition=p) for p in partitions))
-            assert [unpacked(state.state_batches) for state in states] == [
+            assert [unpack_batches(state.state_batches) for state in states] == [
                 [(p, p + 4, ACKNOWLEDGED, 1)] for p in partitions
             ]
         assert [one.forwarded("WriteShareGroupState") for one in it.nodes] == [2, 0, 0]
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_request_for_own_shards_is_not_forwarded() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        own = partition_of(0)
+    async def scenario(it: ForwardingGroup) -> None:
+        own = shard_partition(0)
         assert await it.nodes[0].codes(INITIALIZE, initialize(partition=own)) == [NONE]
         assert await it.nodes[0].codes(READ, read(partition=own)) == [NONE]
         assert [one.relay.seen for one in it.nodes] == [[], [], []]
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, theirs = it.nodes[0], partition_of(1)
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, theirs = it.nodes[0], shard_partition(1)
         await asked.ask(INITIALIZE, initialize(partition=theirs))
         refused = write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
         fine = write((5, 9, ACKNOWLEDGED, 1), partition=theirs)
@@ -66,16 +66,16 @@ def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
         assert await asked.codes(WRITE, refused, fine) == [ErrorCode.INVALID_REQUEST]
         assert await asked.codes(WRITE, fine, write((0, 4, ARCHIVED, 1), partition=theirs)) == [NONE]
         (state,) = await asked.ask(READ, read(partition=theirs))
-        assert unpacked(state.state_batches) == [(0, 4, ARCHIVED, 1), (5, 9, ACKNOWLEDGED, 1)]
+        assert unpack_batches(state.state_batches) == [(0, 4, ARCHIVED, 1), (5, 9, ACKNOWLEDGED, 1)]
         assert asked.forwarded("WriteShareGroupState") == 1
         assert asked.forwarded("WriteShareGroupState", "INVALID_REQUEST") == 1
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_all_five_apis_are_forwarded() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, theirs = it.nodes[2], partition_of(0)
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, theirs = it.nodes[2], shard_partition(0)
         assert await asked.codes(INITIALIZE, initialize(3, 10, partition=theirs)) == [NONE]
         part = write(
             (10, 14, ACKNOWLEDGED, 1), start_offset=10, state_epoch=3, complete_count=5, partition=theirs
@@ -88,12 +88,12 @@ def test_all_five_apis_are_forwarded() -> None:
         # An error of the owner is returned unchanged.
         assert await asked.codes(READ, read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_newest_version_served_by_the_owner_is_used() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        asked, theirs = it.nodes[0], partition_of(1)
+    async def scenario(it: ForwardingGroup) -> None:
+        asked, theirs = it.nodes[0], shard_partition(1)
         it.nodes[1].relay.versions_max = {write_api.API_KEY: 0, summary_api.API_KEY: 0}
         await asked.ask(INITIALIZE, initialize(partition=theirs))
         assert await asked.codes(
@@ -105,43 +105,43 @@ def test_newest_version_served_by_the_owner_is_used() -> None:
         versions = {seen.api_key: seen.version for seen in it.nodes[1].relay.seen}
         assert (versions[write_api.API_KEY], versions[summary_api.API_KEY]) == (0, 0)
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
-    async def scene(it: ForwardingGroup) -> None:
+    async def scenario(it: ForwardingGroup) -> None:
         asked = it.nodes[0]
         asked.forwarder.active = False
         codes = await asked.codes(
-            INITIALIZE, initialize(partition=partition_of(0)), initialize(partition=partition_of(1))
+            INITIALIZE, initialize(partition=shard_partition(0)), initialize(partition=shard_partition(1))
         )
         assert codes == [NONE, ErrorCode.NOT_COORDINATOR]
         assert it.nodes[1].relay.seen == []
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_forwarded_request_is_not_forwarded_again() -> None:
     """Two coordinators that each consider the other the owner do not send a request back and forth."""
 
-    async def scene(it: ForwardingGroup) -> None:
-        theirs = partition_of(0)
+    async def scenario(it: ForwardingGroup) -> None:
+        theirs = shard_partition(0)
         first, second, _ = it.nodes
         first.apply_assignment(it.assignment(1, 1, 1, 1, 1, 1))
         second.apply_assignment(it.assignment(0, 0, 0, 0, 0, 0))
         asked = first.ask(READ, read(partition=theirs))
-        await it.until(asked.done)
+        await it.wait_until(asked.done)
         assert [result.error_code for result in await asked] == [ErrorCode.NOT_COORDINATOR]
         assert second.relay.requests(84) > 10
         assert first.relay.seen == []
         assert second.forwarder.held == 0
 
-    run_scene(scene)
+    run_scene(scenario)
 
 
 def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
-    async def scene(it: ForwardingGroup) -> None:
-        theirs = partition_of(1)
+    async def scenario(it: ForwardingGroup) -> None:
+        theirs = shard_partition(1)
         await it.nodes[0].ask(INITIALIZE, initialize(partition=theirs))
         request = read_api.ReadShareGroupStateRequest(
             GROUP, [read_api.ReadStateData(TOPIC_ID, [read(partition=theirs)])]
@@ -157,4 +157,4 @@ def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> Non
             await connection.close()
         assert it.nodes[0].forwarded("ReadShareGroupState") == 2
 
-    run_scene(scene)
+    run_scene(scenario)

@@ -62,10 +62,10 @@ def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_p
     )
 
     @async_test
-    async def asked() -> None:
+    async def check_connection() -> None:
         assert await find_error(security, make_peer_security(config)) == 0
 
-    asked()
+    check_connection()
 
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
@@ -82,14 +82,14 @@ def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: 
     tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
 
     @async_test
-    async def asked() -> None:
+    async def check_connection() -> None:
         assert await find_error(ListenerSecurityConfig(tls=tls), make_peer_security(config)) == 0
 
     if among_us == "https":
         with pytest.raises(ShareCoordinatorError, match="certificate"):
-            asked()
+            check_connection()
     else:
-        asked()
+        check_connection()
 
 
 def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
     )
 
     @async_test
-    async def asked() -> None:
+    async def check_connection() -> None:
         assert await find_error(password_security(tmp_path), make_peer_security(config)) == 0
 
-    asked()
+    check_connection()

@@ -92,12 +92,12 @@ async def append(
     """Append records and wait. Return the base offset and the error that the callback `done` received."""
     told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
 
-    def done(base_offset: int, error: LogError | None) -> None:
+    def on_append_done(base_offset: int, error: LogError | None) -> None:
         # A cancelled caller no longer waits.
         if not told.cancelled():
             told.set_result((base_offset, error))
 
-    log.append(state_partition, records, timestamp_ms, done)
+    log.append(state_partition, records, timestamp_ms, on_append_done)
     assert not told.done(), "done was called from inside append"
     return await told
 

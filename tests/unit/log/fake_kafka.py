@@ -122,7 +122,7 @@ class FakeKafka:
         self.topics[topic] = [FakePartition() for _ in range(partitions)]
         self.topic_ids[topic] = (int.from_bytes(self.topic_ids.get(topic, b"")) + 1).to_bytes(16)
 
-    def recreate(self, topic: str) -> None:
+    def recreate_topic(self, topic: str) -> None:
         """Delete a topic and create it again."""
         partitions = len(self.topics[topic])
         self.create(topic, partitions)
@@ -140,12 +140,12 @@ class FakeKafka:
                 ErrorCode.NONE,
                 topic,
                 self.topic_id(topic),
-                [self._partition(self.topic_id(topic), number) for number in range(len(partitions))],
+                [self._partition_metadata(self.topic_id(topic), number) for number in range(len(partitions))],
             )
             for topic, partitions in self.topics.items()
         ]
 
-    def _partition(self, topic_id: bytes, number: int) -> PartitionMetadata:
+    def _partition_metadata(self, topic_id: bytes, number: int) -> PartitionMetadata:
         leader = self.leader(number)
         before, leader_epoch = self._leader_epochs.get((topic_id, number), (leader, 0))
         leader_epoch += before != leader
@@ -180,7 +180,7 @@ class FakeCluster:
         return self._metadata.leader(partition)
 
     def pin_topic_id(self) -> bytes:
-        return self._metadata.topic.pin()
+        return self._metadata.topic.pin_id()
 
     def recreated_reason(self) -> str | None:
         return self._metadata.recreated_reason()
@@ -217,7 +217,7 @@ class FakeCluster:
         if self.cut_off or node in self.fake.down:
             raise NoResponse(f"broker {node} is not there", sent=False)
 
-    def _leads(self, node: int, partition: int) -> bool:
+    def _is_leader(self, node: int, partition: int) -> bool:
         return self.fake.leader(partition) == node
 
     def _is_other_topic(self) -> bool:
@@ -240,7 +240,7 @@ class FakeCluster:
                 answers[partition] = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
             elif len(batch) > int(self.fake.configs[self.topic].get("max.message.bytes", 1_048_588)):
                 answers[partition] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
-            elif self._leads(node, partition):
+            elif self._is_leader(node, partition):
                 answers[partition] = self._partitions[partition].append(batch)
             else:
                 answers[partition] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
@@ -254,16 +254,16 @@ class FakeCluster:
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         await self._travel("list", node)
-        return {p: self._listed(node, p, self._partitions[p].end) for p in partitions}
+        return {p: self._make_listed_offset(node, p, self._partitions[p].end) for p in partitions}
 
     async def list_starts(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         await self._travel("list", node)
-        return {p: self._listed(node, p, self._partitions[p].start) for p in partitions}
+        return {p: self._make_listed_offset(node, p, self._partitions[p].start) for p in partitions}
 
-    def _listed(self, node: int, partition: int, log_offset: int) -> ListedOffset:
-        if self._leads(node, partition):
+    def _make_listed_offset(self, node: int, partition: int, log_offset: int) -> ListedOffset:
+        if self._is_leader(node, partition):
             return ListedOffset(ErrorCode.NONE, log_offset)
         return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
@@ -285,7 +285,7 @@ class FakeCluster:
                 answers[partition] = FetchResult(self.fake.fetch_errors[partition], -1, b"")
             elif self._is_other_topic():
                 answers[partition] = FetchResult(ErrorCode.UNKNOWN_TOPIC_ID, -1, b"")
-            elif not self._leads(node, partition):
+            elif not self._is_leader(node, partition):
                 answers[partition] = FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
             elif not log.start <= position <= log.end:
                 answers[partition] = FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, log.start, b"")

@@ -23,7 +23,7 @@ HEAD = struct.Struct("<BBHIQ")
 RUN_S = 120
 
 
-class Event(NamedTuple):
+class DiskEvent(NamedTuple):
     """A call of the process, or a note. `faulty_disk.c` lists the values of `kind`."""
 
     kind: str
@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 def run_driver(
     built: Path, folder: Path, sync: str, commits: int, *, faults: str = "", pure: bool = False
-) -> list[Event]:
+) -> list[DiskEvent]:
     """Run the driver to its end. Return the recorded events."""
     folder.mkdir()
     journal, trace = folder / "journal", folder / "trace"
@@ -56,7 +56,7 @@ def run_driver(
     return list(decode_events(trace.read_bytes()))
 
 
-def decode_events(trace: bytes) -> Iterator[Event]:
+def decode_events(trace: bytes) -> Iterator[DiskEvent]:
     """Yield the events of a trace."""
     at = 0
     while at < len(trace):
@@ -64,7 +64,7 @@ def decode_events(trace: bytes) -> Iterator[Event]:
         name_at = at + HEAD.size
         data_at = name_at + path_bytes
         at = data_at + data_bytes
-        yield Event(chr(kind), trace[name_at:data_at].decode(), position, trace[data_at:at])
+        yield DiskEvent(chr(kind), trace[name_at:data_at].decode(), position, trace[data_at:at])
 
 
 class DiskImage:
@@ -76,7 +76,7 @@ class DiskImage:
         self._new: set[str] = set()
         self._removed: dict[str, SimFile] = {}
 
-    def apply(self, event: Event, rng: Random) -> None:
+    def apply(self, event: DiskEvent, rng: Random) -> None:
         """Apply one event."""
         file = self.files.get(event.name)
         if event.kind == "C":

@@ -81,7 +81,7 @@ async def open_journal(world: LogEnvironment, sync: str = "always") -> Journal:
     return journal
 
 
-def offsets_after_reopening(world: SimulatedEnvironment, sync: str = "always") -> list[int]:
+def read_offsets_after_kill(world: SimulatedEnvironment, sync: str = "always") -> list[int]:
     """Kill the process. Return the log offsets of state partition 0 that the next process finds."""
     world.storage.kill()
 

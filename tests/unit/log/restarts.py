@@ -75,20 +75,20 @@ class RestartTest:
         for _ in range(lives):
             self.world.run(self._run_process())
         self.world.storage.faults = DiskFaults()
-        self.world.run(self._look())
+        self.world.run(self._check_after_restart())
 
-    async def _look(self) -> None:
+    async def _check_after_restart(self) -> None:
         journal = self.world.journal(self.sync)
         await journal.open()
-        self._check(journal, await read_all(journal))
+        self._check_contents(journal, await read_all(journal))
         await journal.close()
 
     async def _run_process(self) -> None:
         storage = self.world.storage
         journal = await self._open()
-        self._check(journal, await read_all(journal))
+        self._check_contents(journal, await read_all(journal))
         writers = [
-            asyncio.get_running_loop().create_task(self._write(journal, partition))
+            asyncio.get_running_loop().create_task(self._append_random(journal, partition))
             for partition in range(STATE_PARTITIONS)
         ]
         await asyncio.sleep(self.rng.expovariate(1 / self.life_s))
@@ -131,24 +131,24 @@ class RestartTest:
         storage.faults = self.faults
         return journal
 
-    async def _write(self, journal: Journal, partition: int) -> None:
+    async def _append_random(self, journal: Journal, partition: int) -> None:
         rng, expected = self.rng, self.expected[partition]
         while True:
             values = [self._random_value() for _ in range(rng.choice((1, 1, 1, 2, 5)))]
             told: asyncio.Future[tuple[int, LogError | None]] = asyncio.get_running_loop().create_future()
 
-            def done(
+            def on_append_done(
                 base_offset: int,
                 error: LogError | None,
                 values: list[bytes] = values,
                 told: "asyncio.Future[tuple[int, LogError | None]]" = told,
             ) -> None:
-                self._take(expected, values, base_offset, error)
+                self._record_outcome(expected, values, base_offset, error)
                 if not told.done():
                     told.set_result((base_offset, error))
 
             expected.maybe.append(values)
-            journal.append(partition, [(b"key", value) for value in values], 1, done)
+            journal.append(partition, [(b"key", value) for value in values], 1, on_append_done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
                 # After an unknown outcome, the caller reads the state again. The records in doubt must not
@@ -169,7 +169,7 @@ class RestartTest:
         size = self.rng.choice((3, 30, 300, 2000)) if self.rng.random() < 0.98 else 20_000
         return b"%d:" % self.appended + bytes([self.rng.randrange(1, 256)]) * size
 
-    def _take(
+    def _record_outcome(
         self, expected: ExpectedRecords, values: list[bytes], base_offset: int, error: LogError | None
     ) -> None:
         assert base_offset == expected.end_offset
@@ -186,7 +186,7 @@ class RestartTest:
             assert isinstance(error, LogUnavailable)
             self.refused += 1
 
-    def _check(self, journal: Journal, found: RestartResult) -> None:
+    def _check_contents(self, journal: Journal, found: RestartResult) -> None:
         may_lose = self._power_failed and self.sync == "os"
         for partition in range(STATE_PARTITIONS):
             expected = self.expected[partition]

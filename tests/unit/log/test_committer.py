@@ -32,61 +32,67 @@ def committer(request: pytest.FixtureRequest) -> Iterator[Committer]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def file_path(tmp_path: Path) -> Path:
     path = tmp_path / "file"
     path.write_bytes(bytes(20))
     return path
 
 
-async def commit(committer: Committer, descriptor: int, position: int, data: bytes) -> OSError | None:
+async def commit_and_wait(
+    committer: Committer, descriptor: int, position: int, data: bytes
+) -> OSError | None:
     over: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
     committer.commit(descriptor, position, data, over.set_result)
     assert not over.done(), "done was called from within commit"
     return await over
 
 
-def test_committed_data_is_in_the_file(committer: Committer, path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+def test_committed_data_is_in_the_file(committer: Committer, file_path: Path) -> None:
+    descriptor = os.open(file_path, os.O_RDWR)
 
     async def main() -> None:
-        assert await commit(committer, descriptor, 3, b"one") is None
-        assert await commit(committer, descriptor, 10, b"another") is None
+        assert await commit_and_wait(committer, descriptor, 3, b"one") is None
+        assert await commit_and_wait(committer, descriptor, 10, b"another") is None
 
     # Use a new event loop for each run, as command-line tools do.
     asyncio.run(main())
     asyncio.run(main())
     os.close(descriptor)
-    assert path.read_bytes() == bytes(3) + b"one" + bytes(4) + b"another" + bytes(3)
+    assert file_path.read_bytes() == bytes(3) + b"one" + bytes(4) + b"another" + bytes(3)
 
 
-def test_failed_write_reports_its_errno_and_the_next_write_succeeds(committer: Committer, path: Path) -> None:
-    read_only, descriptor = os.open(path, os.O_RDONLY), os.open(path, os.O_RDWR)
+def test_failed_write_reports_its_errno_and_the_next_write_succeeds(
+    committer: Committer, file_path: Path
+) -> None:
+    read_only, descriptor = os.open(file_path, os.O_RDONLY), os.open(file_path, os.O_RDWR)
 
     async def main() -> None:
-        error = await commit(committer, read_only, 0, b"no")
+        error = await commit_and_wait(committer, read_only, 0, b"no")
         assert error is not None
         assert error.errno == errno.EBADF
-        assert await commit(committer, descriptor, 0, b"yes") is None
+        assert await commit_and_wait(committer, descriptor, 0, b"yes") is None
 
     asyncio.run(main())
     os.close(read_only)
     os.close(descriptor)
-    assert path.read_bytes() == b"yes" + bytes(17)
+    assert file_path.read_bytes() == b"yes" + bytes(17)
 
 
-def test_each_write_calls_its_own_callback_once(committer: Committer, path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR)
+def test_each_write_calls_its_own_callback_once(committer: Committer, file_path: Path) -> None:
+    descriptor = os.open(file_path, os.O_RDWR)
     told = []
 
     async def main() -> None:
         for turn in range(200):
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-            def done(error: OSError | None, turn: int = turn, over: asyncio.Future[None] = over) -> None:
+            def on_write_done(
+                error: OSError | None, turn: int = turn, over: asyncio.Future[None] = over
+            ) -> None:
                 told.append((turn, error))
                 over.set_result(None)
 
-            committer.commit(descriptor, turn % 20, b"x", done)
+            committer.commit(descriptor, turn % 20, b"x", on_write_done)
             await over
         await asyncio.sleep(0)
 
@@ -95,20 +101,22 @@ def test_each_write_calls_its_own_callback_once(committer: Committer, path: Path
     assert told == [(turn, None) for turn in range(200)]
 
 
-def test_failed_sync_reports_its_errno_and_the_next_write_succeeds(committer: Committer, path: Path) -> None:
+def test_failed_sync_reports_its_errno_and_the_next_write_succeeds(
+    committer: Committer, file_path: Path
+) -> None:
     """/dev/null accepts writes, but cannot be synced."""
-    nowhere, descriptor = os.open("/dev/null", os.O_RDWR), os.open(path, os.O_RDWR)
+    nowhere, descriptor = os.open("/dev/null", os.O_RDWR), os.open(file_path, os.O_RDWR)
 
     async def main() -> None:
-        error = await commit(committer, nowhere, 0, b"no")
+        error = await commit_and_wait(committer, nowhere, 0, b"no")
         assert error is not None
         assert error.errno == errno.EINVAL
-        assert await commit(committer, descriptor, 0, b"yes") is None
+        assert await commit_and_wait(committer, descriptor, 0, b"yes") is None
 
     asyncio.run(main())
     os.close(nowhere)
     os.close(descriptor)
-    assert path.read_bytes() == b"yes" + bytes(17)
+    assert file_path.read_bytes() == b"yes" + bytes(17)
 
 
 def open_files_and_aio_contexts() -> tuple[set[str], int]:
@@ -134,12 +142,12 @@ def test_close_and_collection_release_descriptors_and_aio_contexts() -> None:
 
 
 @kernel_only
-def test_thread_syncs_if_kernel_aio_is_unavailable(path: Path) -> None:
+def test_thread_syncs_if_kernel_aio_is_unavailable(file_path: Path) -> None:
     """The limit on open files prevents an eventfd, as on a system without eventfd."""
     committer = new_committer()
     assert isinstance(committer, KernelCommitter)
     committer.close()
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = os.open(file_path, os.O_RDWR)
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, allowed[1]))
     try:
@@ -147,10 +155,10 @@ def test_thread_syncs_if_kernel_aio_is_unavailable(path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, allowed)
     assert isinstance(instead, ThreadCommitter)
-    assert asyncio.run(commit(instead, descriptor, 0, b"thread")) is None
+    assert asyncio.run(commit_and_wait(instead, descriptor, 0, b"thread")) is None
     instead.close()
     os.close(descriptor)
-    assert path.read_bytes()[:6] == b"thread"
+    assert file_path.read_bytes()[:6] == b"thread"
 
 
 def test_folder_lock_is_released_if_no_thread_can_be_started(

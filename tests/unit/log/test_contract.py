@@ -56,7 +56,7 @@ class LogUnderTest:
         if self._shared:
             topic_config = TopicConfig(self._topic, STATE_PARTITIONS, replication_factor=1, min_isr=1)
             return KafkaLog(
-                self._cluster(),
+                self._make_cluster(),
                 topic_config,
                 owner="contract",
                 clock=SystemClock(),
@@ -65,7 +65,7 @@ class LogUnderTest:
             )
         return self._memory if self._memory is not None else self.world.journal(self._sync)
 
-    def _cluster(self) -> Cluster:
+    def _make_cluster(self) -> Cluster:
         if self._bootstrap is None:
             return self._fake.cluster(self._topic)
         return Brokers(self._bootstrap, self._topic)
@@ -121,13 +121,13 @@ def test_observer_gets_the_batches_of_durable_appends(log_under_test: LogUnderTe
         log = await open_log(log_under_test)
         observed: list[tuple[bytes | None, bytes | None]] = []
 
-        def note(batches: Sequence[bytes], prefix_bytes: int) -> None:
+        def record_batches(batches: Sequence[bytes], prefix_bytes: int) -> None:
             for data in batches:
                 (batch,) = decode_batches(data[prefix_bytes:])
                 observed.extend((record.key, record.value) for record in batch.records)
 
         assert isinstance(log, ObservedAppends)
-        log.observe_appends(note)
+        log.observe_appends(record_batches)
         await append_durably(log, 1, [(b"key", b"value"), (b"deleted", None)])
         assert observed == [(b"key", b"value"), (b"deleted", None)]
         await log.close()
@@ -238,10 +238,10 @@ def test_exception_in_done_does_not_affect_other_appends(log_under_test: LogUnde
         failures: list[Any] = []
         loop.set_exception_handler(lambda loop, context: failures.append(context["exception"]))
 
-        def fail(base_offset: int, error: LogError | None) -> None:
+        def raise_in_callback(base_offset: int, error: LogError | None) -> None:
             raise RuntimeError("a caller's mistake")
 
-        log.append(0, one_record(), 1, fail)
+        log.append(0, one_record(), 1, raise_in_callback)
         assert await append(log, 1, one_record()) == (log_under_test.claims, None)
         assert await append(log, 0, one_record()) == (log_under_test.claims + 1, None)
         assert [str(failure) for failure in failures] == ["a caller's mistake"]

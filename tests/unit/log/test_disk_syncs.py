@@ -14,7 +14,7 @@ from coordinator.log.journal.disk import RealDisk, write_durably
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
+def sync_checker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
     """Return a function that returns whether a path was synced since the last call for this path."""
     inodes: list[int] = []
 
@@ -38,7 +38,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
 
 
 def test_files_and_folder_entries_are_synced_before_success(
-    tmp_path: Path, synced: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sync_checker: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         # The compiled module syncs in the kernel, where the test cannot record calls.
@@ -46,19 +46,19 @@ def test_files_and_folder_entries_are_synced_before_success(
         folder = tmp_path / "made" / "by lock"
         disk = RealDisk(folder)
         disk.lock()
-        assert synced(tmp_path), "the directory entry of the new folder"
-        assert synced(folder.parent)
+        assert sync_checker(tmp_path), "the directory entry of the new folder"
+        assert sync_checker(folder.parent)
         await disk.prepare("a", 4096)
-        assert synced(folder / "a"), "the zeros of the file"
-        assert synced(folder), "the directory entry of the file"
+        assert sync_checker(folder / "a"), "the zeros of the file"
+        assert sync_checker(folder), "the directory entry of the file"
         await write_durably(disk, "a", 0, b"committed")
-        assert synced(folder / "a")
+        assert sync_checker(folder / "a")
         assert disk.put("a", 64, b"written")
-        assert not synced(folder / "a")
+        assert not sync_checker(folder / "a")
         await disk.sync("a")
-        assert synced(folder / "a")
+        assert sync_checker(folder / "a")
         await disk.remove("a")
-        assert synced(folder), "the removal of the directory entry"
+        assert sync_checker(folder), "the removal of the directory entry"
         disk.unlock()
 
     asyncio.run(scenario())

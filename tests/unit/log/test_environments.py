@@ -10,7 +10,7 @@ from tests.unit.log.environments import LogEnvironment, RealDiskEnvironment, Sim
 
 
 @pytest.fixture(params=["real", "simulated"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> LogEnvironment:
+def log_environment(request: pytest.FixtureRequest, tmp_path: Path) -> LogEnvironment:
     return RealDiskEnvironment(tmp_path) if request.param == "real" else SimulatedEnvironment()
 
 
@@ -18,16 +18,16 @@ def fail() -> None:
     raise AssertionError("noticed")
 
 
-def test_exception_in_a_callback_is_raised(world: LogEnvironment) -> None:
+def test_exception_in_a_callback_is_raised(log_environment: LogEnvironment) -> None:
     async def main() -> None:
         asyncio.get_running_loop().call_soon(fail)
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="noticed"):
-        world.run(main())
+        log_environment.run(main())
 
 
-def test_exception_in_a_task_that_is_never_awaited_is_raised(world: LogEnvironment) -> None:
+def test_exception_in_a_task_that_is_never_awaited_is_raised(log_environment: LogEnvironment) -> None:
     class Holder:
         task: Any
 
@@ -42,10 +42,10 @@ def test_exception_in_a_task_that_is_never_awaited_is_raised(world: LogEnvironme
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="noticed"):
-        world.run(main())
+        log_environment.run(main())
 
 
-def test_exception_during_cancellation_is_raised(world: LogEnvironment) -> None:
+def test_exception_during_cancellation_is_raised(log_environment: LogEnvironment) -> None:
     waiting: list[asyncio.Task[None]] = []
 
     async def wait_and_fail() -> None:
@@ -59,4 +59,4 @@ def test_exception_during_cancellation_is_raised(world: LogEnvironment) -> None:
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="noticed"):
-        world.run(main())
+        log_environment.run(main())

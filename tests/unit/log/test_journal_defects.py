@@ -20,7 +20,7 @@ from tests.unit.log.environments import (
     append,
     append_durably,
 )
-from tests.unit.log.journals import append_errors_at_close, offsets_after_reopening, open_journal
+from tests.unit.log.journals import append_errors_at_close, open_journal, read_offsets_after_kill
 
 ONE = [(b"key", b"value" * 40)]
 LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
@@ -77,7 +77,7 @@ class RaisingEnvironment(SimulatedEnvironment):
 
 
 @pytest.fixture(params=["always", "os"])
-def sync(request: pytest.FixtureRequest) -> str:
+def sync_mode(request: pytest.FixtureRequest) -> str:
     mode: str = request.param
     return mode
 
@@ -96,7 +96,7 @@ def traceback_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    def raising(*args: Any) -> Any:
+    def raise_if_due(*args: Any) -> Any:
         nonlocal is_due
         if is_due:
             is_due = False
@@ -104,17 +104,17 @@ def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args)
 
     is_due = True
-    return raising
+    return raise_if_due
 
 
 @pytest.mark.parametrize("what", ["write", "tell", "encode"])
 def test_commit_that_raises_once_is_retried_in_another_segment(
-    what: str, sync: str, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         if what == "encode":
             encode_frame = raise_once(journal._codec.encode_frame)
             journal._codec = journal._codec._replace(encode_frame=encode_frame)
@@ -129,15 +129,15 @@ def test_commit_that_raises_once_is_retried_in_another_segment(
     world.run(main())
     (said,) = traceback_messages(caplog)
     assert "a commit failed" in said
-    assert offsets_after_reopening(world, sync) == [0, 1, 2]
+    assert read_offsets_after_kill(world, sync_mode) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("due", [["write", "write"], ["tell", "tell"], ["write", "prepare"]])
-def test_commit_that_raises_twice_has_an_unknown_outcome(due: list[str], sync: str) -> None:
+def test_commit_that_raises_twice_has_an_unknown_outcome(due: list[str], sync_mode: str) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         if "prepare" in due:
             journal._segments._spare = None
         world.due += due
@@ -150,17 +150,17 @@ def test_commit_that_raises_twice_has_an_unknown_outcome(due: list[str], sync: s
         await journal.close()
 
     world.run(main())
-    assert offsets_after_reopening(world, sync) == [0, 1]
+    assert read_offsets_after_kill(world, sync_mode) == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["prepare", "write", "tell"])
 def test_failed_creation_of_a_segment_is_retried(
-    what: str, sync: str, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         files = len(world.storage.files)
         world.due.append(what)
         # The append does not fit into the current segment.
@@ -179,37 +179,37 @@ def test_failed_creation_of_a_segment_is_retried(
     world.run(main())
     (said,) = traceback_messages(caplog)
     assert said.startswith("the journal takes no writes: no new segment can be made: ")
-    assert offsets_after_reopening(world, sync) == [0, 1]
+    assert read_offsets_after_kill(world, sync_mode) == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["prepare", "write"])
-def test_close_completes_all_appends_although_the_disk_raises(what: str, sync: str) -> None:
+def test_close_completes_all_appends_although_the_disk_raises(what: str, sync_mode: str) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         journal._segments._spare = None
         world.due += ["write", what]
         assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
     world.run(main())
-    assert offsets_after_reopening(world, sync) == [0]
+    assert read_offsets_after_kill(world, sync_mode) == [0]
 
 
 @pytest.mark.parametrize(
-    ("what", "sync", "message"),
+    ("what", "sync_mode", "message"),
     [
         ("sync", "os", "the end of the journal could not be marked"),
         ("replace", "always", "the journal's recovery point cannot be written"),
     ],
 )
 def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
-    what: str, sync: str, message: str, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_journal(world, sync)
+        journal = await open_journal(world, sync_mode)
         await append_durably(journal, 0, ONE)
         world.due.append(what)
         await journal.close()
@@ -217,17 +217,17 @@ def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
     world.run(main())
     (logged,) = traceback_messages(caplog)
     assert message in logged
-    assert offsets_after_reopening(world, sync) == [0]
+    assert read_offsets_after_kill(world, sync_mode) == [0]
 
 
-@pytest.mark.parametrize(("what", "sync"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
+@pytest.mark.parametrize(("what", "sync_mode"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
 def test_exception_in_a_background_operation_is_logged_and_retried(
-    what: str, sync: str, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         if what == "prepare":
             journal._segments._spare = None
         world.due.append(what)
@@ -236,7 +236,7 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
         await asyncio.sleep(1.1)
         assert await append_durably(journal, 0, ONE) == 201
         await asyncio.sleep(0.1)
-        assert journal._segments.retired_are_durable() or what != "sync"
+        assert journal._segments.are_retired_segments_durable() or what != "sync"
         # The current segment, its spare file, and one segment that is about to be removed.
         assert len(world.storage.files) <= 3
         await journal.close()
@@ -244,14 +244,14 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
     world.run(main())
     assert len(traceback_messages(caplog)) == 1
     assert not world.due
-    assert offsets_after_reopening(world, sync)[-1] == 201
+    assert read_offsets_after_kill(world, sync_mode)[-1] == 201
 
 
-def test_disk_error_is_logged_without_a_traceback(sync: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_disk_error_is_logged_without_a_traceback(sync_mode: str, caplog: pytest.LogCaptureFixture) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
-        journal = await open_with_spare(world, sync)
+        journal = await open_with_spare(world, sync_mode)
         world.storage.next_faults = ["write", "write"]
         _, error = await append(journal, 0, ONE)
         assert error is not None
@@ -271,14 +271,14 @@ def test_committer_thread_survives_errors_other_than_oserror(
     )
     committer = ThreadCommitter()
 
-    async def commit(descriptor: int) -> Exception | None:
+    async def commit_and_wait(descriptor: int) -> Exception | None:
         over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         committer.commit(descriptor, 0, b"data", over.set_result)
         return await asyncio.wait_for(over, 10)
 
     with open(tmp_path / "file", "wb") as file:
-        assert isinstance(asyncio.run(commit(file.fileno())), MemoryError)
-        assert asyncio.run(commit(file.fileno())) is None
+        assert isinstance(asyncio.run(commit_and_wait(file.fileno())), MemoryError)
+        assert asyncio.run(commit_and_wait(file.fileno())) is None
     committer.close()
 
 

@@ -17,7 +17,7 @@ from tests.unit.log.environments import (
     append_durably,
     read_all,
 )
-from tests.unit.log.journals import append_errors_at_close, offsets_after_reopening, open_journal
+from tests.unit.log.journals import append_errors_at_close, open_journal, read_offsets_after_kill
 
 ONE = [(b"key", b"value" * 40)]
 
@@ -38,7 +38,7 @@ def test_commit_that_fails_once_is_retried_in_another_segment(fault: str) -> Non
             assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0, 1, 2]
 
         world.run(main())
-        assert offsets_after_reopening(world) == [0, 1, 2]
+        assert read_offsets_after_kill(world) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("faults", [["sync", "sync"], ["write", "write"], ["sync", "prepare"]])
@@ -70,7 +70,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(faults: list[str]) -> No
             assert await append_durably(journal, 0, ONE) == 1
 
         world.run(main())
-        assert offsets_after_reopening(world) == [0, 1]
+        assert read_offsets_after_kill(world) == [0, 1]
 
 
 def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
@@ -90,7 +90,7 @@ def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
         assert await append_durably(journal, 0, large) == 1
 
     world.run(main())
-    assert offsets_after_reopening(world) == [0, 1]
+    assert read_offsets_after_kill(world) == [0, 1]
 
 
 def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
@@ -112,7 +112,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
             world.storage.cut_power()
 
         world.run(main())
-        assert offsets_after_reopening(world)[-1] == 1
+        assert read_offsets_after_kill(world)[-1] == 1
 
 
 def test_append_of_unknown_outcome_appears_at_most_once_after_a_restart() -> None:
@@ -129,10 +129,10 @@ def test_append_of_unknown_outcome_appears_at_most_once_after_a_restart() -> Non
             world.storage.cut_power()
 
         world.run(main())
-        found = offsets_after_reopening(world)
+        found = read_offsets_after_kill(world)
         assert found in ([0], [0, 1])
         found_lengths.add(len(found))
-        assert offsets_after_reopening(world) == found
+        assert read_offsets_after_kill(world) == found
     assert 1 in found_lengths
 
 
@@ -154,7 +154,7 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
         assert type(second_error) is LogUnavailable
 
     world.run(main())
-    assert offsets_after_reopening(world) in ([0], [0, 1])
+    assert read_offsets_after_kill(world) in ([0], [0, 1])
 
 
 def test_full_disk_refuses_appends_and_accepts_them_when_space_is_free() -> None:
@@ -206,7 +206,7 @@ def test_pruning_frees_space_on_a_full_disk() -> None:
 def test_journal_on_a_full_disk_opens_for_reading() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=2 * SEGMENT_BYTES))
 
-    async def fill() -> int:
+    async def fill_disk() -> int:
         journal = await open_journal(world)
         count = 0
         while (await append(journal, 0, ONE))[1] is None:
@@ -214,9 +214,9 @@ def test_journal_on_a_full_disk_opens_for_reading() -> None:
         world.storage.kill()
         return count
 
-    count = world.run(fill())
+    count = world.run(fill_disk())
 
-    async def reopen() -> None:
+    async def reopen_journal() -> None:
         journal = await open_journal(world)
         assert len((await read_all(journal))[0]) == count
         _, error = await append(journal, 0, ONE)
@@ -226,7 +226,7 @@ def test_journal_on_a_full_disk_opens_for_reading() -> None:
         assert await append_durably(journal, 0, ONE) == count
         await journal.close()
 
-    world.run(reopen())
+    world.run(reopen_journal())
 
 
 def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
@@ -311,11 +311,11 @@ def test_journal_recovers_after_the_file_size_limit_is_raised(tmp_path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = 1 << 20
 
-    def journal() -> Journal:
+    def make_journal() -> Journal:
         return world.journal(segment_bytes=large)
 
     async def main() -> None:
-        log = journal()
+        log = make_journal()
         await log.open()
         resource.setrlimit(resource.RLIMIT_FSIZE, (large // 2, hard))
         try:

@@ -25,7 +25,7 @@ def new_journal(folder: Path) -> Journal:
     return Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync="always")
 
 
-async def write(folder: Path) -> None:
+async def write_golden_files(folder: Path) -> None:
     """Write the contents of the golden files."""
     journal = new_journal(folder)
     await journal.open()
@@ -38,21 +38,21 @@ async def write(folder: Path) -> None:
     await journal.close()
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def file_contents(folder: Path) -> dict[str, bytes]:
     """Return the files without trailing zeros. Omit files that contain only zeros."""
     files = {path.name: path.read_bytes().rstrip(b"\0") for path in sorted(folder.iterdir())}
     return {name: data for name, data in files.items() if data and name != LOCK_NAME}
 
 
 def test_journal_writes_the_bytes_of_the_golden_files(tmp_path: Path) -> None:
-    asyncio.run(write(tmp_path / "journal"))
-    assert contents(tmp_path / "journal") == contents(GOLDEN)
+    asyncio.run(write_golden_files(tmp_path / "journal"))
+    assert file_contents(tmp_path / "journal") == file_contents(GOLDEN)
 
 
 def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
     folder = tmp_path / "journal"
     folder.mkdir()
-    for name, data in contents(GOLDEN).items():
+    for name, data in file_contents(GOLDEN).items():
         size = 512 if name == "recovery-point" else SEGMENT_BYTES
         (folder / name).write_bytes(data.ljust(size, b"\0"))
 
@@ -84,4 +84,4 @@ def test_sync_mode_of_a_later_release_is_refused(tmp_path: Path, monkeypatch: py
 
 
 if __name__ == "__main__":
-    asyncio.run(write(GOLDEN))
+    asyncio.run(write_golden_files(GOLDEN))

@@ -15,7 +15,7 @@ from coordinator.shard import SnapshotPolicy
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpack_batches, write
 from tests.simulation.disk import DiskFaults
 from tests.unit.log.environments import (
     SEGMENT_BYTES,
@@ -32,7 +32,7 @@ def make_records(size: int = 900) -> Records:
     return [(b"key", bytes([7]) * size)]
 
 
-def segments_of(world: SimulatedEnvironment) -> list[str]:
+def used_segment_names(world: SimulatedEnvironment) -> list[str]:
     """Return the names of the segments in use."""
     return used_segments(world)
 
@@ -41,7 +41,7 @@ async def fill_segments(
     world: SimulatedEnvironment, journal: Journal, count: int, state_partition: int = 0
 ) -> int:
     """Append until `count` segments are in use. Return the end offset."""
-    while len(segments_of(world)) < count:
+    while len(used_segment_names(world)) < count:
         await append_durably(journal, state_partition, make_records())
     return journal.end_offset(state_partition)
 
@@ -65,13 +65,13 @@ def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -
         await wait_for_pruning(journal)
         journal.prune(0, first_of_second)
         await wait_for_pruning(journal)
-        assert segments_of(world)[0] == segment_name(1)
+        assert used_segment_names(world)[0] == segment_name(1)
         journal.prune(1, 1)
         await wait_for_pruning(journal)
-        assert segments_of(world)[0] == segment_name(2)
+        assert used_segment_names(world)[0] == segment_name(2)
         journal.prune(0, first_of_second + 1)
         await wait_for_pruning(journal)
-        assert segments_of(world)[0] == segment_name(2)
+        assert used_segment_names(world)[0] == segment_name(2)
         await journal.close()
 
     world.run(main())
@@ -96,16 +96,16 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
             world.storage.kill()
         return ends
 
-    async def reopen(ends: dict[int, int]) -> None:
+    async def reopen_journal(ends: dict[int, int]) -> None:
         journal = await open_journal(world)
-        assert len(segments_of(world)) == 1
+        assert len(used_segment_names(world)) == 1
         assert 0 not in await read_all(journal)
         assert {partition: journal.end_offset(partition) for partition in ends} == ends
         assert journal.start_offset(0) == ends[0]
         assert await append_durably(journal, 0, make_records()) == ends[0]
         await journal.close()
 
-    world.run(reopen(world.run(main())))
+    world.run(reopen_journal(world.run(main())))
 
 
 @pytest.mark.slow
@@ -149,13 +149,13 @@ def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> No
 
         written_anew = world.run(main())
 
-        async def reopen(world: SimulatedEnvironment = world) -> list[bytes | None]:
+        async def reopen_journal(world: SimulatedEnvironment = world) -> list[bytes | None]:
             journal = await open_journal(world, "os")
             found = [value for _, _, value in (await read_all(journal)).get(0, [])]
             await journal.close()
             return found
 
-        found = world.run(reopen())
+        found = world.run(reopen_journal())
         assert found in ([b"old"], [b"old", b"new"], [b"new"]), f"seed {seed}, pruned to {written_anew}"
         lost_the_new_one += found == [b"old"]
     assert lost_the_new_one > 10
@@ -171,12 +171,12 @@ def test_reader_keeps_the_segments_of_its_start() -> None:
         offsets = [int.from_bytes(batch[:8]) for _, batch in await anext(reading)]
         journal.prune(0, end_offset)
         await wait_for_pruning(journal)
-        assert segments_of(world)[0] == segment_name(1)
+        assert used_segment_names(world)[0] == segment_name(1)
         async for chunk in reading:
             offsets += [int.from_bytes(batch[:8]) for _, batch in chunk]
         assert offsets == list(range(end_offset))
         await asyncio.sleep(1)
-        assert segments_of(world)[0] > segment_name(1)
+        assert used_segment_names(world)[0] > segment_name(1)
         await journal.close()
 
     world.run(main())
@@ -245,7 +245,7 @@ class JournalRuntime:
             topics = [read_api.ReadStateData(TOPIC_ID, parts)]
             request = read_api.ReadShareGroupStateRequest(f"group {group}", topics)
             found += [
-                (result.start_offset, unpacked(result.state_batches))
+                (result.start_offset, unpack_batches(result.state_batches))
                 for result in await self.ask(READ, request)
             ]
         return found

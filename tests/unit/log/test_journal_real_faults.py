@@ -15,7 +15,7 @@ from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
 from tests.preloaded import compile_preloaded
 from tests.unit.log.environments import SimulatedEnvironment, read_all
-from tests.unit.log.faulty_disk import SOURCE, AcknowledgedAppends, DiskImage, Event, run_driver
+from tests.unit.log.faulty_disk import SOURCE, AcknowledgedAppends, DiskEvent, DiskImage, run_driver
 from tests.unit.log.journals import open_journal
 
 COMMITS = 60
@@ -40,7 +40,7 @@ def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, see
     world.run(main())
 
 
-def crash_after_each_event(events: list[Event], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
+def crash_after_each_event(events: list[DiskEvent], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
     """Crash after each event. Return the number of crashes after each kind of event."""
     image, promises, rng = DiskImage(), AcknowledgedAppends(), Random(1)
     kinds: Counter[str] = Counter()
@@ -115,7 +115,7 @@ def test_failed_disk_call_loses_no_acknowledged_record(
         faults = " ".join(f"{call} {number} {error}" for number in plan.split())
         events = run_driver(fault_library, tmp_path / str(place), "always", COMMITS, faults=faults)
         assert sum(event.kind == "X" for event in events) == len(plan.split())
-        assert events[-1] == Event("N", "closed", 0, b"")
+        assert events[-1] == DiskEvent("N", "closed", 0, b"")
         crash_after_each_event(events, "always", ("kill", "draws"))
 
 
@@ -137,7 +137,7 @@ def test_start_with_a_zeroed_sector_is_refused_or_complete(fault_library: Path, 
             [name for name in sorted(world.storage.files) if any(world.storage.files[name].shown)]
         )
         used = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
-        world.storage.wipe(name, rng.randrange(used) // 512 * 512, 512)
+        world.storage.zero_out(name, rng.randrange(used) // 512 * 512, 512)
 
         async def main(world: SimulatedEnvironment = world) -> None:
             journal = await open_journal(world)

@@ -148,7 +148,7 @@ def test_segment_without_a_valid_header_is_detected() -> None:
     for number in (1, 2, 3):
         world = SimulatedEnvironment()
         create_journal(world, 60, "killed")
-        world.storage.wipe(segment_name(number), 0, 512)
+        world.storage.zero_out(segment_name(number), 0, 512)
         assert "its header is not valid, but commits follow it" in open_damaged(world).found
 
 
@@ -165,13 +165,13 @@ def test_prepared_unused_file_is_ignored() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 3, "killed")
 
-    async def prepare() -> None:
+    async def prepare_file() -> None:
         disk = world.disk()
         disk.lock()
         await disk.prepare(segment_name(2), 100)
         disk.unlock()
 
-    world.run(prepare())
+    world.run(prepare_file())
     assert reopen_and_append(world) == expected_values(3)
 
 
@@ -198,7 +198,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     world.run(drop_with_faults())
     assert segment_name(1) in world.storage.files
 
-    async def reopen() -> None:
+    async def reopen_journal() -> None:
         journal = world.journal()
         await journal.open()
         assert journal.end_offset(0) == 60
@@ -206,7 +206,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
         assert len(await read_values(journal)) < 30
         await journal.close()
 
-    world.run(reopen())
+    world.run(reopen_journal())
     assert segment_name(1) not in world.storage.files
 
 

@@ -65,7 +65,7 @@ def test_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> No
     name, data = last_used_segment(world)
     last_frame = data.rfind(b"\xf5shc")
     sector = (len(data) - 1) // layout.SECTOR_BYTES * layout.SECTOR_BYTES
-    world.storage.wipe(name, sector, layout.SECTOR_BYTES)
+    world.storage.zero_out(name, sector, layout.SECTOR_BYTES)
     error = open_damaged(world)
     assert error.file.endswith(name)
     assert error.position <= last_frame
@@ -83,7 +83,7 @@ def test_zeroed_acknowledged_commits_are_always_detected() -> None:
             world = SimulatedEnvironment()
             world.storage.files = copy_files(pristine)
             begin = first * layout.SECTOR_BYTES
-            world.storage.wipe(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
+            world.storage.zero_out(name, begin, (last + 1) * layout.SECTOR_BYTES - begin)
             assert "was durable" in open_damaged(world).found
 
 
@@ -179,7 +179,7 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
         "the journal's recovery point cannot be written: [Errno 5] Input/output error"
     ]
     name, data = last_used_segment(world)
-    world.storage.wipe(name, len(data) - 1, 1)
+    world.storage.zero_out(name, len(data) - 1, 1)
     assert "it was durable before" in open_damaged(world).found
 
 
@@ -223,4 +223,4 @@ def damage_randomly(world: SimulatedEnvironment, name: str, rng: Random) -> None
         return
     size = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
     sector = rng.randrange(-(-size // layout.SECTOR_BYTES))
-    world.storage.wipe(name, sector * layout.SECTOR_BYTES, layout.SECTOR_BYTES)
+    world.storage.zero_out(name, sector * layout.SECTOR_BYTES, layout.SECTOR_BYTES)

@@ -66,7 +66,7 @@ def test_recreated_topic_is_refused_and_receives_no_records() -> None:
         logs = KafkaLogs()
         owner = await logs.owner(0)
         await append_durably(owner, 0, ONE)
-        logs.kafka.recreate(TOPIC)
+        logs.kafka.recreate_topic(TOPIC)
         check_reason(await append_until_refused(owner))
         assert owner.health() is not None
         check_reason(owner.health() or "")
@@ -86,7 +86,7 @@ def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
     async def main() -> None:
         logs = KafkaLogs()
         owner = await logs.owner(0)
-        logs.kafka.recreate(TOPIC)
+        logs.kafka.recreate_topic(TOPIC)
         with pytest.raises(LogRefused, match="deleted and created again"):
             await owner.own(0)
         assert logs.partition(0).end == 0
@@ -105,7 +105,7 @@ def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
         log, cluster = logs.log_and_cluster()
         await log.open()
         await log.own(0)
-        logs.kafka.recreate(TOPIC)
+        logs.kafka.recreate_topic(TOPIC)
         other = await logs.owner(0)
         # The claim of the other owner has the offset and owner epoch of the first claim.
         cluster.recreated_reason = lambda: None  # type: ignore[method-assign]
@@ -125,7 +125,7 @@ def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int
         logs = KafkaLogs()
         await logs.owner(0)
         logs.kafka.cut_off_from_controller(stale_node)
-        logs.kafka.recreate(TOPIC)
+        logs.kafka.recreate_topic(TOPIC)
         for partition in range(5):
             logs.kafka.leaders[partition] = 1 + stale_node % 3
         owner = await logs.owner(0)

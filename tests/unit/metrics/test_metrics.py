@@ -63,7 +63,7 @@ class FakeRuntime:
         return 2
 
 
-def samples(metrics: Metrics) -> dict[str, float]:
+def scrape_samples(metrics: Metrics) -> dict[str, float]:
     """Return all samples of a scrape: `name{label=value,...}` to value."""
     text = asyncio.run(exposition(metrics)).decode()
     return parse_samples(text)
@@ -121,7 +121,7 @@ def metrics_with_events() -> Metrics:
 
 
 def test_counted_events_appear_in_a_scrape() -> None:
-    found = samples(metrics_with_events())
+    found = scrape_samples(metrics_with_events())
     assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
     assert found["share_coordinator_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
     assert found["share_coordinator_write_operations_total{}"] == 1
@@ -156,10 +156,10 @@ def test_shard_values_are_read_at_scrape_time() -> None:
     metrics = Metrics()
     runtime = FakeRuntime()
     metrics.attach(runtime)
-    assert samples(metrics)["share_coordinator_ready{}"] == 1
+    assert scrape_samples(metrics)["share_coordinator_ready{}"] == 1
     runtime.shards = [FakeShard(state_partition=7, status="LOADING"), FakeShard(state_partition=8)]
     runtime.reasons = ["1 of 2 shards is loading."]
-    found = samples(metrics)
+    found = scrape_samples(metrics)
     assert found["share_coordinator_ready{}"] == 0
     assert found["share_coordinator_shards{state=loading}"] == 1
     assert found["share_coordinator_shards{state=active}"] == 1
@@ -178,7 +178,7 @@ def test_error_codes_and_unknown_apis_have_label_values() -> None:
     metrics.request_done(85, 12345, 0.001)
     metrics.request_done(18, 35, 0.001)
     metrics.request_done(3, 42, 0.001)
-    found = samples(metrics)
+    found = scrape_samples(metrics)
     assert (
         found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=FENCED_STATE_EPOCH}"] == 1
     )
@@ -192,7 +192,7 @@ def test_request_without_a_duration_is_counted_but_not_in_the_histogram() -> Non
     metrics = Metrics()
     metrics.request_done(17, 33)
     metrics.request_done(85, 31)
-    found = samples(metrics)
+    found = scrape_samples(metrics)
     assert (
         found[
             "share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=CLUSTER_AUTHORIZATION_FAILED}"
@@ -203,7 +203,7 @@ def test_request_without_a_duration_is_counted_but_not_in_the_histogram() -> Non
 
 
 def test_series_exist_before_the_first_request() -> None:
-    found = samples(Metrics())
+    found = scrape_samples(Metrics())
     assert found["share_coordinator_rpc_requests_total{api=ReadShareGroupState,code=NONE}"] == 0
     assert found["share_coordinator_rpc_duration_seconds_count{api=ReadShareGroupState}"] == 0
     assert found["share_coordinator_append_failures_total{}"] == 0
@@ -222,7 +222,7 @@ def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: 
 def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
-    text = asyncio.run(exposition(metrics_with_events(), states(("g", ShareState())), 10)).decode()
+    text = asyncio.run(exposition(metrics_with_events(), no_states(("g", ShareState())), 10)).decode()
     exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)
     for name, _, labels in listed:
@@ -230,18 +230,20 @@ def test_documentation_lists_exactly_the_existing_metric_families() -> None:
         assert sorted(re.findall(r'(\w+)="', found)) == sorted(re.findall(r"\w+", labels))
 
 
-async def states(*pairs: tuple[str, ShareState]) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+async def no_states(*pairs: tuple[str, ShareState]) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
     for number, (group_id, state) in enumerate(pairs):
         yield SharePartitionKey(group_id, TOPIC_ID, number), state
 
 
 def test_share_partition_series_are_disabled_by_default() -> None:
-    assert not any("share_partition_" in name for name in samples(Metrics()))
+    assert not any("share_partition_" in name for name in scrape_samples(Metrics()))
 
 
 def test_share_partitions_have_their_own_series() -> None:
     batches = pack([StateBatch(10, 19, 0, 2), StateBatch(20, 20, 4, 5), StateBatch(30, 39, 2, 1)])
-    text = asyncio.run(exposition(Metrics(), states(("g", ShareState(start_offset=10, batches=batches))), 10))
+    text = asyncio.run(
+        exposition(Metrics(), no_states(("g", ShareState(start_offset=10, batches=batches))), 10)
+    )
     found = parse_samples(text.decode())
     labels = "{group=g,topic=AAECAwQFBgcICQoLDA0ODw,partition=0}"
     assert found["share_coordinator_share_partition_start_offset" + labels] == 10
@@ -251,7 +253,7 @@ def test_share_partitions_have_their_own_series() -> None:
 
 def test_any_group_id_is_a_valid_label_value() -> None:
     group = 'a"b\\c\nd:é{}='
-    text = asyncio.run(exposition(Metrics(), states((group, ShareState())), 10)).decode()
+    text = asyncio.run(exposition(Metrics(), no_states((group, ShareState())), 10)).decode()
     (family,) = (
         family
         for family in text_string_to_metric_families(text)
@@ -261,7 +263,7 @@ def test_any_group_id_is_a_valid_label_value() -> None:
 
 
 def test_number_of_share_partition_series_is_limited() -> None:
-    text = asyncio.run(exposition(Metrics(), states(*[("g", ShareState())] * 5), 3)).decode()
+    text = asyncio.run(exposition(Metrics(), no_states(*[("g", ShareState())] * 5), 3)).decode()
     assert text.count("\nshare_coordinator_share_partition_start_offset{") == 3
 
 

@@ -7,7 +7,7 @@ from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import Options, Report, TopicSource, migrate
+from coordinator.operate.migration.migrate import MigrationReport, Options, TopicSource, migrate
 from coordinator.operate.migration.readers import JournalReader, TopicReader
 from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -15,7 +15,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, packed
+from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import loop_time
 
@@ -38,7 +38,7 @@ def make_snapshot(number: int, **changes: int) -> ShareSnapshotValue:
         start_offset=100 * number,
         create_timestamp=1_000,
         write_timestamp=2_000,
-        state_batches=packed(
+        state_batches=pack_batches(
             (100 * number, 100 * number + 4, 2, 1), (100 * number + 6, 100 * number + 7, 0, 2)
         ),
         delivery_complete_count=5,
@@ -51,7 +51,7 @@ def make_snapshot(number: int, **changes: int) -> ShareSnapshotValue:
 def sample_records(count: int = 20) -> list[StateRecord]:
     """Return records as Kafka's own coordinator writes them; one share-partition is deleted at the end."""
     records = [StateRecord(make_key(number), make_snapshot(number)) for number in range(count)]
-    update = ShareUpdateValue(3, 6, 101, packed((106, 107, 2, 3)), 7)
+    update = ShareUpdateValue(3, 6, 101, pack_batches((106, 107, 2, 3)), 7)
     # A second Initialize resets the leader epoch to 0; leader epochs below 4 stay fenced.
     anew = make_snapshot(2, snapshot_epoch=5, state_epoch=4, leader_epoch=0)
     return [
@@ -105,7 +105,7 @@ class MigrationLogs:
             clock=SystemClock(),
         )
 
-    async def migrate(self, options: Options = EXECUTE) -> Report:
+    async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
         return await migrate(self.source(), self.target(), options, ignore_progress)
 
     async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
@@ -124,13 +124,13 @@ class MigrationLogs:
 def journal_target(folder: Path) -> LogTarget:
     return LogTarget(
         JournalReader(folder),
-        lambda partitions: journal(folder, partitions),
+        lambda partitions: make_journal(folder, partitions),
         state_partitions=TARGET_PARTITIONS,
         clock=SystemClock(),
     )
 
 
-def journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
+def make_journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
     return Journal(folder, state_partitions=partitions, segment_bytes=1 << 20, sync="os")
 
 

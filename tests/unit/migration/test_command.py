@@ -25,7 +25,7 @@ EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def journal_folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
     asyncio.run(
         migrate(
@@ -40,10 +40,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_migrate_reports_a_dry_run_an_execution_and_a_repetition(
-    share_coordinator: CommandLine, folder: Path
+    share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    to = folder.with_name("to")
-    places = ("--from", f"journal:{folder}", "--to", f"journal:{to}")
+    to = journal_folder.with_name("to")
+    places = ("--from", f"journal:{journal_folder}", "--to", f"journal:{to}")
     outcome = share_coordinator("migrate", *places)
     assert (outcome.exit_code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
@@ -136,13 +136,15 @@ def test_invalid_source_or_target_is_exit_code_2(
 
 @pytest.mark.parametrize("in_a_file", [False, True])
 def test_coordinator_connection_settings_are_checked_first(
-    share_coordinator: CommandLine, folder: Path, tmp_path: Path, in_a_file: bool
+    share_coordinator: CommandLine, journal_folder: Path, tmp_path: Path, in_a_file: bool
 ) -> None:
     file = tmp_path / "client.properties"
     file.write_text("security.protocol=SSL\nssl.ca.location=/nowhere\n")
     flags = ["--security-protocol", "SSL", "--ssl-ca-location", "/nowhere"]
     if in_a_file:
         flags = ["--coordinator-config", str(file)]
-    outcome = share_coordinator("migrate", "--from", f"journal:{folder}", "--to", "rpc:127.0.0.1:1", *flags)
+    outcome = share_coordinator(
+        "migrate", "--from", f"journal:{journal_folder}", "--to", "rpc:127.0.0.1:1", *flags
+    )
     assert outcome.exit_code == 2
     assert outcome.err.startswith("share-coordinator: ssl.ca.location=/nowhere cannot be used: ")

@@ -9,13 +9,13 @@ from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState
-from coordinator.operate.migration.migrate import Options, Report, migrate
+from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
 from coordinator.operate.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.client.our_coordinator import real_coordinator
+from tests.unit.client.our_coordinator import serve_real_coordinator
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -35,14 +35,14 @@ class CoordinatorMigration:
         self.address = address
         self.client = ShareCoordinatorClient(address, retry=ONCE)
 
-    async def migrate(self, options: Options = EXECUTE) -> Report:
+    async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
         target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
         return await migrate(self.places.source(), target, options, ignore_progress)
 
 
 @asynccontextmanager
 async def start_migration(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
-    async with real_coordinator() as address:
+    async with serve_real_coordinator() as address:
         here = CoordinatorMigration(MigrationLogs(records), address)
         async with here.client:
             yield here

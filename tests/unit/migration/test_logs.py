@@ -172,7 +172,7 @@ def make_failing(
     append = log.append
     appends_left = appends
 
-    def failing(
+    def fail_append(
         state_partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
         timestamp_ms: int,
@@ -189,7 +189,7 @@ def make_failing(
             records = [other if other[0] == record[0] else record for record in records]
         append(state_partition, records, timestamp_ms, done)
 
-    log.append = failing  # type: ignore[method-assign]
+    log.append = fail_append  # type: ignore[method-assign]
     return log
 
 

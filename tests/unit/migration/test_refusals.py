@@ -27,8 +27,8 @@ from tests.unit.migration.locations import (
     TARGET_PARTITIONS,
     MigrationLogs,
     ignore_progress,
-    journal,
     journal_target,
+    make_journal,
     make_key,
     make_snapshot,
     sample_records,
@@ -101,7 +101,7 @@ def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_pa
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
         assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
         places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
-        coordinator = journal(folder)
+        coordinator = make_journal(folder)
         await coordinator.open()
         said = set()
         for options in (EXECUTE, Options()):
@@ -180,10 +180,10 @@ class MissingTopicTarget(LogTarget):
         return looked._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
 
     async def apply_plan(self, states: Any, plan_for: Any, progress: Any) -> list[MigrationDifference]:
-        def plan(looked: LookupResult) -> MigrationPlan:
+        def make_plan(looked: LookupResult) -> MigrationPlan:
             return plan_for(looked._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
 
-        return await super().apply_plan(states, plan, progress)
+        return await super().apply_plan(states, make_plan, progress)
 
 
 def test_omitted_share_partition_is_not_a_difference() -> None:

@@ -12,7 +12,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import ACKNOWLEDGED, KEY, packed
+from tests.builders import ACKNOWLEDGED, KEY, pack_batches
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import run_simulated
 
@@ -21,12 +21,12 @@ PARTITIONS = 3
 NUMBER = state_partition(KEY, PARTITIONS)
 
 
-def snapshot(start_offset: int, snapshot_epoch: int = 0) -> StateRecord:
+def make_snapshot(start_offset: int, snapshot_epoch: int = 0) -> StateRecord:
     return StateRecord(KEY, ShareSnapshotValue(snapshot_epoch, 1, 2, start_offset, 5, 5, b"", 0))
 
 
-def update(start_offset: int) -> StateRecord:
-    batches = packed((start_offset, start_offset + 9, ACKNOWLEDGED, 1))
+def make_update(start_offset: int) -> StateRecord:
+    batches = pack_batches((start_offset, start_offset + 9, ACKNOWLEDGED, 1))
     return StateRecord(KEY, ShareUpdateValue(0, 2, start_offset, batches, 10))
 
 
@@ -37,9 +37,9 @@ class FollowedTopic:
         self.fake = FakeKafka()
         self.fake.topics[TOPIC] = [FakePartition() for _ in range(PARTITIONS)]
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
-        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC, record_followed=self._note)
+        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC, record_followed=self._record_change)
 
-    def _note(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
+    def _record_change(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         assert key == KEY
         self.followed.append((before, record))
 
@@ -64,7 +64,7 @@ async def wait_until(condition: Callable[[], Any]) -> None:
 def run_follower(test: Callable[[FollowedTopic], Awaitable[None]]) -> None:
     async def main() -> None:
         world = FollowedTopic()
-        world.write(snapshot(100))
+        world.write(make_snapshot(100))
         running = asyncio.create_task(world.follower.run())
         try:
             await test(world)
@@ -76,11 +76,11 @@ def run_follower(test: Callable[[FollowedTopic], Awaitable[None]]) -> None:
 
 
 def test_follower_replays_the_log_and_follows_its_end() -> None:
-    async def test(world: FollowedTopic) -> None:
+    async def scenario(world: FollowedTopic) -> None:
         await wait_until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
         assert world.start_offset() == 100
         assert world.followed == []
-        record = update(110)
+        record = make_update(110)
         world.write(record)
         await wait_until(lambda: world.start_offset() == 110)
         ((before, followed),) = world.followed
@@ -89,35 +89,37 @@ def test_follower_replays_the_log_and_follows_its_end() -> None:
         statuses = {view.state_partition: view.status for view in world.follower.shard_views()}
         assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
 
-    run_follower(test)
+    run_follower(scenario)
 
 
 def test_log_pruned_past_the_position_is_replayed_again() -> None:
-    async def test(world: FollowedTopic) -> None:
+    async def scenario(world: FollowedTopic) -> None:
         await wait_until(lambda: world.start_offset() == 100)
         world.fake.down.update({1, 2, 3})
-        world.write(update(110), snapshot(500, snapshot_epoch=1), snapshot(500, snapshot_epoch=2))
-        world.write(snapshot(600, snapshot_epoch=3))
+        world.write(
+            make_update(110), make_snapshot(500, snapshot_epoch=1), make_snapshot(500, snapshot_epoch=2)
+        )
+        world.write(make_snapshot(600, snapshot_epoch=3))
         world.log.batches = world.log.batches[-1:]
         world.log.start = world.log.end - 1
         world.fake.down.clear()
         await wait_until(lambda: world.start_offset() == 600 and world.follower.health() == [])
 
-    run_follower(test)
+    run_follower(scenario)
 
 
 def test_leader_change_is_followed() -> None:
-    async def test(world: FollowedTopic) -> None:
+    async def scenario(world: FollowedTopic) -> None:
         await wait_until(lambda: world.start_offset() == 100)
         world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
-        world.write(update(110))
+        world.write(make_update(110))
         await wait_until(lambda: world.start_offset() == 110)
 
-    run_follower(test)
+    run_follower(scenario)
 
 
 def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
-    async def test(world: FollowedTopic) -> None:
+    async def scenario(world: FollowedTopic) -> None:
         world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await wait_until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
         others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
@@ -125,21 +127,21 @@ def test_missing_read_permission_is_reported_and_other_partitions_continue() -> 
         world.fake.fetch_errors.clear()
         await wait_until(lambda: world.follower.health() == [] and world.start_offset() == 100)
 
-    run_follower(test)
+    run_follower(scenario)
 
 
 def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
-    async def test(world: FollowedTopic) -> None:
+    async def scenario(world: FollowedTopic) -> None:
         await wait_until(lambda: world.start_offset() == 100)
-        world.fake.recreate(TOPIC)
+        world.fake.recreate_topic(TOPIC)
         # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
-        world.write(snapshot(200), update(201), update(202))
+        world.write(make_snapshot(200), make_update(201), make_update(202))
         await wait_until(
             lambda: any("deleted and created again" in reason for reason in world.follower.health())
         )
         assert world.start_offset() == 100
 
-    run_follower(test)
+    run_follower(scenario)
 
 
 def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
@@ -151,7 +153,7 @@ def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
         assert world.follower.shard_views() == []
         assert world.follower.share_partition(KEY) is None
         world.fake.topics[TOPIC] = partitions
-        world.write(snapshot(100))
+        world.write(make_snapshot(100))
         await wait_until(lambda: world.start_offset() == 100)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -77,13 +77,13 @@ class FakeGroup:
         """Add a member without a process."""
         self.members[member_id] = FakeMember(member_id, metadata)
 
-    def expel(self, member_id: str) -> None:
+    def expel_member(self, member_id: str) -> None:
         """Remove a member, as when its session expires."""
         self.static = {name: other for name, other in self.static.items() if other != member_id}
-        self._remove(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
+        self._remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self._rebalance_after_leave()
 
-    def _remove(self, member_id: str, code: int) -> FakeMember:
+    def _remove_member(self, member_id: str, code: int) -> FakeMember:
         member = self.members.pop(member_id)
         if member.expires is not None:
             member.expires.cancel()
@@ -105,7 +105,7 @@ class FakeGroup:
     def forget(self) -> None:
         """Delete the group, as if the topic with its records was lost."""
         for member_id in list(self.members):
-            self.expel(member_id)
+            self.expel_member(member_id)
         self._enter_empty()
         self.generation = 0
 
@@ -132,7 +132,7 @@ class FakeGroup:
                     # contains its member id as leader.
                     return JoinResult(ErrorCode.NONE, self.generation, member_id, leader)
                 if self.state == COMPLETING:
-                    self._prepare()
+                    self._prepare_rebalance()
         member = self.members.get(member_id)
         if member is None and member_id not in self._pending:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -144,18 +144,18 @@ class FakeGroup:
             news = member.metadata != metadata or (self.state == STABLE and self.leader == member_id)
             member.metadata = metadata
         if self.state in (COMPLETING, STABLE) and not news:
-            return self._joined(member)
+            return self._make_join_result(member)
         member.joining = asyncio.get_running_loop().create_future()
         if self.state != PREPARING:
-            self._prepare()
-        self._try_complete()
+            self._prepare_rebalance()
+        self._complete_if_all_joined()
         return member.joining
 
     def _replace(self, before: str, member_id: str, metadata: bytes) -> None:
         """Replace a member by another one with the same group.instance.id."""
         member = self.members[member_id] = FakeMember(member_id, metadata)
         self._pending.discard(member_id)
-        member.assignment = self._remove(before, ErrorCode.FENCED_INSTANCE_ID).assignment
+        member.assignment = self._remove_member(before, ErrorCode.FENCED_INSTANCE_ID).assignment
         if self.leader == before:
             self.leader = member_id
         self._restart_session(member)
@@ -163,7 +163,7 @@ class FakeGroup:
     def sync(
         self, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str = ""
     ) -> SyncResult | asyncio.Future[SyncResult]:
-        code = self._check(generation, member_id, instance_id)
+        code = self._check_member(generation, member_id, instance_id)
         if code != ErrorCode.NONE:
             return SyncResult(code)
         member = self.members[member_id]
@@ -174,11 +174,11 @@ class FakeGroup:
             return SyncResult(ErrorCode.NONE, member.assignment)
         member.syncing = asyncio.get_running_loop().create_future()
         if member_id == self.leader:
-            self._stabilize(assignments)
+            self._enter_stable(assignments)
         return member.syncing
 
     def heartbeat(self, generation: int, member_id: str, instance_id: str = "") -> int:
-        code = self._check(generation, member_id, instance_id)
+        code = self._check_member(generation, member_id, instance_id)
         if code != ErrorCode.NONE:
             return code
         self._restart_session(self.members[member_id])
@@ -187,7 +187,7 @@ class FakeGroup:
     def leave(self, member_id: str) -> int:
         if member_id not in self.members:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        self.expel(member_id)
+        self.expel_member(member_id)
         return ErrorCode.NONE
 
     def describe(self) -> DescribeResult:
@@ -208,7 +208,7 @@ class FakeGroup:
             else ErrorCode.FENCED_INSTANCE_ID
         )
 
-    def _check(self, generation: int, member_id: str, instance_id: str) -> int:
+    def _check_member(self, generation: int, member_id: str, instance_id: str) -> int:
         code = self._check_instance(member_id, instance_id)
         if code != ErrorCode.NONE:
             return code
@@ -218,7 +218,7 @@ class FakeGroup:
 
     # Group states.
 
-    def _prepare(self) -> None:
+    def _prepare_rebalance(self) -> None:
         """Start a rebalance. Wait until all members have joined, or until the rebalance timeout."""
         delay_s = self.first_delay_s if self.state == EMPTY else self.rebalance_s
         for member in self.members.values():
@@ -227,14 +227,14 @@ class FakeGroup:
                 self._restart_session(member)
         self._delayed = self.state == EMPTY and self.first_delay_s > 0
         self.state = PREPARING
-        self._wait(delay_s, self._continue_without_absent_members)
+        self._schedule_in(delay_s, self._continue_without_absent_members)
 
-    def _wait(self, seconds: float, then: "asyncio._Callback") -> None:
+    def _schedule_in(self, seconds: float, then: "asyncio._Callback") -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
-    def _try_complete(self) -> None:
+    def _complete_if_all_joined(self) -> None:
         joined = all(member.joins for member in self.members.values())
         if self.state == PREPARING and joined and not self._delayed:
             self._complete_join()
@@ -250,7 +250,7 @@ class FakeGroup:
                 if member.expires is not None:
                     member.expires.cancel()
         if self.members and not any(member.joins for member in self.members.values()):
-            self._wait(self.rebalance_s, self._continue_without_absent_members)
+            self._schedule_in(self.rebalance_s, self._continue_without_absent_members)
             return
         self._complete_join()
 
@@ -265,21 +265,21 @@ class FakeGroup:
         for member in self.members.values():
             member.assignment, member.syncing = b"", None
             if member.joining is not None and not member.joining.done():
-                member.joining.set_result(self._joined(member))
+                member.joining.set_result(self._make_join_result(member))
                 self._restart_session(member)
-        self._wait(self.rebalance_s, self._expel_unsynced)
+        self._schedule_in(self.rebalance_s, self._expel_unsynced)
 
     def _expel_unsynced(self) -> None:
         for member_id, member in list(self.members.items()):
             if self.state == COMPLETING and member.syncing is None:
-                self.expel(member_id)
+                self.expel_member(member_id)
 
     def _enter_empty(self) -> None:
         self.state, self.leader = EMPTY, ""
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _joined(self, member: FakeMember) -> JoinResult:
+    def _make_join_result(self, member: FakeMember) -> JoinResult:
         told = {m.member_id: m.metadata for m in self.members.values()}
         leads = member.member_id == self.leader
         return JoinResult(
@@ -299,9 +299,9 @@ class FakeGroup:
             if member.syncing is not None and not member.syncing.done():
                 member.syncing.set_result(SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
                 self._restart_session(member)
-        self._prepare()
+        self._prepare_rebalance()
 
-    def _stabilize(self, assignments: Mapping[str, bytes]) -> None:
+    def _enter_stable(self, assignments: Mapping[str, bytes]) -> None:
         self.stored_bytes = self.record_bytes(assignments)
         if self.stored_bytes > self.max_message_bytes:
             self._refuse_record()
@@ -315,19 +315,19 @@ class FakeGroup:
 
     def _rebalance_after_leave(self) -> None:
         if self.state in (STABLE, COMPLETING):
-            self._prepare()
-        self._try_complete()
+            self._prepare_rebalance()
+        self._complete_if_all_joined()
 
     def _restart_session(self, member: FakeMember) -> None:
         if member.expires is not None:
             member.expires.cancel()
         loop = asyncio.get_running_loop()
-        member.expires = loop.call_later(self.session_s, self._expire, member)
+        member.expires = loop.call_later(self.session_s, self._expire_member, member)
 
-    def _expire(self, member: FakeMember) -> None:
+    def _expire_member(self, member: FakeMember) -> None:
         if self.members.get(member.member_id) is not member:
             return
         if member.waits():
             self._restart_session(member)
         else:
-            self.expel(member.member_id)
+            self.expel_member(member.member_id)

@@ -37,7 +37,7 @@ class FakeGroupClient:
         self.syncs_pass.set()
         self.closed = False
 
-    async def _travel(self, api: str, node: int) -> int:
+    async def _begin_request(self, api: str, node: int) -> int:
         """Send a request to a broker. Return the injected error, or NOT_COORDINATOR if another broker
         coordinates the group.
         """
@@ -69,7 +69,7 @@ class FakeGroupClient:
         )
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
-        code = await self._travel("join", node)
+        code = await self._begin_request("join", node)
         if code != ErrorCode.NONE:
             return JoinResult(code)
         answer = self.group.join(member_id, metadata, instance_id)
@@ -81,7 +81,7 @@ class FakeGroupClient:
     async def sync(
         self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
     ) -> SyncResult:
-        code = await self._travel("sync", node)
+        code = await self._begin_request("sync", node)
         if code != ErrorCode.NONE:
             return SyncResult(code)
         answer = self.group.sync(generation, member_id, assignments, instance_id)
@@ -91,21 +91,21 @@ class FakeGroupClient:
         return synced
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
-        code = await self._travel("heartbeat", node)
+        code = await self._begin_request("heartbeat", node)
         if code == ErrorCode.NONE:
             code = self.group.heartbeat(generation, member_id, instance_id)
         await self._await_response(node)
         return code
 
     async def leave(self, node: int, member_id: str) -> int:
-        code = await self._travel("leave", node)
+        code = await self._begin_request("leave", node)
         if code == ErrorCode.NONE:
             code = self.group.leave(member_id)
         await self._await_response(node)
         return code
 
     async def describe(self, node: int) -> DescribeResult:
-        code = await self._travel("describe", node)
+        code = await self._begin_request("describe", node)
         described = DescribeResult(code) if code != ErrorCode.NONE else self.group.describe()
         await self._await_response(node)
         return described

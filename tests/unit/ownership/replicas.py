@@ -141,7 +141,7 @@ class ReplicaGroup:
     async def add_all(self, count: int) -> list[GroupReplica]:
         """Start replicas, and wait until they share the shards. Then clear the recorded calls."""
         replicas = [await self.add() for _ in range(count)]
-        await self.until(lambda: self.shared_by(*replicas))
+        await self.wait_until(lambda: self.shared_by(*replicas))
         for one in replicas:
             one.listener.elections.clear()
             one.listener.resignations.clear()
@@ -165,7 +165,7 @@ class ReplicaGroup:
             )
         )
 
-    async def until(self, condition: Callable[[], bool], seconds: float | None = None) -> float:
+    async def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> float:
         """Wait until a condition is true. Return the seconds that this took. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -17,7 +17,9 @@ def member(number: int, **facts: object) -> AssignableMember:
 
 
 @st.composite
-def groups(draw: st.DrawFn, distinct: bool = False) -> tuple[list[AssignableMember], dict[int, int], int]:
+def random_groups(
+    draw: st.DrawFn, distinct: bool = False
+) -> tuple[list[AssignableMember], dict[int, int], int]:
     """Generate a group whose members claim arbitrary shards and have arbitrary properties."""
     partitions = draw(st.integers(1, 24))
     count = draw(st.integers(1, 6))
@@ -58,7 +60,9 @@ def adopt(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[A
     ]
 
 
-def locality(owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]) -> int:
+def count_local(
+    owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]
+) -> int:
     return sum(
         owner != NOBODY and members[owner].broker_id >= 0 and members[owner].broker_id == leaders.get(p)
         for p, owner in enumerate(owners)
@@ -81,7 +85,7 @@ def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], par
     return owning
 
 
-@given(groups(), st.integers(0, 30))
+@given(random_groups(), st.integers(0, 30))
 def test_eligible_members_own_equal_numbers_of_shards_within_one(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
@@ -89,7 +93,7 @@ def test_eligible_members_own_equal_numbers_of_shards_within_one(
     check_balance(assign(members, leaders, partitions, moves_max=moves_max), members, partitions)
 
 
-@given(groups(), st.randoms(use_true_random=False))
+@given(random_groups(), st.randoms(use_true_random=False))
 def test_order_of_members_does_not_change_the_assignment(
     group: tuple[list[AssignableMember], dict[int, int], int], chance: object
 ) -> None:
@@ -105,7 +109,7 @@ def test_order_of_members_does_not_change_the_assignment(
 
 
 @pytest.mark.slow
-@given(groups())
+@given(random_groups())
 def test_assignment_is_stable_after_members_adopted_it(
     group: tuple[list[AssignableMember], dict[int, int], int],
 ) -> None:
@@ -116,7 +120,7 @@ def test_assignment_is_stable_after_members_adopted_it(
     assert again.holders == plan.owners
 
 
-@given(groups(distinct=True), st.data())
+@given(random_groups(distinct=True), st.data())
 def test_only_the_shards_of_a_leaving_member_move(
     group: tuple[list[AssignableMember], dict[int, int], int], data: st.DataObject
 ) -> None:
@@ -132,7 +136,7 @@ def test_only_the_shards_of_a_leaving_member_move(
             assert left[owner].instance == members[before].instance
 
 
-@given(groups(distinct=True))
+@given(random_groups(distinct=True))
 def test_shards_move_only_to_a_joining_member(
     group: tuple[list[AssignableMember], dict[int, int], int],
 ) -> None:
@@ -145,7 +149,7 @@ def test_shards_move_only_to_a_joining_member(
         assert owner in (before, len(members))
 
 
-@given(groups(distinct=True), st.integers(0, 8))
+@given(random_groups(distinct=True), st.integers(0, 8))
 def test_moves_are_limited_and_increase_locality(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
@@ -155,7 +159,7 @@ def test_moves_are_limited_and_increase_locality(
     nearer = assign(still, leaders, partitions, moves_max=moves_max).owners
     moves = sum(before != after for before, after in zip(stay, nearer, strict=True))
     assert moves <= moves_max
-    gained = locality(nearer, still, leaders) - locality(stay, still, leaders)
+    gained = count_local(nearer, still, leaders) - count_local(stay, still, leaders)
     assert gained >= (moves + 1) // 2
 
 
@@ -171,7 +175,7 @@ def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
     leaders = {partition: (partition + 2) % 3 for partition in range(12)}
     for _ in range(12):
         plan = assign(adopt(plan, members), leaders, 12, moves_max=2)
-    assert locality(plan.owners, members, leaders) == 12
+    assert count_local(plan.owners, members, leaders) == 12
 
 
 def test_ready_members_are_preferred() -> None:

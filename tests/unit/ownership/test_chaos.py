@@ -43,7 +43,7 @@ class FaultInjector:
     async def inject_one(self) -> None:
         """Inject one random fault or repair."""
         members = (self.start, self.kill, self.drain, self.stop, self.cut, self.mend, self.fence, self.ready)
-        brokers = (self.err, self.move, self.expel, self.down, self.up, self.forget)
+        brokers = (self.err, self.move, self.expel_member, self.down, self.up, self.forget)
         await self.random.choice((*members, *brokers))()
 
     async def start(self) -> None:
@@ -60,7 +60,7 @@ class FaultInjector:
         if len(self.living) > 1:
             one = self.living.pop(self.random.randrange(len(self.living)))
             await one.ownership.drain(self.random.uniform(0.1, 10.0))
-            assert one.owned == set() or await self.fleet.until(lambda: one.owned == set(), 1.0)
+            assert one.owned == set() or await self.fleet.wait_until(lambda: one.owned == set(), 1.0)
 
     async def stop(self) -> None:
         if len(self.living) > 1:
@@ -74,9 +74,9 @@ class FaultInjector:
     async def move(self) -> None:
         self.group.move(self.random.choice(sorted(self.group.nodes)))
 
-    async def expel(self) -> None:
+    async def expel_member(self) -> None:
         if self.group.members:
-            self.group.expel(self.random.choice(sorted(self.group.members)))
+            self.group.expel_member(self.random.choice(sorted(self.group.members)))
 
     async def cut(self) -> None:
         for one in self.random.sample(self.living, min(1, len(self.living))):
@@ -136,7 +136,7 @@ def test_members_share_all_shards_after_random_faults(seed: int) -> None:
         for _ in range(FAULTS):
             await chaos.inject_one()
             until_s = fleet.now() + random.expovariate(1 / 2.0)
-            await fleet.until(lambda: fleet.now() >= until_s)  # noqa: B023
+            await fleet.wait_until(lambda: fleet.now() >= until_s)  # noqa: B023
         await chaos.up()
         await chaos.mend()
         group.errors.clear()
@@ -144,8 +144,8 @@ def test_members_share_all_shards_after_random_faults(seed: int) -> None:
             one.listener.is_ready = True
         if not chaos.living:
             await chaos.start()
-        await fleet.until(lambda: fleet.shared_by(*chaos.living) and group.state == STABLE, 60.0)
-        await fleet.until(lambda: all(one.ownership.health() == [] for one in chaos.living), 10.0)
+        await fleet.wait_until(lambda: fleet.shared_by(*chaos.living) and group.state == STABLE, 60.0)
+        await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in chaos.living), 10.0)
         assert not watching.done()
         watching.cancel()
         await fleet.stop()

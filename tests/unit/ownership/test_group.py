@@ -26,7 +26,7 @@ def test_take_over_takes_at_most_a_session_timeout(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off(replicas[0])
-        took_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
+        took_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
         assert took_s < LIMITS.session_timeout_s + 1.5 * LIMITS.heartbeat_interval_s
 
     play(scene)
@@ -36,11 +36,11 @@ def test_lease_expires_before_another_replica_takes_over(play: Play) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off(replicas[0])
-        stale_s = await fleet.until(lambda: not replicas[0].ownership.lease_is_fresh())
-        assert replicas[0].listener.assignment is None or await fleet.until(
+        stale_s = await fleet.wait_until(lambda: not replicas[0].ownership.lease_is_fresh())
+        assert replicas[0].listener.assignment is None or await fleet.wait_until(
             lambda: replicas[0].listener.assignment is None, 0.1
         )
-        taken_s = await fleet.until(lambda: fleet.shared_by(replicas[1]))
+        taken_s = await fleet.wait_until(lambda: fleet.shared_by(replicas[1]))
         assert stale_s <= LIMITS.lease_s
         assert taken_s > 0.5
         # The replica still owns its shards: only an assignment or the log takes them away.
@@ -55,10 +55,10 @@ def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(play: Play) ->
         cut_off(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
         replicas.append(await fleet.add())
-        await fleet.until(lambda: group.state != STABLE)
+        await fleet.wait_until(lambda: group.state != STABLE)
         for one in replicas[1:3]:
             one.listener.maps.clear()
-        waited_s = await fleet.until(lambda: fleet.shared_by(*replicas[1:]))
+        waited_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
         assert waited_s > LIMITS.session_timeout_s / 2
         for one in replicas[1:3]:
             assert None not in one.listener.maps
@@ -71,14 +71,14 @@ def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(play: Play
         replicas = await fleet.add_all(2)
         replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
-        await fleet.until(lambda: added.owned != set())
+        await fleet.wait_until(lambda: added.owned != set())
         # Heartbeats succeed, but the replica does not know the current assignment.
-        stale_s = await fleet.until(lambda: not replicas[1].ownership.lease_is_fresh())
+        stale_s = await fleet.wait_until(lambda: not replicas[1].ownership.lease_is_fresh())
         assert stale_s <= LIMITS.lease_s
-        await fleet.until(lambda: replicas[1].listener.assignment is None)
+        await fleet.wait_until(lambda: replicas[1].listener.assignment is None)
         assert len(group.members) == 3
         replicas[1].link.syncs_pass.set()  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(*replicas, added))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas, added))
 
     play(scene)
 
@@ -96,12 +96,12 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(play: Play) ->
         one.listener.on_resigned = record_lease  # type: ignore[method-assign]
         one.link.joins_pass.clear()  # type: ignore[attr-defined]
         added = await fleet.add()
-        await fleet.until(lambda: not one.ownership.lease_is_fresh())
+        await fleet.wait_until(lambda: not one.ownership.lease_is_fresh())
         one.link.joins_pass.set()  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(*replicas, added))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas, added))
         assert fresh
         assert not any(fresh)
-        await fleet.until(one.ownership.lease_is_fresh)
+        await fleet.wait_until(one.ownership.lease_is_fresh)
 
     play(scene)
 
@@ -117,7 +117,7 @@ def test_lease_starts_when_the_heartbeat_is_sent(play: Play) -> None:
             ages.append(one.ownership.heartbeat_age_s or 0.0)
             return fleet.now() - began > 60.0
 
-        await fleet.until(record_age, 100.0)
+        await fleet.wait_until(record_age, 100.0)
         assert min(ages[len(ages) // 2 :]) >= 3.0
         assert max(ages) < LIMITS.lease_s
         one.link.reply_s = 0.0  # type: ignore[attr-defined]
@@ -130,14 +130,14 @@ def test_drain_waits_until_the_shards_are_released(play: Play) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
         draining = asyncio.ensure_future(replicas[0].ownership.drain(20.0))
-        await fleet.until(lambda: replicas[0].listener.releasing != set())
+        await fleet.wait_until(lambda: replicas[0].listener.releasing != set())
         began = fleet.now()
-        await fleet.until(lambda: fleet.now() - began > 1.0)
+        await fleet.wait_until(lambda: fleet.now() - began > 1.0)
         assert not draining.done()
         assert len(group.members) == 2
         replicas[0].listener.releasing.clear()
         await draining
-        await fleet.until(lambda: len(group.members) == 1)
+        await fleet.wait_until(lambda: len(group.members) == 1)
 
     play(scene)
 
@@ -147,7 +147,7 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
         replicas = [await fleet.add(broker_id=number) for number in range(3)]
-        await fleet.until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
 
         def count_local_shards() -> int:
             leaders = group.partition_leaders
@@ -155,16 +155,16 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -
                 leaders[partition] == one.replica.broker_id for one in replicas for partition in one.owned
             )
 
-        await fleet.until(
+        await fleet.wait_until(
             lambda: count_local_shards() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S
         )
         generation = group.generation
         # Short changes of partition leaders cause no moves.
         group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
         began = fleet.now()
-        await fleet.until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
+        await fleet.wait_until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
-        await fleet.until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
+        await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         assert group.generation == generation
         assert fleet.shared_by(*replicas)
 
@@ -180,13 +180,13 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
         with monkeypatch.context() as patch:
             patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
             replicas[0].listener.is_ready = False
-            await fleet.until(
+            await fleet.wait_until(
                 lambda: "could not compute an assignment" in str(replicas[1].ownership.health())
             )
             assert [one.owned for one in replicas] == before
             assert all(one.listener.assignment is not None for one in replicas)
         replicas[0].listener.is_ready = True
-        await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
+        await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in replicas))
         assert [one.owned for one in replicas] == before
 
     def raise_defect(*_: object, **__: object) -> None:
@@ -207,7 +207,7 @@ def test_requested_rebalances_are_rate_limited(play: Play) -> None:
                 one.fence_shard(0)
             return fleet.now() - began > 60.0
 
-        await fleet.until(fence_repeatedly, 100.0)
+        await fleet.wait_until(fence_repeatedly, 100.0)
         assert 5 < group.generation - generation <= 60.0 / LIMITS.rebalance_pause_s + 1
 
     play(scene)

@@ -40,7 +40,7 @@ HOUR_S = 3600.0
     ],
 )
 def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
         if api != "heartbeat":
@@ -48,29 +48,29 @@ def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None
         group.errors[api] = [code, code]
         if api == "find":
             group.move(2)
-        await fleet.until(lambda: group.errors[api] == [])
-        await fleet.until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
-        await fleet.until(lambda: all(one.ownership.health() == [] for one in replicas))
+        await fleet.wait_until(lambda: group.errors[api] == [])
+        await fleet.wait_until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in replicas))
         for one, (owned, resignations) in zip(replicas, before, strict=True):
             assert len(one.owned) == len(owned)
             # After UNKNOWN_MEMBER_ID, the old member id stays in the group until its session expires, so
             # shards may move.
             assert one.listener.resignations == resignations or code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    play(scene)
+    play(scenario)
 
 
 def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
             rebalances = one.ownership.rebalances
-            group.expel(next(iter(group.members)))
-            await fleet.until(lambda: one.ownership.rebalances > rebalances)  # noqa: B023
+            group.expel_member(next(iter(group.members)))
+            await fleet.wait_until(lambda: one.ownership.rebalances > rebalances)  # noqa: B023
         assert one.listener.resignations == []
         assert one.listener.elections == []
 
-    play(scene)
+    play(scenario)
 
 
 def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(play: Play) -> None:
@@ -92,8 +92,8 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(pl
 
         follower.link.join = join_lost_generation  # type: ignore[method-assign]
         follower.fence_shard(min(follower.owned))
-        await fleet.until(lambda: group.state == STABLE and group.generation == generation + 1)
-        await fleet.until(lambda: fleet.shared_by(leader, follower))
+        await fleet.wait_until(lambda: group.state == STABLE and group.generation == generation + 1)
+        await fleet.wait_until(lambda: fleet.shared_by(leader, follower))
         assert group.generation == generation + 1
 
     play(scene)
@@ -101,152 +101,152 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(pl
 
 @pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
 def test_returning_member_reloads_shards_that_another_member_owned(play: Play, dies: bool) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
         cut_off(away)
-        await fleet.until(lambda: fleet.shared_by(other))
+        await fleet.wait_until(lambda: fleet.shared_by(other))
         if dies:
             cut_off(other)
-            await fleet.until(lambda: not group.members)
+            await fleet.wait_until(lambda: not group.members)
         elected = len(away.listener.elections)
         away.link.cut = False  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(away) if dies else fleet.shared_by(away, other))
+        await fleet.wait_until(lambda: fleet.shared_by(away) if dies else fleet.shared_by(away, other))
         assert set(away.listener.resignations[resigned:]) == held
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    play(scene)
+    play(scenario)
 
 
 def test_member_removed_for_a_moment_reloads_shards_that_another_owned(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
         cut_off(away)
-        group.expel(next(iter(group.members)))
-        group.expel(next(iter(group.members)))
-        await fleet.until(lambda: fleet.shared_by(other))
+        group.expel_member(next(iter(group.members)))
+        group.expel_member(next(iter(group.members)))
+        await fleet.wait_until(lambda: fleet.shared_by(other))
         assert away.ownership.lease_is_fresh()
         away.link.cut = False  # type: ignore[attr-defined]
-        await fleet.until(lambda: fleet.shared_by(away, other))
+        await fleet.wait_until(lambda: fleet.shared_by(away, other))
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    play(scene)
+    play(scenario)
 
 
 def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     play: Play,
 ) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-        await fleet.until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
         cut_off(replicas[1])
         stranger = await fleet.add(topic="another", instance_id="place 1")
-        await fleet.until(lambda: fleet.shared_by(replicas[0]))
+        await fleet.wait_until(lambda: fleet.shared_by(replicas[0]))
         assert "refuses this replica" in stranger.ownership.health()[0]
         # The refused member causes no further rebalances.
         generation, until = group.generation, fleet.now() + 60.0
-        await fleet.until(lambda: fleet.now() > until, 100.0)
+        await fleet.wait_until(lambda: fleet.now() > until, 100.0)
         assert group.generation == generation
 
-    play(scene)
+    play(scenario)
 
 
 def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         with monkeypatch.context() as patch:
             patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
             replicas.append(await fleet.add())
-            await fleet.until(
+            await fleet.wait_until(
                 lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
             )
             assert fleet.shared_by(*replicas[:2])
-        await fleet.until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
         assert all(one.ownership.health() == [] for one in replicas)
 
-    play(scene)
+    play(scenario)
 
 
 def test_group_lost_by_kafka_starts_again_with_the_same_owners(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
         generation = group.generation
         # As by default in Kafka, a new group waits for more members.
         group.first_delay_s = 3.0
         group.forget()
-        await fleet.until(lambda: len(group.members) == 3 and group.state == STABLE)
-        await fleet.until(lambda: all(one.ownership.generation == group.generation for one in replicas))
+        await fleet.wait_until(lambda: len(group.members) == 3 and group.state == STABLE)
+        await fleet.wait_until(lambda: all(one.ownership.generation == group.generation for one in replicas))
         assert group.generation < generation
         assert [(one.owned, len(one.listener.elections)) for one in replicas] == before
 
-    play(scene)
+    play(scenario)
 
 
 def test_coordinator_moves_cause_no_rebalance(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         resigned = [list(one.listener.resignations) for one in replicas]
         rebalances = [one.ownership.rebalances for one in replicas]
         for node in (2, 3, 1, 2):
             group.move(node)
             seen = group.requests.count("heartbeat")
-            await fleet.until(lambda: group.requests.count("heartbeat") > seen + 9)  # noqa: B023
+            await fleet.wait_until(lambda: group.requests.count("heartbeat") > seen + 9)  # noqa: B023
         assert fleet.shared_by(*replicas)
         assert [one.listener.resignations for one in replicas] == resigned
         assert [one.ownership.rebalances for one in replicas] == rebalances
         assert all(one.ownership.health() == [] for one in replicas)
 
-    play(scene)
+    play(scenario)
 
 
 def test_members_find_the_new_coordinator_after_a_failure(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down.add(1)
         loop = asyncio.get_running_loop()
         loop.call_later(5.0, group.move, 2)
-        await fleet.until(lambda: group.node == 2)
-        await fleet.until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in replicas))
+        await fleet.wait_until(lambda: group.node == 2)
+        await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in replicas))
         assert fleet.shared_by(*replicas)
         assert all(one.listener.assignment is not None for one in replicas)
 
-    play(scene)
+    play(scenario)
 
 
 def test_join_at_a_failed_coordinator_is_abandoned(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off(replicas[1])
         replicas.append(await fleet.add())
-        await fleet.until(lambda: group.state != STABLE)
-        await fleet.until(lambda: sum(member.waits() for member in group.members.values()) == 2)
+        await fleet.wait_until(lambda: group.state != STABLE)
+        await fleet.wait_until(lambda: sum(member.waits() for member in group.members.values()) == 2)
         joins = group.requests.count("join")
         # The pending joins at the old coordinator never get a response.
         group.down.add(1)
         group.node = 2
-        took_s = await fleet.until(lambda: group.requests.count("join") > joins)
+        took_s = await fleet.wait_until(lambda: group.requests.count("join") > joins)
         assert took_s < 3 * LIMITS.heartbeat_interval_s
-        await fleet.until(lambda: fleet.shared_by(replicas[0], replicas[2]))
+        await fleet.wait_until(lambda: fleet.shared_by(replicas[0], replicas[2]))
 
-    play(scene)
+    play(scenario)
 
 
 @pytest.mark.slow
 def test_group_recovers_after_kafka_was_down_for_an_hour(
     play: Play, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         resigned = [list(one.listener.resignations) for one in replicas]
         caplog.clear()
         group.down |= group.nodes
         began = fleet.now()
-        await fleet.until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
+        await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         for one in replicas:
             assert "cannot be reached" in one.ownership.health()[0]
             assert one.listener.assignment is None
@@ -255,31 +255,31 @@ def test_group_recovers_after_kafka_was_down_for_an_hour(
         assert len(warnings) == 2 * len(replicas)
         assert not any(record.exc_info for record in caplog.records)
         group.down.clear()
-        await fleet.until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
         assert all(one.ownership.health() == [] for one in replicas)
         assert [
             one.listener.resignations[: len(was)] for one, was in zip(replicas, resigned, strict=True)
         ] == resigned
 
     with caplog.at_level(logging.INFO):
-        play(scene)
+        play(scenario)
 
 
 def test_member_joins_when_kafka_starts_later(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.down |= group.nodes
         one = await fleet.add()
         assert not one.ownership.lease_is_fresh()
         assert "not joined its group yet" in one.ownership.health()[0]
-        await fleet.until(lambda: "cannot be reached" in one.ownership.health()[0])
+        await fleet.wait_until(lambda: "cannot be reached" in one.ownership.health()[0])
         began = fleet.now()
-        await fleet.until(lambda: fleet.now() - began > 60.0, 100.0)
+        await fleet.wait_until(lambda: fleet.now() - began > 60.0, 100.0)
         assert one.listener.maps == []
         group.down.clear()
-        took_s = await fleet.until(lambda: fleet.shared_by(one))
+        took_s = await fleet.wait_until(lambda: fleet.shared_by(one))
         assert took_s < LIMITS.retry_pause_max_s + 0.5
 
-    play(scene)
+    play(scenario)
 
 
 @pytest.mark.parametrize(
@@ -296,31 +296,31 @@ def test_member_joins_when_kafka_starts_later(play: Play) -> None:
 def test_refused_join_is_logged_as_one_sentence(
     play: Play, caplog: pytest.LogCaptureFixture, code: int, words: str
 ) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.errors["join"] = [code] * 20
         one = await fleet.add()
-        await fleet.until(lambda: len(group.errors["join"]) < 10)
+        await fleet.wait_until(lambda: len(group.errors["join"]) < 10)
         (sentence,) = one.ownership.health()
         assert words in sentence
         assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
             sentence
         ]
-        await fleet.until(lambda: fleet.shared_by(one), 60.0)
+        await fleet.wait_until(lambda: fleet.shared_by(one), 60.0)
         assert one.ownership.health() == []
 
-    play(scene)
+    play(scenario)
 
 
 def test_drain_and_stop_do_not_wait_for_kafka(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down |= group.nodes
         began = fleet.now()
         await replicas[0].ownership.drain(5.0)
         assert fleet.now() - began < 5.0 + LIMITS.leave_timeout_s
         # Shards without a new owner are resigned anyway, because the log may be available.
-        await fleet.until(lambda: replicas[0].owned == set(), 1.0)
+        await fleet.wait_until(lambda: replicas[0].owned == set(), 1.0)
         never = await fleet.add()
         await never.ownership.drain(5.0)
 
-    play(scene)
+    play(scenario)

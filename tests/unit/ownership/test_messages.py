@@ -120,7 +120,7 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
         *[make_metadata(1).replica] * 2,
         *[make_metadata(2).replica] * 2,
     ]
-    assert decided.owned_by("i2") == {2, 3}
+    assert decided.partitions_owned_by("i2") == {2, 3}
     assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
 
 
@@ -136,7 +136,7 @@ def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> Non
     assert view == decided.view(9)
     assert view.unreached == {7}
     assert [replica.instance for replica in view.assignment.replicas] == ["i1", "i2"]
-    assert decided.owned_by("i2") == {2, 3}
+    assert decided.partitions_owned_by("i2") == {2, 3}
     assert not decided.doubles
 
 
@@ -175,7 +175,7 @@ def test_member_with_unreadable_metadata_gets_no_shards() -> None:
     assert decision.unread == 1
     assert decision.assignments(9)["a"] == AssignmentMessage(generation=9)
     assert decision.replicas == (make_metadata(2).replica,)
-    assert decision.owned_by("i2") == {0, 1, 2, 3}
+    assert decision.partitions_owned_by("i2") == {0, 1, 2, 3}
     with pytest.raises(UnreadableMessage):
         plan_assignment({"a": b"?"}, {})
 

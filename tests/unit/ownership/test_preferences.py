@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coordinator.cluster.ownership.assignor import AssignableMember, assign
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.test_assignor import adopt, check_balance, groups, member
+from tests.unit.ownership.test_assignor import adopt, check_balance, member, random_groups
 
 Group = tuple[list[AssignableMember], dict[int, int], int]
 
@@ -63,7 +63,7 @@ def test_two_members_may_exchange_shards() -> None:
     assert Counter(owners) == {0: 2, 1: 2}
 
 
-@given(groups(distinct=True), st.data())
+@given(random_groups(distinct=True), st.data())
 def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = adopt(assign(members, leaders, partitions), members)
@@ -79,7 +79,7 @@ def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: 
     assert assign(after, leaders, partitions).owners == plan.owners
 
 
-@given(groups(distinct=True), st.data())
+@given(random_groups(distinct=True), st.data())
 def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
@@ -100,12 +100,12 @@ def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
 
 
 def test_replica_hands_a_shard_over(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         giver, taker = replicas[0], replicas[2]
         shard = min(giver.owned)
         giver.ownership.hand_over(shard, taker.replica.instance)
-        await fleet.until(lambda: shard in taker.owned and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: shard in taker.owned and fleet.shared_by(*replicas))
         assert giver.listener.resignations == [shard]
         # The new owner waits for the release by the previous one.
         assert (shard, True) in taker.listener.elections
@@ -115,30 +115,30 @@ def test_replica_hands_a_shard_over(play: Play) -> None:
         # The request is forgotten: the next rebalance moves nothing.
         rebalances = giver.ownership.rebalances
         added = await fleet.add(ready=False)
-        await fleet.until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
+        await fleet.wait_until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
         assert shard in taker.owned
         assert added.owned == set()
 
-    play(scene)
+    play(scenario)
 
 
 def test_replica_cannot_hand_over_a_shard_of_another_replica(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         rebalances = replicas[0].ownership.rebalances
         replicas[0].ownership.hand_over(min(replicas[1].owned), "")
         await asyncio.sleep(60.0)
         assert replicas[0].ownership.rebalances == rebalances
 
-    play(scene)
+    play(scenario)
 
 
 def test_several_shards_are_handed_over_at_once(play: Play) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         shards = sorted(replicas[0].owned)[:3]
         for shard in shards:
             replicas[0].ownership.hand_over(shard, "")
-        await fleet.until(lambda: set(shards) <= replicas[1].owned and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.shared_by(*replicas))
 
-    play(scene)
+    play(scenario)

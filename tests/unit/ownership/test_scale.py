@@ -11,7 +11,7 @@ from coordinator.cluster.ownership.messages import (
     plan_assignment,
     read_group_view,
 )
-from tests.benchmarks.fleet_scale import measure
+from tests.benchmarks.fleet_scale import measure_group
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
 
@@ -20,30 +20,30 @@ GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
 def test_100_coordinators_share_the_shards(play: Play) -> None:
-    async def scene(group: FakeGroup, _: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, _: ReplicaGroup) -> None:
         fleet = ReplicaGroup(group.link, state_partitions=50, limits=GroupLimits())
         replicas = [
             await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)
         ]
-        await fleet.until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
         await fleet.stop()
 
-    play(scene)
+    play(scenario)
 
 
 def test_group_record_above_the_limit_makes_every_sync_fail(play: Play) -> None:
     """The group in memory has a limit like Kafka's max.message.bytes."""
 
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.max_message_bytes = 600
         one, other = await fleet.add(), await fleet.add()
-        await fleet.until(lambda: group.stored_bytes > 600)
-        await fleet.until(lambda: "error -1" in str(one.ownership.health()))
+        await fleet.wait_until(lambda: group.stored_bytes > 600)
+        await fleet.wait_until(lambda: "error -1" in str(one.ownership.health()))
         assert one.owned | other.owned == set()
         group.max_message_bytes = 6_000
-        await fleet.until(lambda: fleet.shared_by(one, other))
+        await fleet.wait_until(lambda: fleet.shared_by(one, other))
 
-    play(scene)
+    play(scenario)
 
 
 def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
@@ -78,7 +78,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
 @pytest.mark.slow
 def test_request_rate_and_failover_time_of_60_coordinators_are_limited() -> None:
     """These values do not grow with the number of coordinators. docs/scale.md has the values for 500."""
-    cost = measure(60)
+    cost = measure_group(60)
     assert cost.idle_requests_per_s < 5.0
     assert cost.failure_s < 30.0
     assert cost.failure_rebalances <= 2

@@ -26,7 +26,7 @@ def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     def reports_ready() -> bool:
         return all(decode_metadata(member.metadata).ready for member in list(group.members.values()))
 
-    def block_until(beats: int = 0, ready: bool = True) -> None:
+    def block_main_loop(beats: int = 0, ready: bool = True) -> None:
         """Block the main loop until enough heartbeats were sent and the replica reports `ready`."""
         goal, deadline_s = group.requests.count("heartbeat") + beats, monotonic() + 60.0
         while group.requests.count("heartbeat") < goal or reports_ready() != ready:
@@ -39,17 +39,19 @@ def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     async def main() -> None:
         fleet = ReplicaGroup(link, limits=LIMITS, monotonic=monotonic, own_thread=True)
         (one,) = await fleet.add_all(1)
-        block_until(beats=10)
+        block_main_loop(beats=10)
         assert one.ownership.lease_is_fresh()
         assert one.ownership.generation == 1
-        block_until(ready=False)
+        block_main_loop(ready=False)
         assert one.ownership.lease_is_fresh()
-        await fleet.until(reports_ready)
+        await fleet.wait_until(reports_ready)
         await one.ownership.drain(10.0)
         assert one.owned == set()
         await fleet.stop()
         await fleet.stop()
         # The stopped thread ends without a long wait.
-        await fleet.until(lambda: not any(thread.name == "ownership" for thread in threading.enumerate()))
+        await fleet.wait_until(
+            lambda: not any(thread.name == "ownership" for thread in threading.enumerate())
+        )
 
     asyncio.run(main())

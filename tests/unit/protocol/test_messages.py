@@ -273,12 +273,12 @@ def test_null_in_place_of_a_required_value_is_refused(
 def test_compact_string_is_at_most_32767_bytes_as_in_kafka(
     decode: Callable[[bytes, int, int], object], before: str, behind: str
 ) -> None:
-    def message(size: int) -> bytes:
+    def encode_message(size: int) -> bytes:
         return bytes.fromhex(before) + write_uvarint(size + 1) + b"x" * size + bytes.fromhex(behind)
 
-    decode(message(32767), 0, 1)
+    decode(encode_message(32767), 0, 1)
     with pytest.raises(DecodeError, match="string of 32768 bytes"):
-        decode(message(32768), 0, 1)
+        decode(encode_message(32768), 0, 1)
 
 
 def test_compact_bytes_may_be_longer_than_a_string() -> None:

@@ -18,7 +18,7 @@ import uvloop
 from coordinator.config import HostPort
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls
-from coordinator.serve.relay.connection import PeerCheck, Route
+from coordinator.serve.relay.connection import PeerCheck, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
@@ -256,7 +256,7 @@ class _Authentication:
             self.is_lost = True
             return describe_cluster_body(ErrorCode.ILLEGAL_SASL_STATE)
         _, at = request_header.decode(frame, 0, 2 if version == 2 else 1)
-        self._judge(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
+        self._check_credentials(sasl_authenticate.decode_request(frame, at, version).auth_bytes)
         told = sasl_authenticate.SaslAuthenticateResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED if self.is_lost else ErrorCode.NONE,
             "no" if self.is_lost else None,
@@ -265,7 +265,7 @@ class _Authentication:
         )
         return (b"\0" if version == 2 else b"") + sasl_authenticate.encode_response(told, version)
 
-    def _judge(self, said: bytes) -> None:
+    def _check_credentials(self, said: bytes) -> None:
         """Set `user` if the credentials are correct, else `is_lost`; the first SCRAM message sets neither."""
         self._scheduler += 1
         if self._mechanism == "PLAIN":
@@ -317,7 +317,7 @@ async def run_relay(
     broker, coordinator, figures = FakeBroker(), FakeServer(), RelayMetrics()
     await broker.start(broker_tls and broker_tls[0])
     await coordinator.start(coordinator_tls and coordinator_tls[0])
-    route = Route(
+    route = UpstreamRoute(
         broker=Upstream(broker.address, broker_tls and broker_tls[1], "localhost"),
         coordinator=Upstream(coordinator.address, coordinator_tls and coordinator_tls[1], "localhost"),
         check=check,

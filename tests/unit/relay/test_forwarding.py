@@ -27,7 +27,7 @@ from tests.unit.relay.fake_peers import (
 MIB = 1 << 20
 
 
-async def digest(speaker: FrameStream, count: int) -> bytes:
+async def receive_digest(speaker: FrameStream, count: int) -> bytes:
     seen = hashlib.sha256()
     while count:
         step = min(count, MIB)
@@ -42,7 +42,10 @@ async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
     async with run_relay() as here:
         peer, broker = await connect_fetcher(here)
         _, _, seen_there, seen_back = await asyncio.gather(
-            peer.send_all(there), broker.send_all(back), digest(broker, len(there)), digest(peer, len(back))
+            peer.send_all(there),
+            broker.send_all(back),
+            receive_digest(broker, len(there)),
+            receive_digest(peer, len(back)),
         )
         assert seen_there == hashlib.sha256(there).digest()
         assert seen_back == hashlib.sha256(back).digest()
@@ -66,7 +69,7 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
         other, other_broker = await connect_fetcher(here)
         other_broker.send_bytes(ANSWER)
         await other.frame()
-        await digest(peer, 64 * MIB)
+        await receive_digest(peer, 64 * MIB)
         await flood
 
 
@@ -112,13 +115,13 @@ async def test_idle_connection_is_closed() -> None:
         (idle, _), (held, _) = await connect_fetcher(here), await connect_persister(here)
         busy, broker = await connect_fetcher(here)
 
-        async def keep_busy() -> None:
+        async def send_continuously() -> None:
             while True:
                 broker.send_bytes(ANSWER)
                 await busy.frame()
                 await asyncio.sleep(0.05)
 
-        keeping = asyncio.ensure_future(keep_busy())
+        keeping = asyncio.ensure_future(send_continuously())
         assert await idle.wait_until_closed()
         assert await held.wait_until_closed()
         assert not keeping.done()

@@ -115,7 +115,7 @@ def test_socket_of_another_process_is_not_inherited(environ: dict[str, str]) -> 
     assert inherited_socket(environ, 7) is None
 
 
-def settings(tmp_path: Path, **more: str) -> dict[str, str]:
+def relay_settings(tmp_path: Path, **more: str) -> dict[str, str]:
     relay = Authority(tmp_path).issue("relay")
     return {
         "relay.security.protocol": "SSL",
@@ -130,7 +130,7 @@ def settings(tmp_path: Path, **more: str) -> dict[str, str]:
 
 def test_route_is_made_from_settings(tmp_path: Path) -> None:
     route = make_route(
-        load_config(settings(tmp_path, broker="kafka-1:19094", coordinator="[::1]:9095")).config
+        load_config(relay_settings(tmp_path, broker="kafka-1:19094", coordinator="[::1]:9095")).config
     )
     assert (route.check, route.broker.address) == ("certificate", HostPort("kafka-1", 19094))
     assert route.coordinator.address == HostPort("::1", 9095)
@@ -152,7 +152,7 @@ def test_route_is_made_from_settings(tmp_path: Path) -> None:
 )
 def test_unusable_setting_is_named(tmp_path: Path, more: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        make_route(load_config(settings(tmp_path, **more)).config)
+        make_route(load_config(relay_settings(tmp_path, **more)).config)
     assert refused.value.setting == setting
 
 

@@ -46,12 +46,12 @@ async def test_bytes_before_a_reset_are_delivered(
     reset_connection(peer)
     moved = 0
 
-    def count(there: int, back: int) -> None:
+    def count_bytes(there: int, back: int) -> None:
         nonlocal moved
         moved += there
 
     joined = asyncio.ensure_future(
-        forward_both_ways(PlainStream(from_peer), PlainStream(to_broker), count, 30.0)
+        forward_both_ways(PlainStream(from_peer), PlainStream(to_broker), count_bytes, 30.0)
     )
     with from_peer, to_broker, broker:
         if reads_slowly:

@@ -11,7 +11,7 @@ from protocol.errors import DecodeError
 from tests.unit.relay.fake_peers import encode_frame, handshake_request, token_request
 
 
-def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "Bearer") -> bytes:
+def make_bearer_token(claims: object, *, authzid: str = "", more: str = "", scheme: str = "Bearer") -> bytes:
     payload = base64.urlsafe_b64encode(
         claims.encode() if isinstance(claims, str) else json.dumps(claims).encode()
     )
@@ -41,18 +41,18 @@ def bearer(claims: object, *, authzid: str = "", more: str = "", scheme: str = "
         ("SCRAM-SHA-512", b"n,,n=kafka", None),
         # For a delegation token, the name is the token id instead of the owner.
         ("SCRAM-SHA-512", b"n,,n=kafka,r=nonce,tokenauth=true", None),
-        ("OAUTHBEARER", bearer({"sub": "kafka", "exp": 1}), "kafka"),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, authzid="a=kafka"), "kafka"),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, more="logicalCluster=one\x01"), "kafka"),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, scheme="bearer"), "kafka"),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, authzid="a=eve"), None),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, more="auth=Bearer a.b.c\x01"), None),
-        ("OAUTHBEARER", bearer({"sub": "kafka"}, scheme="Basic"), None),
-        ("OAUTHBEARER", bearer({"sub": 7}), None),
-        ("OAUTHBEARER", bearer({"user": "kafka"}), None),
-        ("OAUTHBEARER", bearer('{"sub":"eve","sub":"kafka"}'), None),
-        ("OAUTHBEARER", bearer(["kafka"]), None),
-        ("OAUTHBEARER", bearer("no json"), None),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka", "exp": 1}), "kafka"),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, authzid="a=kafka"), "kafka"),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, more="logicalCluster=one\x01"), "kafka"),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, scheme="bearer"), "kafka"),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, authzid="a=eve"), None),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, more="auth=Bearer a.b.c\x01"), None),
+        ("OAUTHBEARER", make_bearer_token({"sub": "kafka"}, scheme="Basic"), None),
+        ("OAUTHBEARER", make_bearer_token({"sub": 7}), None),
+        ("OAUTHBEARER", make_bearer_token({"user": "kafka"}), None),
+        ("OAUTHBEARER", make_bearer_token('{"sub":"eve","sub":"kafka"}'), None),
+        ("OAUTHBEARER", make_bearer_token(["kafka"]), None),
+        ("OAUTHBEARER", make_bearer_token("no json"), None),
         ("OAUTHBEARER", b"n,,\x01auth=Bearer opaque\x01\x01", None),
         ("GSSAPI", b"\0kafka\0secret", None),
         ("", b"", None),
@@ -63,7 +63,7 @@ def test_user_of_the_first_message(mechanism: str, message: bytes, user: str | N
 
 
 def test_claim_with_the_user_name_is_configurable() -> None:
-    assert parse_user("OAUTHBEARER", bearer({"sub": "7", "client": "kafka"}), "client") == "kafka"
+    assert parse_user("OAUTHBEARER", make_bearer_token({"sub": "7", "client": "kafka"}), "client") == "kafka"
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

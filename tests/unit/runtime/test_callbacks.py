@@ -15,15 +15,15 @@ from coordinator.serve.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpack_batches, write
 from tests.simulation.loop import run
-from tests.unit.runtime.test_runtime import Origin, RuntimeDriver, run_driver
+from tests.unit.runtime.test_runtime import FakeOrigin, RuntimeDriver, run_driver
 from tests.unit.server.wire import request_frame
 
 WRITTEN = write((0, 4, ACKNOWLEDGED, 1))
 
 
-class Defect(Exception):
+class InjectedError(Exception):
     """The exception that callbacks raise."""
 
 
@@ -35,13 +35,13 @@ class BrokenOperation(Operation):
         super().__init__(decide, KEY, [part], writes=writes, origin=None, received_s=now_s)
 
     def answer(self, result: Any) -> None:
-        raise Defect
+        raise InjectedError
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        raise Defect
+        raise InjectedError
 
 
-def broken_write() -> BrokenOperation:
+def make_broken_write() -> BrokenOperation:
     return BrokenOperation(Shard.write_state, WRITTEN)
 
 
@@ -58,10 +58,10 @@ async def check_recovery(one: RuntimeDriver) -> None:
     """Assert that the shard recovers and executes a write and a read."""
     one.log.blocking = False
     one.log.release_appends()
-    await one.until(lambda: one.runtime.health() == [])
+    await one.wait_until(lambda: one.runtime.health() == [])
     assert await one.code(WRITE, write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
     (state,) = await one.ask(READ, read())
-    assert unpacked(state.state_batches)[-1][1] == 90
+    assert unpack_batches(state.state_batches)[-1][1] == 90
 
 
 def run_scenario(
@@ -72,7 +72,7 @@ def run_scenario(
             failures = record_failures()
             await body(one, failures)
             await check_recovery(one)
-            assert set(failures) == {Defect}
+            assert set(failures) == {InjectedError}
 
     run(scenario())
 
@@ -80,9 +80,9 @@ def run_scenario(
 def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
-        one.runtime.submit(broken_write())
+        one.runtime.submit(make_broken_write())
         last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
@@ -102,9 +102,9 @@ def test_exception_in_an_immediate_read_response_is_isolated() -> None:
 def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
-        one.runtime.submit(broken_write())
+        one.runtime.submit(make_broken_write())
         last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         one.log.fail(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
@@ -116,12 +116,12 @@ def test_exception_in_a_refusal_does_not_stop_batch_recovery(
 ) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
-            raise Defect
+            raise InjectedError
 
         # The broken write comes first; the Initialize after it calls `apply`, which fails.
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", raise_defect)
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
             answers = [one.ask(INITIALIZE, initialize(1, partition=partition)) for partition in (1, 0)]
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
@@ -134,11 +134,11 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         # The broken operation is either in the overdue append or queued behind it.
         if held:
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
         last = one.ask(WRITE, WRITTEN)
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         if not held:
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
         for _ in range(2):
             assert (await last)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             last = one.ask(WRITE, WRITTEN)
@@ -151,7 +151,7 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
 def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
-            raise Defect
+            raise InjectedError
 
         with monkeypatch.context() as patch:
             patch.setattr(type(one.runtime._runners[0]), "expire_operations", raise_defect)
@@ -167,22 +167,22 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
 def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         if callback == "close":
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
             last = one.ask(WRITE, WRITTEN)
             one.runtime.resign(0)
             assert (await last)[0].error_code == ErrorCode.NOT_COORDINATOR
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
             one.log.release_appends()
-            await one.until(lambda: not one.runtime.resigning)
+            await one.wait_until(lambda: not one.runtime.resigning_shards)
             one.runtime.elect(0)
-            await one.until(lambda: one.runtime.health() == [])
+            await one.wait_until(lambda: one.runtime.health() == [])
         else:
             last = one.ask(WRITE, WRITTEN)
-            one.runtime.submit(broken_write())
+            one.runtime.submit(make_broken_write())
             one.log.release_appends()
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
@@ -205,13 +205,13 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
         responses: list[bytes] = []
 
         def raise_defect(response: bytes) -> None:
-            raise Defect
+            raise InjectedError
 
         for respond in (responses.append, raise_defect, responses.append):
-            api.handle(frame, Origin(), respond)
-        await one.until(lambda: one.log.held)
+            api.handle(frame, FakeOrigin(), respond)
+        await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
-        await one.until(lambda: len(responses) == 2)
+        await one.wait_until(lambda: len(responses) == 2)
         assert len(failures) == 1
 
     run_scenario(body)
@@ -222,13 +222,13 @@ def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.Mo
         async with run_driver() as one:
             one.log.blocking = False
 
-            def contains(self: AllTopics, topic_id: bytes, partition: int) -> bool:
+            def raise_error(self: AllTopics, topic_id: bytes, partition: int) -> bool:
                 if partition == 1:
-                    raise Defect
+                    raise InjectedError
                 return True
 
             with monkeypatch.context() as patch:
-                patch.setattr(AllTopics, "contains", contains)
+                patch.setattr(AllTopics, "contains", raise_error)
                 results = await one.ask(WRITE, WRITTEN, write((0, 0, 0, 1), partition=1))
             assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
             await check_recovery(one)
@@ -241,12 +241,12 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
 ) -> None:
     async def body(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
-            raise Defect
+            raise InjectedError
 
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "mark_durable", raise_defect)
             answers = [one.ask(INITIALIZE, initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
@@ -260,13 +260,13 @@ def test_resignation_during_an_append_leaves_no_callback() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             writing = one.ask(WRITE, WRITTEN)
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.runtime.resign(0)
             one.runtime.elect(0)
             await asyncio.sleep(0)
             one.log.release_appends()
             assert (await writing)[0].error_code == ErrorCode.NONE
-            await one.until(lambda: one.runtime.health() == [] and not one.runtime.resigning)
+            await one.wait_until(lambda: one.runtime.health() == [] and not one.runtime.resigning_shards)
             assert one.runtime._runners[0]._append_finished is None
             await check_recovery(one)
 

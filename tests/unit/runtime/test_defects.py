@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpack_batches, write
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -39,7 +39,7 @@ def test_record_too_large_for_the_log_fails_one_request() -> None:
             assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
             assert one.runtime.shard_views()[0].loaded_records == 0
             states = [result.state_batches for result in await one.ask(READ, read(), read(partition=1))]
-            assert list(map(unpacked, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
+            assert list(map(unpack_batches, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
 
     run(scenario())
 
@@ -85,7 +85,7 @@ def test_failed_commit_batch_is_refused_and_the_shard_reloads(
             assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 3
             assert [str(failure["exception"]) for failure in failures] == ["a defect"]
             assert not one.log.held
-            await one.until(lambda: one.runtime.health() == [])
+            await one.wait_until(lambda: one.runtime.health() == [])
             assert (await one.ask(READ, read()))[0].state_batches == b""
             one.log.blocking = False
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE

@@ -99,7 +99,7 @@ def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, i
         assert one.should_wait_after(waiting, after_us) == fresh.should_wait_after(waiting, after_us)
 
 
-class Callers:
+class ConcurrentCallers:
     """A runtime over a journal on a simulated disk, and callers that write in a closed loop."""
 
     def __init__(self, world: SimulatedEnvironment) -> None:
@@ -119,7 +119,7 @@ class Callers:
     def commits(self) -> int:
         return self.journal._next_commit
 
-    async def until_committing(self) -> None:
+    async def wait_until_committing(self) -> None:
         # A linger may delay the commit until callers that just got a response have sent their next write.
         for _ in range(10_000):
             if self.journal.committing:
@@ -158,12 +158,14 @@ class Callers:
 
 
 def run_callers(
-    main: Callable[[Callers, SimulatedEnvironment], Awaitable[None]], faults: DiskFaults, callers: int
+    main: Callable[[ConcurrentCallers, SimulatedEnvironment], Awaitable[None]],
+    faults: DiskFaults,
+    callers: int,
 ) -> None:
     world = SimulatedEnvironment(faults=faults)
 
     async def scenario() -> None:
-        one = Callers(world)
+        one = ConcurrentCallers(world)
         await one.runtime.start()
         await asyncio.gather(*(one.initialize(caller) for caller in range(callers)))
         await main(one, world)
@@ -175,16 +177,16 @@ def run_callers(
 def test_simultaneous_callers_share_each_commit() -> None:
     callers, writes = 8, 200
 
-    async def main(one: Callers, world: SimulatedEnvironment) -> None:
-        async def all_call(turns: range) -> None:
+    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+        async def call_concurrently(turns: range) -> None:
             pauses = [0.00002 * (1 + caller) for caller in range(callers)]
             await asyncio.gather(
                 *(one.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
             )
 
-        await all_call(range(10))
+        await call_concurrently(range(10))
         before = one.commits
-        await all_call(range(1_000, 1_000 + writes))
+        await call_concurrently(range(1_000, 1_000 + writes))
         # If only half of the callers shared a commit, the number would be twice as large.
         assert one.commits - before < writes * 1.2
 
@@ -199,7 +201,7 @@ def test_linger_adds_little_latency_for_random_callers(
     callers, writes = 12, 400
     latencies_s = []
 
-    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         rng = Random(7)
         await asyncio.gather(
             *(
@@ -227,12 +229,12 @@ def caller_in_another_shard(caller: int) -> int:
 def test_operations_waiting_for_a_failed_commit_are_answered(
     faults: list[str],
 ) -> None:
-    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         # Remove the spare segment, so that a fault can hit its creation.
         one.journal._segments._spare = None
         world.storage.next_faults = list(faults)
         first = asyncio.ensure_future(one.write(0, 1))
-        await one.until_committing()
+        await one.wait_until_committing()
         other = asyncio.ensure_future(one.write(caller_in_another_shard(0), 1))
         async with asyncio.timeout(0.5):
             codes = await asyncio.gather(first, other)
@@ -246,9 +248,9 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
 
 
 def test_reads_do_not_wait_for_a_commit() -> None:
-    async def main(one: Callers, world: SimulatedEnvironment) -> None:
+    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         writing = asyncio.ensure_future(one.write(0, 5))
-        await one.until_committing()
+        await one.wait_until_committing()
         for caller in range(1, 8):
             topics = [read_api.ReadStateData(TOPIC_ID, [read()])]
             assert await one.ask(READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)) == [0]

@@ -22,7 +22,7 @@ LIMITS = GroupLimits()
 WATCHED_S = 60.0
 
 
-class Member:
+class RuntimeMember:
     """A runtime in a group, composed as in the application, which counts its elections."""
 
     def __init__(self, name: str, fake: FakeKafka, link: FakeGroupClient) -> None:
@@ -62,7 +62,7 @@ class Member:
         return self.runtime.can_serve
 
     def is_resigning(self) -> bool:
-        return bool(self.runtime.resigning)
+        return bool(self.runtime.resigning_shards)
 
     def active(self) -> set[int]:
         return {view.state_partition for view in self.runtime.shard_views() if view.status == "ACTIVE"}
@@ -74,9 +74,9 @@ class Member:
 
 
 @asynccontextmanager
-async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[Member]]:
+async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[RuntimeMember]]:
     """Run `count` members until all shards are served; then reset the counts of elections."""
-    ones = [Member(f"member-{number}", fake, group.link()) for number in range(count)]
+    ones = [RuntimeMember(f"member-{number}", fake, group.link()) for number in range(count)]
     for one in ones:
         await one.runtime.start(elect_all=False)
         await one.ownership.start(one)

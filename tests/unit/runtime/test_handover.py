@@ -14,7 +14,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
@@ -24,7 +24,7 @@ TOPIC = "state"
 LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
 
-class Lease:
+class FakeLease:
     """The freshness of the lease, and the shards that another process has claimed."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Lease:
 
 @asynccontextmanager
 async def run_replica(
-    fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: Lease | None = None
+    fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: FakeLease | None = None
 ) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator that owns no shard until it is elected."""
-    lease = lease or Lease()
+    lease = lease or FakeLease()
     log = KafkaLog(
         fake.cluster(TOPIC),
         TopicConfig(TOPIC, STATE_PARTITIONS),
@@ -56,7 +56,7 @@ async def run_replica(
 
 async def elect_shard(one: RuntimeDriver, **more: bool) -> RuntimeDriver:
     one.runtime.elect(0, **more)
-    await one.until(lambda: shard_status(one) == "ACTIVE")
+    await one.wait_until(lambda: shard_status(one) == "ACTIVE")
     return one
 
 
@@ -90,7 +90,7 @@ def test_loading_counts_only_owned_shards_and_logs_one_line(
         async with run_replica(FakeKafka()) as one:
             one.runtime.elect(0)
             assert one.runtime.health() == ["1 of 1 shards are loading."]
-            await one.until(lambda: not one.runtime.health())
+            await one.wait_until(lambda: not one.runtime.health())
 
     run(scenario())
     said = [record for record in caplog.records if record.getMessage() == "Loaded shards."]
@@ -99,21 +99,21 @@ def test_loading_counts_only_owned_shards_and_logs_one_line(
 
 def test_shard_is_handed_over_with_its_append_in_flight() -> None:
     async def scenario() -> None:
-        fake, lease = FakeKafka(), Lease()
+        fake, lease = FakeKafka(), FakeLease()
         async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
             await elect_shard(first)
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             writing = first.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
-            await first.until(lambda: first.runtime.appends_in_flight() == 1)
+            await first.wait_until(lambda: first.runtime.appends_in_flight() == 1)
             first.runtime.resign(0)
-            assert list(first.runtime.resigning) == [0]
+            assert list(first.runtime.resigning_shards) == [0]
             second.runtime.elect(0, release_expected=True)
             assert (await writing)[0].error_code == ErrorCode.NONE
             assert await first.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
-            await second.until(lambda: shard_status(second) == "ACTIVE")
+            await second.wait_until(lambda: shard_status(second) == "ACTIVE")
             state = (await second.ask(READ, read()))[0].state_batches
-            assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
-            assert not first.runtime.resigning
+            assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert not first.runtime.resigning_shards
             assert first.runtime.health() == []
             # After a hand-over with a release, no owner is fenced.
             assert lease.taken == []
@@ -138,7 +138,7 @@ def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
 
 def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
     async def scenario() -> None:
-        fake, lease = FakeKafka(), Lease()
+        fake, lease = FakeKafka(), FakeLease()
         limits = LIMITS._replace(release_wait_s=0.2)
         async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
             await elect_shard(first)
@@ -158,7 +158,7 @@ def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
 
 def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
     async def scenario() -> None:
-        fake, owner, late = FakeKafka(), Lease(), Lease()
+        fake, owner, late = FakeKafka(), FakeLease(), FakeLease()
         limits = LIMITS._replace(release_wait_s=0.2)
         async with run_replica(fake, lease=owner) as first, run_replica(fake, limits, late) as second:
             await elect_shard(first)
@@ -166,7 +166,7 @@ def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
             # The second coordinator waits for the release now; before it claims, it checks the lease again.
             await asyncio.sleep(0)
             late.fresh = False
-            await second.until(lambda: shard_status(second) != "LOADING")
+            await second.wait_until(lambda: shard_status(second) != "LOADING")
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             assert (shard_status(second), owner.taken) == ("FAILED", [])
 
@@ -191,7 +191,7 @@ def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
             one.runtime.elect(0)
             one.runtime.resign(0)
             one.runtime.elect(0)
-            await one.until(lambda: shard_status(one) == "ACTIVE")
+            await one.wait_until(lambda: shard_status(one) == "ACTIVE")
             assert owner_epoch(one) == 2
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
@@ -205,7 +205,7 @@ def test_shard_resigned_while_loading_is_not_served() -> None:
             asking = one.ask(INITIALIZE, initialize())
             one.runtime.resign(0)
             assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
-            await one.until(lambda: not one.runtime.resigning)
+            await one.wait_until(lambda: not one.runtime.resigning_shards)
             assert shard_status(one) == "CLOSED"
             await elect_shard(one)
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
@@ -230,19 +230,19 @@ def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
 
             one.log.read = read_when_allowed  # type: ignore[method-assign]
             one.runtime.elect(0)
-            await one.until(lambda: owner_epoch(one) == 1)
+            await one.wait_until(lambda: owner_epoch(one) == 1)
             one.runtime.resign(0)
             one.runtime.elect(0)
-            await one.until(lambda: not one.runtime.resigning)
+            await one.wait_until(lambda: not one.runtime.resigning_shards)
             fake.requests.clear()
-            await one.until(lambda: "produce" in [api for api, _ in fake.requests])
+            await one.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
             # The second claim has been sent while the first ownership is still loading.
             one.runtime.resign(0)
             one.runtime.elect(0)
-            await one.until(lambda: owner_epoch(one) == 2)
-            assert one.runtime.resigning
+            await one.wait_until(lambda: owner_epoch(one) == 2)
+            assert one.runtime.resigning_shards
             one.runtime.resign(0)
-            await one.until(lambda: not one.runtime.resigning)
+            await one.wait_until(lambda: not one.runtime.resigning_shards)
             may_read.set()
             await asyncio.sleep(0.05)
             assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
@@ -261,7 +261,7 @@ def test_claim_sent_before_a_resignation_is_released() -> None:
         async with run_replica(fake) as second, run_replica(fake, limits) as third:
             fake.requests.clear()
             second.runtime.elect(0)
-            await second.until(lambda: "produce" in [api for api, _ in fake.requests])
+            await second.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
             second.runtime.resign(0)
             await elect_shard(third, release_expected=True)
             assert owner_epoch(third) == 3
@@ -271,7 +271,7 @@ def test_claim_sent_before_a_resignation_is_released() -> None:
 
 def test_resigned_coordinator_sends_no_claim() -> None:
     async def scenario() -> None:
-        fake, lease = FakeKafka(), Lease()
+        fake, lease = FakeKafka(), FakeLease()
         async with run_replica(fake) as first, run_replica(fake, lease=lease) as second:
             fake.down = {1, 2, 3}
             first.runtime.elect(0)
@@ -279,7 +279,7 @@ def test_resigned_coordinator_sends_no_claim() -> None:
             first.runtime.resign(0)
             fake.down = set()
             await elect_shard(second)
-            await first.until(lambda: not first.runtime.resigning)
+            await first.wait_until(lambda: not first.runtime.resigning_shards)
             assert await second.code(INITIALIZE, initialize()) == ErrorCode.NONE
             assert (lease.taken, owner_epoch(second)) == ([], 1)
 
@@ -293,7 +293,7 @@ def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
             await elect_shard(cut_off)
             began_s = loop_time()
             second.runtime.elect(0)
-            await second.until(lambda: owner_epoch(second) == 2)
+            await second.wait_until(lambda: owner_epoch(second) == 2)
             second.runtime.resign(0)
             await elect_shard(third, release_expected=True)
             lease_s = KafkaLogLimits().lease_s
@@ -327,7 +327,7 @@ def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
 @pytest.mark.slow
 def test_nothing_is_claimed_without_a_fresh_lease() -> None:
     async def scenario() -> None:
-        fake, lease = FakeKafka(), Lease()
+        fake, lease = FakeKafka(), FakeLease()
         async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
             await elect_shard(away)
             # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
@@ -337,10 +337,10 @@ def test_nothing_is_claimed_without_a_fresh_lease() -> None:
             fake.down = set()
             await elect_shard(other)
             assert owner_epoch(other) == 2
-            await away.until(lambda: "too long to claim" in " ".join(away.runtime.health()))
+            await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))
             assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
             lease.fresh = True
-            await away.until(lambda: shard_status(away) == "ACTIVE")
+            await away.wait_until(lambda: shard_status(away) == "ACTIVE")
             assert owner_epoch(away) == 3
 
     run(scenario())

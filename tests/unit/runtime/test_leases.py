@@ -36,7 +36,7 @@ async def run_owner(
     one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start(elect_all=False)
     one.runtime.elect(0)
-    await one.until(lambda: one.runtime.shard_views()[0].status == "ACTIVE")
+    await one.wait_until(lambda: one.runtime.shard_views()[0].status == "ACTIVE")
     try:
         yield one
     finally:

@@ -25,13 +25,13 @@ def loop() -> Iterator[SimLoop]:
 
 
 def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "asyncio.Future[None]"]:
-    async def attempt() -> None:
+    async def open_slowly() -> None:
         now_s = asyncio.get_running_loop().time()
         attempts.append(now_s)
         if now_s - attempts[0] < seconds:
             raise LogUnavailable("nobody is there")
 
-    return lambda: asyncio.ensure_future(attempt())
+    return lambda: asyncio.ensure_future(open_slowly())
 
 
 def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:

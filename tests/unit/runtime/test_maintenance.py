@@ -26,10 +26,10 @@ def test_pruning_and_compaction_keep_the_state() -> None:
             assert one.log.start_offset(0) > 500
             lost = one.ask(WRITE, write())
             one.log.blocking = True
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.fail(LogOutcomeUnknown("lost"))
             await lost
-            await one.until(lambda: one.runtime.health() == [])
+            await one.wait_until(lambda: one.runtime.health() == [])
             after = one.runtime.share_partition(KEY)
             assert before is not None
             assert after is not None
@@ -72,13 +72,13 @@ def test_failing_job_is_retried_and_stops_no_other_job() -> None:
     async def scenario() -> None:
         log, tried, again = BlockingLog(1), [], asyncio.Event()
 
-        def pinned(live_bytes: int) -> dict[int, int]:
+        def raise_once(live_bytes: int) -> dict[int, int]:
             tried.append(live_bytes)
             if len(tried) > 1:
                 again.set()
             raise RuntimeError("a defect")
 
-        log.pinned = pinned
+        log.pinned = raise_once
         jobs = MaintenanceJobs(
             (),
             log=log,

@@ -10,7 +10,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
@@ -21,7 +21,7 @@ LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
 
 @asynccontextmanager
-async def coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
+async def run_coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator over a topic; yield it when its shard is active."""
     log = KafkaLog(
         fake.cluster(TOPIC),
@@ -34,7 +34,7 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
     one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
     await one.runtime.start()
     try:
-        await one.until(lambda: one.runtime.health() == [])
+        await one.wait_until(lambda: one.runtime.health() == [])
         yield one
     finally:
         await one.runtime.stop()
@@ -43,13 +43,15 @@ async def coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
 def test_next_owner_has_the_state_of_the_previous_one() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with coordinator(fake) as first:
+        async with run_coordinator(fake) as first:
             assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
             assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             assert first.runtime.shard_views()[0].owner_epoch == 1
-        async with coordinator(fake) as second:
+        async with run_coordinator(fake) as second:
             assert second.runtime.shard_views()[0].owner_epoch == 2
-            assert unpacked((await second.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert unpack_batches((await second.ask(READ, read()))[0].state_batches) == [
+                (0, 4, ACKNOWLEDGED, 1)
+            ]
 
     run(scenario())
 
@@ -58,9 +60,9 @@ def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
     async def scenario() -> None:
         for rpc, part in ((WRITE, write((5, 9, ACKNOWLEDGED, 1))), (READ, read())):
             fake = FakeKafka()
-            async with coordinator(fake) as first:
+            async with run_coordinator(fake) as first:
                 assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
-                async with coordinator(fake) as second:
+                async with run_coordinator(fake) as second:
                     assert await first.code(rpc, part) == ErrorCode.NOT_COORDINATOR
                     (view,) = first.runtime.shard_views()
                     assert (view.status, view.share_partitions) == ("CLOSED", 0)
@@ -71,7 +73,7 @@ def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
                     assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
                     assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
                     state = (await second.ask(READ, read()))[0].state_batches
-                    assert unpacked(state) == [(0, 4, ACKNOWLEDGED, 1)]
+                    assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
@@ -79,15 +81,15 @@ def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
 def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with coordinator(fake) as one:
+        async with run_coordinator(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
             fake.requests_lost = 1_000_000
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             fake.requests_lost = 0
-            await one.until(lambda: one.runtime.health() == [])
+            await one.wait_until(lambda: one.runtime.health() == [])
             assert one.runtime.shard_views()[0].owner_epoch > 1
             assert await one.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+            assert unpack_batches((await one.ask(READ, read()))[0].state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
@@ -96,11 +98,11 @@ def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
 def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        async with coordinator(fake) as one:
+        async with run_coordinator(fake) as one:
             assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
             fake.requests_lost = 1_000_000
             await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
-            await one.until(lambda: "failed to load" in " ".join(one.runtime.health()))
+            await one.wait_until(lambda: "failed to load" in " ".join(one.runtime.health()))
             fake.requests_lost = 0
             assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 

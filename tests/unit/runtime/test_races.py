@@ -17,7 +17,7 @@ from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_handover import (
     LIMITS,
     TOPIC,
-    Lease,
+    FakeLease,
     elect_shard,
     owner_epoch,
     run_replica,
@@ -33,7 +33,7 @@ def test_late_log_end_of_an_ended_ownership_answers_no_read(
     order: tuple[str, ...],
 ) -> None:
     async def scenario() -> None:
-        fake, lease = FakeKafka(), Lease()
+        fake, lease = FakeKafka(), FakeLease()
         async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
             await elect_shard(away)
             assert await away.code(INITIALIZE, initialize()) == ErrorCode.NONE
@@ -155,7 +155,10 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
 def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
     async def scenario() -> None:
         fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
-        async with run_replica(fake, limits, Lease()) as away, run_replica(fake, limits, Lease()) as other:
+        async with (
+            run_replica(fake, limits, FakeLease()) as away,
+            run_replica(fake, limits, FakeLease()) as other,
+        ):
             await elect_shard(away)
             await elect_shard(other)
             began_s = asyncio.get_running_loop().time()
@@ -165,7 +168,7 @@ def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> No
             assert owner_epoch(other) == 2
             assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
             other.runtime.resign(0)
-            await away.until(lambda: owner_epoch(away) == 3)
+            await away.wait_until(lambda: owner_epoch(away) == 3)
             assert asyncio.get_running_loop().time() - began_s < 5.0
 
     run(scenario())
@@ -193,7 +196,7 @@ def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
 
 def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
     async def scenario() -> None:
-        lease = Lease()
+        lease = FakeLease()
         lease.fresh = False
         async with run_replica(FakeKafka(), lease=lease) as one:
             one.runtime.elect(0)
@@ -209,7 +212,7 @@ def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
 
 def test_missing_lease_is_reported_until_it_is_fresh() -> None:
     async def scenario() -> None:
-        lease = Lease()
+        lease = FakeLease()
         lease.fresh = False
         async with run_replica(FakeKafka(), lease=lease) as one:
             one.runtime.elect(0)

@@ -8,7 +8,7 @@ from coordinator.errors import LogOutcomeUnknown, OperationFailed
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, WRITE
 from protocol.state_records import SharePartitionKey
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpacked, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpack_batches, write
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -27,11 +27,11 @@ def test_snapshots_are_written_in_portions_between_client_writes() -> None:
             ordering = asyncio.ensure_future(
                 one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
             )
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             # A write that arrives meanwhile is appended together with the next portion.
             answer = one.ask(WRITE, write((5, 9, ACKNOWLEDGED, 1)))
             one.log.release_appends()
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
             assert (await answer)[0].error_code == 0
             one.log.blocking = False
@@ -39,7 +39,7 @@ def test_snapshots_are_written_in_portions_between_client_writes() -> None:
             assert await ordering == 5
             state = one.runtime.share_partition(KEY)
             assert state is not None
-            assert unpacked(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
+            assert unpack_batches(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
             assert state.snapshot_epoch == 1
 
     run(scenario())
@@ -55,7 +55,7 @@ def test_large_snapshot_is_a_portion_of_its_own() -> None:
                 one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
             )
             for _ in range(5):
-                await one.until(lambda: one.log.held)
+                await one.wait_until(lambda: one.log.held)
                 ((_, records, _, _),) = one.log.held
                 assert len(records) == 1
                 one.log.release_appends()
@@ -79,9 +79,9 @@ def test_failed_snapshot_request_reports_its_progress() -> None:
     async def scenario() -> None:
         async with run_driver(RuntimeLimits(job_records_max=1)) as one:
             ordering = asyncio.ensure_future(one.runtime.jobs.snapshot_now(0, [make_key(0), make_key(1)]))
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.fail(LogOutcomeUnknown("fsync failed"))
             with pytest.raises(OperationFailed, match=r"1 of 2 snapshots were written: .*fsync failed"):
                 await ordering

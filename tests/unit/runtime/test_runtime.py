@@ -18,7 +18,7 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpacked, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpack_batches, write
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
 
@@ -36,7 +36,7 @@ class StandingClock:
         return self.ms
 
 
-class Origin:
+class FakeOrigin:
     """A client connection; a test sets `disconnected` to close it."""
 
     disconnected = False
@@ -63,7 +63,7 @@ class RuntimeDriver:
         )
         self.service = Service(self.runtime)
 
-    def ask(self, rpc: Rpc, *parts: Any, origin: Origin | None = None, topic_id: bytes = TOPIC_ID) -> Any:
+    def ask(self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, topic_id: bytes = TOPIC_ID) -> Any:
         """Send a request for one topic; return a future of its partition results."""
         request, topic = {
             INITIALIZE.name: (
@@ -87,7 +87,7 @@ class RuntimeDriver:
         """Send a request for one share-partition; return its error code."""
         return (await self.ask(rpc, *parts, **more))[0].error_code
 
-    async def until(self, condition: Callable[[], object]) -> None:
+    async def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait until the condition holds, at most 60 s."""
         steps = 0
         async with asyncio.timeout(60):
@@ -106,7 +106,7 @@ async def run_driver(
     one = RuntimeDriver(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
     await one.runtime.start()
     try:
-        await one.until(lambda: one.runtime.health() == [])
+        await one.wait_until(lambda: one.runtime.health() == [])
         if initialised:
             one.log.blocking = False
             await one.ask(INITIALIZE, initialize(), initialize(partition=1))
@@ -123,7 +123,7 @@ def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None
     async def scenario() -> None:
         async with run_driver() as one:
             answer = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             assert not answer.done()
             if error is None:
                 one.log.release_appends()
@@ -139,7 +139,7 @@ def test_state_equals_the_log_after_a_failed_append() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             refused = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.log.fail(LogOutcomeUnknown("lost"))
             await refused
             results = await one.ask(READ, read())
@@ -153,14 +153,14 @@ def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() ->
     async def scenario() -> None:
         async with run_driver() as one:
             writing = one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             assert await one.code(READ, read(partition=1)) == ErrorCode.NONE
             same = one.ask(READ, read(partition=0))
             await asyncio.sleep(0)
             assert not same.done(), "the read waits until the write in flight is durable"
             one.log.release_appends()
             await writing
-            assert unpacked((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert unpack_batches((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
@@ -169,14 +169,14 @@ def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             one.ask(WRITE, write(partition=1))
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             one.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
             reading = one.ask(READ, read())
             one.log.release_appends()
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             assert not reading.done()
             one.log.release_appends()
-            assert unpacked((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert unpack_batches((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
@@ -186,7 +186,7 @@ def test_read_without_a_lease_waits_for_an_append() -> None:
         async with run_driver() as one:
             one.log.lease_s = 0.0
             reading = one.ask(READ, read())
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             assert not reading.done()
             assert one.log.held[0][1] == []
             one.log.release_appends()
@@ -216,11 +216,11 @@ def test_operations_queued_during_an_append_share_the_next_one() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             first = one.ask(WRITE, write())
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             rest = [one.ask(WRITE, write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
             one.log.release_appends()
             await first
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             assert [len(records) for _, records, _, _ in one.log.held] == [5]
             one.log.release_appends()
             assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
@@ -237,7 +237,7 @@ def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
             one.log.blocking = False
             one.log.release_appends()
             # The record is stored nevertheless, as in Kafka.
-            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
+            assert unpack_batches((await one.ask(READ, read()))[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
 
@@ -274,7 +274,7 @@ def test_request_older_than_the_age_limit_is_not_executed() -> None:
 def test_operation_of_a_disconnected_client_is_dropped() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
-            origin = Origin()
+            origin = FakeOrigin()
             one.ask(WRITE, write(), origin=origin)
             origin.disconnected = True
             await one.ask(READ, read())
@@ -290,7 +290,7 @@ def test_full_queue_refuses_with_a_retriable_code() -> None:
             assert await one.code(WRITE, write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
             one.log.blocking = False
             one.log.release_appends()
-            await one.until(lambda: one.log.held or all(answer.done() for answer in waiting))
+            await one.wait_until(lambda: one.log.held or all(answer.done() for answer in waiting))
             one.log.release_appends()
             await asyncio.gather(*waiting)
 
@@ -301,10 +301,10 @@ def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_succe
     async def scenario() -> None:
         async with run_driver() as one:
             writing = one.ask(WRITE, write())
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             stopping = asyncio.create_task(one.runtime.stop())
             await asyncio.sleep(0)
-            await one.until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
+            await one.wait_until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
             one.log.release_appends()
             assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
             await stopping
@@ -317,12 +317,12 @@ def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             writing = one.ask(WRITE, write())
-            await one.until(lambda: one.log.held)
+            await one.wait_until(lambda: one.log.held)
             ((_, _, _, done),) = one.log.held
             one.log.held.clear()
             done(40, None)
             assert (await writing)[0].error_code != ErrorCode.NONE
-            await one.until(lambda: one.runtime.health() == [])
+            await one.wait_until(lambda: one.runtime.health() == [])
             assert await one.code(READ, read()) == ErrorCode.NONE
 
     run(scenario())
@@ -336,6 +336,6 @@ def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
             assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
             results = await one.ask(WRITE, write((5, 5, 0, 1), state_epoch=-1), write((6, 6, 0, 1)))
             assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
-            assert unpacked((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
+            assert unpack_batches((await one.ask(READ, read()))[0].state_batches) == [(0, 1, 0, 1)]
 
     run(scenario())

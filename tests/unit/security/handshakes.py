@@ -26,7 +26,7 @@ def client_context(
     return context
 
 
-def handshake(
+def perform_handshake(
     server: ssl.SSLContext,
     client: ssl.SSLContext,
     name: str | None = "localhost",

@@ -23,13 +23,13 @@ INVALID = (
 
 
 @pytest.fixture
-def users_of(tmp_path: Path) -> Callable[[str], Users]:
-    def make(text: str) -> Users:
+def make_users(tmp_path: Path) -> Callable[[str], Users]:
+    def make_users(text: str) -> Users:
         file = tmp_path / "users.properties"
         file.write_text(text)
         return Users(str(file), SETTING, BOTH)
 
-    return make
+    return make_users
 
 
 def keys_text(password: str, mechanism: str) -> str:
@@ -50,29 +50,29 @@ async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -
 @pytest.mark.parametrize("mechanism", BOTH)
 @pytest.mark.parametrize("as_keys", [False, True])
 def test_scram_accepts_only_the_correct_password(
-    users_of: Callable[[str], Users], mechanism: str, as_keys: bool
+    make_users: Callable[[str], Users], mechanism: str, as_keys: bool
 ) -> None:
     kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
-    users = users_of(f"alice={kept}\n")
+    users = make_users(f"alice={kept}\n")
 
     @async_test
-    async def both() -> None:
+    async def log_in_twice() -> None:
         identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
         assert identity == Identity("alice")
         assert identity.principal == "User:alice"
         with pytest.raises(AuthenticationFailed):
             await log_in(ScramExchange(mechanism, users), "alice", "wrong", mechanism)
 
-    both()
+    log_in_twice()
 
 
 def test_scram_refuses_unknown_users_like_wrong_passwords(
-    users_of: Callable[[str], Users],
+    make_users: Callable[[str], Users],
 ) -> None:
-    users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+    users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
     @async_test
-    async def refused(name: str) -> None:
+    async def check_refused(name: str) -> None:
         with pytest.raises(AuthenticationFailed) as raised:
             await log_in(ScramExchange("SCRAM-SHA-256", users), name, "wrong", "SCRAM-SHA-256")
         assert str(raised.value) == INVALID
@@ -86,10 +86,10 @@ def test_scram_refuses_unknown_users_like_wrong_passwords(
             firsts.append(turn.response.decode().split(",")[1:])
         assert firsts[0] == firsts[1]
 
-    refused("alice")
-    refused("mallory")
+    check_refused("alice")
+    check_refused("mallory")
     # bob has keys of another mechanism only.
-    refused("bob")
+    check_refused("bob")
     compare_responses()
 
 
@@ -105,16 +105,16 @@ def test_scram_refuses_unknown_users_like_wrong_passwords(
         b"n,,n=al=ice,r=abc",
     ],
 )
-def test_scram_refuses_a_malformed_first_message(users_of: Callable[[str], Users], first: bytes) -> None:
-    users = users_of("alice=alice-secret\n")
+def test_scram_refuses_a_malformed_first_message(make_users: Callable[[str], Users], first: bytes) -> None:
+    users = make_users("alice=alice-secret\n")
 
     @async_test
-    async def refused() -> None:
+    async def check_refused() -> None:
         with pytest.raises(AuthenticationFailed) as raised:
             await ScramExchange("SCRAM-SHA-256", users).take(first)
         assert str(raised.value) == INVALID
 
-    refused()
+    check_refused()
 
 
 # PLAIN tokens and their errors, None for a successful login. The texts are those of Kafka's PlainSaslServer.
@@ -140,12 +140,12 @@ PLAIN_TOKENS = [
 
 @pytest.mark.parametrize(("token", "refusal"), PLAIN_TOKENS)
 def test_plain_token_is_checked_like_kafka(
-    users_of: Callable[[str], Users], token: bytes, refusal: str | None
+    make_users: Callable[[str], Users], token: bytes, refusal: str | None
 ) -> None:
-    users = users_of(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+    users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
     @async_test
-    async def one() -> None:
+    async def check_token() -> None:
         if refusal is None:
             turn = await PlainExchange(users).take(token)
             assert turn.response == b""
@@ -156,13 +156,13 @@ def test_plain_token_is_checked_like_kafka(
             await PlainExchange(users).take(token)
         assert str(raised.value) == refusal
 
-    one()
+    check_token()
 
 
 def test_changed_users_file_is_reloaded(
-    users_of: Callable[[str], Users], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make_users: Callable[[str], Users], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    users = users_of("alice=one\n")
+    users = make_users("alice=one\n")
     fresh = tmp_path / "fresh"
     fresh.write_text("bob=two-secret\n")
     fresh.replace(tmp_path / "users.properties")
@@ -180,9 +180,9 @@ def test_changed_users_file_is_reloaded(
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_new_password_of_equal_length_is_detected(
-    users_of: Callable[[str], Users], tmp_path: Path, in_place: bool
+    make_users: Callable[[str], Users], tmp_path: Path, in_place: bool
 ) -> None:
-    users, file = users_of("alice=one\n"), tmp_path / "users.properties"
+    users, file = make_users("alice=one\n"), tmp_path / "users.properties"
     before = file.stat()
     if in_place:
         file.write_text("alice=two\n")
@@ -210,9 +210,9 @@ def test_new_password_of_equal_length_is_detected(
         (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "with 4096 to 16384 iterations"),
     ],
 )
-def test_invalid_users_file_is_refused(users_of: Callable[[str], Users], text: str, complaint: str) -> None:
+def test_invalid_users_file_is_refused(make_users: Callable[[str], Users], text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        users_of(text)
+        make_users(text)
     assert str(raised.value).startswith("listen.sasl.users.file=")
     assert complaint in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -223,16 +223,16 @@ def test_missing_users_file_is_refused() -> None:
         Users("/nowhere/users.properties", SETTING, BOTH)
 
 
-def test_repr_of_a_user_hides_its_secrets(users_of: Callable[[str], Users]) -> None:
-    user = users_of("alice=alice-secret\n").find("alice")
+def test_repr_of_a_user_hides_its_secrets(make_users: Callable[[str], Users]) -> None:
+    user = make_users("alice=alice-secret\n").find("alice")
     assert user is not None
     assert repr(user) == "User()"
     assert repr(user.keys["SCRAM-SHA-256"]) == "ScramKeys(iterations=4096)"
 
 
 @pytest.mark.parametrize("name", ["alice", "O=org,CN=b 1", "#x", "a:b\\c"])
-def test_formatted_user_line_is_read_by_the_users_file(users_of: Callable[[str], Users], name: str) -> None:
-    users = users_of(format_user_line(name, "the word", 4096) + "\n")
+def test_formatted_user_line_is_read_by_the_users_file(make_users: Callable[[str], Users], name: str) -> None:
+    users = make_users(format_user_line(name, "the word", 4096) + "\n")
     user = users.find(name)
     assert user is not None
     assert user.password is None
@@ -246,29 +246,29 @@ def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, i
     found: list[str] = []
 
     @async_test
-    async def ask() -> None:
+    async def run_exchange() -> None:
         client = ScramClient([mechanism], name, "a guess")
         found.append((await exchange.take(client.get_client_first().encode())).response.decode())
 
-    ask()
+    run_exchange()
     fields = dict(field.split("=", 1) for field in found[0].split(","))
     return len(b64decode(fields["s"])), int(fields["i"])
 
 
 @pytest.mark.parametrize("mechanism", BOTH)
 def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
-    users_of: Callable[[str], Users], mechanism: str
+    make_users: Callable[[str], Users], mechanism: str
 ) -> None:
-    users = users_of(f"alice={keys_text('alice-secret', mechanism)}\n")
+    users = make_users(f"alice={keys_text('alice-secret', mechanism)}\n")
     assert salt_and_iterations(users, "alice", mechanism) == (24, 8192)
     assert salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
     assert salt_and_iterations(users, "nobody", mechanism) == salt_and_iterations(users, "nobody", mechanism)
 
 
 def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
-    users_of: Callable[[str], Users], monkeypatch: pytest.MonkeyPatch
+    make_users: Callable[[str], Users], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users = users_of(f"alice={keys_text('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
+    users = make_users(f"alice={keys_text('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
     derived: list[int] = []
     derive = ScramKeys.derive
 

@@ -13,22 +13,22 @@ from coordinator.security.principals import (
     principal_of_certificate,
 )
 from coordinator.security.tls import ServerTls, TlsFiles
-from tests.certificates import Authority, Subject, subject_of
-from tests.unit.security.handshakes import client_context, handshake
+from tests.certificates import Authority, Subject, make_subject
+from tests.unit.security.handshakes import client_context, perform_handshake
 
 DEFAULT = MappingRules.parse("DEFAULT")
 
 # Subjects, and the result of getSubjectX500Principal().getName() in Java for each.
 SUBJECTS = [
-    (subject_of("broker-1"), "CN=broker-1"),
+    (make_subject("broker-1"), "CN=broker-1"),
     (
-        subject_of(
+        make_subject(
             "broker-1", COUNTRY_NAME="DE", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"
         ),
         "CN=broker-1,OU=Kafka,O=Example,C=DE",
     ),
     (
-        subject_of(
+        make_subject(
             "a",
             STATE_OR_PROVINCE_NAME="S",
             LOCALITY_NAME="L",
@@ -38,15 +38,15 @@ SUBJECTS = [
         ),
         "CN=a,UID=u,DC=org,STREET=Street 1,L=L,ST=S",
     ),
-    (subject_of('a, "b" + c <d>; e=f #g \\ h'), 'CN=a\\, \\"b\\" \\+ c \\<d\\>\\; e\\=f \\#g \\\\ h'),
-    (subject_of(" a  b "), "CN=\\ a  b\\ "),
-    (subject_of("Zoë"), "CN=Zoë"),
+    (make_subject('a, "b" + c <d>; e=f #g \\ h'), 'CN=a\\, \\"b\\" \\+ c \\<d\\>\\; e\\=f \\#g \\\\ h'),
+    (make_subject(" a  b "), "CN=\\ a  b\\ "),
+    (make_subject("Zoë"), "CN=Zoë"),
     (
-        subject_of("a", EMAIL_ADDRESS="a@example.org", SERIAL_NUMBER="12", TITLE="Dr"),
+        make_subject("a", EMAIL_ADDRESS="a@example.org", SERIAL_NUMBER="12", TITLE="Dr"),
         "CN=a,2.5.4.12=#0c024472,2.5.4.5=#13023132,1.2.840.113549.1.9.1=#160d61406578616d706c652e6f7267",
     ),
     (
-        subject_of("a", JURISDICTION_COUNTRY_NAME="DE", UNSTRUCTURED_NAME="u"),
+        make_subject("a", JURISDICTION_COUNTRY_NAME="DE", UNSTRUCTURED_NAME="u"),
         "CN=a,1.2.840.113549.1.9.2=#0c0175,1.3.6.1.4.1.311.60.2.1.3=#13024445",
     ),
 ]
@@ -60,7 +60,7 @@ def test_certificate_subject_is_written_as_in_java(subject: Subject, expected: s
     context = client_context(
         str(authority.certificate), str(client.combined_file), newest=ssl.TLSVersion.TLSv1_2
     )
-    certificate = handshake(ServerTls(files, "listen").context, context).clients_certificate
+    certificate = perform_handshake(ServerTls(files, "listen").context, context).clients_certificate
     assert principal_of_certificate(certificate, DEFAULT) == "User:" + expected
 
 

@@ -16,16 +16,16 @@ from coordinator.errors import ConfigError
 from coordinator.security.tls import ServerTls, TlsFiles
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.security.handshakes import client_context, common_name, handshake
+from tests.unit.security.handshakes import client_context, common_name, perform_handshake
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Authority:
+def our_authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "ours")
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Authority:
+def other_authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path / "theirs")
 
 
@@ -33,7 +33,7 @@ def tls_files(issued: IssuedCertificate, **more: str) -> TlsFiles:
     return TlsFiles(str(issued.certificate), str(issued.key), issued.key_password)._replace(**more)  # type: ignore[arg-type]
 
 
-def replace_by(old: Path, new: Path) -> None:
+def replace_file(old: Path, new: Path) -> None:
     """Replace a file atomically, as tools that renew certificates do."""
     fresh = old.with_suffix(".new")
     fresh.write_bytes(new.read_bytes())
@@ -42,15 +42,15 @@ def replace_by(old: Path, new: Path) -> None:
 
 def served_name(tls: ServerTls, authority: Authority, name: str | None = "localhost") -> str:
     return common_name(
-        handshake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
+        perform_handshake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
     )
 
 
-def test_key_may_be_in_the_certificate_file_and_encrypted(ours: Authority) -> None:
-    issued = ours.issue("one", key_password="let me in")
-    assert served_name(ServerTls(tls_files(issued), "listen"), ours) == "one"
+def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: Authority) -> None:
+    issued = our_authority.issue("one", key_password="let me in")
+    assert served_name(ServerTls(tls_files(issued), "listen"), our_authority) == "one"
     alone = TlsFiles(str(issued.combined_file), key_password="let me in")
-    assert served_name(ServerTls(alone, "listen"), ours) == "one"
+    assert served_name(ServerTls(alone, "listen"), our_authority) == "one"
 
 
 @pytest.mark.parametrize(
@@ -69,64 +69,72 @@ def test_key_may_be_in_the_certificate_file_and_encrypted(ours: Authority) -> No
     ],
 )
 def test_handshake_follows_client_auth(
-    ours: Authority, theirs: Authority, client_auth: str, showing: str, let_in: bool
+    our_authority: Authority, other_authority: Authority, client_auth: str, showing: str, let_in: bool
 ) -> None:
-    files = tls_files(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+    files = tls_files(
+        our_authority.issue("server"), ca=str(our_authority.certificate), client_auth=client_auth
+    )
     tls = ServerTls(files, "listen")
     certificate = {
         "nothing": "",
-        "valid": str(ours.issue("client").combined_file),
-        "of another authority": str(theirs.issue("stranger").combined_file),
-        "expired": str(ours.issue("late", ended=True).combined_file),
+        "valid": str(our_authority.issue("client").combined_file),
+        "of another authority": str(other_authority.issue("stranger").combined_file),
+        "expired": str(our_authority.issue("late", ended=True).combined_file),
     }[showing]
     # With TLS 1.2, the client sees the refusal within the handshake.
-    client = client_context(str(ours.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
+    client = client_context(str(our_authority.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
     if let_in:
-        certificate_seen = handshake(tls.context, client).clients_certificate
+        certificate_seen = perform_handshake(tls.context, client).clients_certificate
         assert bool(certificate_seen) == (client_auth != "none" and showing == "valid")
     else:
         with pytest.raises(ssl.SSLError):
-            handshake(tls.context, client)
+            perform_handshake(tls.context, client)
 
 
-def test_protocols_older_than_tls_1_2_are_refused(ours: Authority) -> None:
-    tls = ServerTls(tls_files(ours.issue("server")), "listen")
+def test_protocols_older_than_tls_1_2_are_refused(our_authority: Authority) -> None:
+    tls = ServerTls(tls_files(our_authority.issue("server")), "listen")
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("name", ["localhost", None])
-def test_new_certificate_is_used_from_the_next_handshake(ours: Authority, name: str | None) -> None:
-    issued = ours.issue("before")
+def test_new_certificate_is_used_from_the_next_handshake(our_authority: Authority, name: str | None) -> None:
+    issued = our_authority.issue("before")
     tls = ServerTls(tls_files(issued), "listen")
     assert tls.reload_if_changed() is False
 
-    after = ours.issue("after")
-    replace_by(issued.key, after.key)
-    replace_by(issued.certificate, after.certificate)
+    after = our_authority.issue("after")
+    replace_file(issued.key, after.key)
+    replace_file(issued.certificate, after.certificate)
 
     assert tls.reload_if_changed() is True
     assert tls.reload_if_changed() is False
-    assert served_name(tls, ours, name) == "after"
+    assert served_name(tls, our_authority, name) == "after"
 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
-def test_sessions_are_not_resumed_with_tls_1_2(ours: Authority, client_auth: str) -> None:
-    files = tls_files(ours.issue("server"), ca=str(ours.certificate), client_auth=client_auth)
+def test_sessions_are_not_resumed_with_tls_1_2(our_authority: Authority, client_auth: str) -> None:
+    files = tls_files(
+        our_authority.issue("server"), ca=str(our_authority.certificate), client_auth=client_auth
+    )
     tls = ServerTls(files, "listen")
     client = client_context(
-        str(ours.certificate), str(ours.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
+        str(our_authority.certificate),
+        str(our_authority.issue("client").combined_file),
+        newest=ssl.TLSVersion.TLSv1_2,
     )
     one_for_all = tls.context
-    first = handshake(one_for_all, client)
-    assert handshake(one_for_all, client, session=first.session).resumed, (
+    first = perform_handshake(one_for_all, client)
+    assert perform_handshake(one_for_all, client, session=first.session).resumed, (
         "with one shared context, OpenSSL resumes the session"
     )
-    assert not handshake(tls.context, client, session=handshake(tls.context, client).session).resumed
+    assert not perform_handshake(
+        tls.context, client, session=perform_handshake(tls.context, client).session
+    ).resumed
 
 
-def test_context_is_freed_after_its_handshake(ours: Authority) -> None:
+def test_context_is_freed_after_its_handshake(our_authority: Authority) -> None:
     """A context takes about 13 KB; reference counting frees it without the garbage collector."""
-    tls = ServerTls(tls_files(ours.issue("server")), "listen")
+    tls = ServerTls(tls_files(our_authority.issue("server")), "listen")
     gc.collect()
     gc.disable()
     try:
@@ -136,33 +144,35 @@ def test_context_is_freed_after_its_handshake(ours: Authority) -> None:
         gc.enable()
 
 
-def test_removed_authority_is_no_longer_trusted(ours: Authority, theirs: Authority) -> None:
-    both = ours.certificate.with_name("both.pem")
-    both.write_bytes(ours.certificate.read_bytes() + theirs.certificate.read_bytes())
-    files = tls_files(ours.issue("server"), ca=str(both), client_auth="required")
+def test_removed_authority_is_no_longer_trusted(our_authority: Authority, other_authority: Authority) -> None:
+    both = our_authority.certificate.with_name("both.pem")
+    both.write_bytes(our_authority.certificate.read_bytes() + other_authority.certificate.read_bytes())
+    files = tls_files(our_authority.issue("server"), ca=str(both), client_auth="required")
     tls = ServerTls(files, "listen")
     client = client_context(
-        str(ours.certificate), str(theirs.issue("client").combined_file), newest=ssl.TLSVersion.TLSv1_2
+        str(our_authority.certificate),
+        str(other_authority.issue("client").combined_file),
+        newest=ssl.TLSVersion.TLSv1_2,
     )
-    let_in = handshake(tls.context, client)
+    let_in = perform_handshake(tls.context, client)
     assert common_name(let_in.clients_certificate) == "client"
 
-    replace_by(both, ours.certificate)
+    replace_file(both, our_authority.certificate)
 
     assert tls.reload_if_changed() is True
     with pytest.raises(ssl.SSLError):
-        handshake(tls.context, client)
+        perform_handshake(tls.context, client)
     # A session from before the removal is refused too.
     with pytest.raises(ssl.SSLError):
-        handshake(tls.context, client, session=let_in.session)
+        perform_handshake(tls.context, client, session=let_in.session)
 
 
-def test_files_behind_kubernetes_links_are_reloaded(ours: Authority, tmp_path: Path) -> None:
+def test_files_behind_kubernetes_links_are_reloaded(our_authority: Authority, tmp_path: Path) -> None:
     """In a mounted secret, files are links into the directory `..data`, which is a link that gets
     replaced."""
     mounted = tmp_path / "mounted"
     for version in ("1", "2"):
-        issued = ours.issue(f"version {version}")
+        issued = our_authority.issue(f"version {version}")
         (mounted / f"..{version}").mkdir(parents=True)
         (mounted / f"..{version}" / "tls.crt").write_bytes(issued.certificate.read_bytes())
         (mounted / f"..{version}" / "tls.key").write_bytes(issued.key.read_bytes())
@@ -170,13 +180,13 @@ def test_files_behind_kubernetes_links_are_reloaded(ours: Authority, tmp_path: P
     for file in ("tls.crt", "tls.key"):
         (mounted / file).symlink_to(f"..data/{file}")
     tls = ServerTls(TlsFiles(str(mounted / "tls.crt"), str(mounted / "tls.key")), "listen")
-    assert served_name(tls, ours) == "version 1"
+    assert served_name(tls, our_authority) == "version 1"
 
     (mounted / "..new").symlink_to("..2")
     os.replace(mounted / "..new", mounted / "..data")
 
     assert tls.reload_if_changed() is True
-    assert served_name(tls, ours) == "version 2"
+    assert served_name(tls, our_authority) == "version 2"
 
 
 def spoil_certificate(issued: IssuedCertificate) -> None:
@@ -189,14 +199,14 @@ def remove_certificate(issued: IssuedCertificate) -> None:
 
 def replace_key(issued: IssuedCertificate) -> None:
     other = Authority(issued.key.parent / "other").issue("other")
-    replace_by(issued.key, other.key)
+    replace_file(issued.key, other.key)
 
 
 @pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, replace_key])
 def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
-    ours: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
+    our_authority: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    issued = ours.issue("before")
+    issued = our_authority.issue("before")
     tls = ServerTls(tls_files(issued), "listen")
     spoil(issued)
 
@@ -207,13 +217,13 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     (line,) = (record.getMessage() for record in caplog.records)
     assert "the previous ones stay in use: listen.ssl.certificate.location=" in line
     assert "\n" not in line
-    assert served_name(tls, ours) == "before"
+    assert served_name(tls, our_authority) == "before"
 
-    after = ours.issue("after")
-    replace_by(issued.certificate, after.certificate)
-    replace_by(issued.key, after.key)
+    after = our_authority.issue("after")
+    replace_file(issued.certificate, after.certificate)
+    replace_file(issued.key, after.key)
     assert tls.reload_if_changed() is True
-    assert served_name(tls, ours) == "after"
+    assert served_name(tls, our_authority) == "after"
 
 
 class ReloadRecorder(ServerTls):
@@ -231,15 +241,15 @@ class ReloadRecorder(ServerTls):
 
 
 @async_test
-async def test_watch_reloads_changed_files(ours: Authority) -> None:
-    issued = ours.issue("before")
+async def test_watch_reloads_changed_files(our_authority: Authority) -> None:
+    issued = our_authority.issue("before")
     tls = ReloadRecorder(tls_files(issued))
     watching = asyncio.create_task(tls.watch(0.01))
-    after = ours.issue("after")
-    replace_by(issued.key, after.key)
-    replace_by(issued.certificate, after.certificate)
+    after = our_authority.issue("after")
+    replace_file(issued.key, after.key)
+    replace_file(issued.certificate, after.certificate)
     assert await asyncio.to_thread(tls.reloaded.wait, 60)
-    assert served_name(tls, ours) == "after"
+    assert served_name(tls, our_authority) == "after"
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching
@@ -254,8 +264,10 @@ async def test_watch_reloads_changed_files(ours: Authority) -> None:
         ({"client_auth": "required"}, "listen.ssl.ca.location= cannot be used: it must be given with"),
     ],
 )
-def test_unusable_file_is_one_error_line(ours: Authority, change: dict[str, str], complaint: str) -> None:
-    files = tls_files(ours.issue("server", key_password="right"), **change)
+def test_unusable_file_is_one_error_line(
+    our_authority: Authority, change: dict[str, str], complaint: str
+) -> None:
+    files = tls_files(our_authority.issue("server", key_password="right"), **change)
     with pytest.raises(ConfigError) as raised:
         ServerTls(files, "listen")
     assert str(raised.value).startswith(complaint)

@@ -45,7 +45,7 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
 
 def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
     @async_test
-    async def taken() -> None:
+    async def check_token() -> None:
         turn = await TokenExchange(make_validator(key_file)).take(first_message(ISSUER.token()))
         assert turn.response == b""
         assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
@@ -53,7 +53,7 @@ def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
         identity = await make_validator(key_file).validate(ISSUER.token(key_id=None))
         assert identity.principal == "User:alice"
 
-    taken()
+    check_token()
 
 
 # JSON that is nested too deeply for the parser.
@@ -89,16 +89,16 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
 )
 def test_invalid_token_is_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
     @async_test
-    async def refused() -> None:
+    async def check_refused() -> None:
         with pytest.raises(InvalidToken, match=reason):
             await make_validator(key_file, rules).validate(token)
 
-    refused()
+    check_refused()
 
 
 def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
     @async_test
-    async def taken() -> None:
+    async def check_token() -> None:
         token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
         identity = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
         assert identity.name == "client-7"
@@ -106,7 +106,7 @@ def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
         assert await make_validator(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
         assert await make_validator(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
 
-    taken()
+    check_token()
 
 
 def rename_keys(key_file: str) -> None:
@@ -118,7 +118,7 @@ def rename_keys(key_file: str) -> None:
 
 def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
     @async_test
-    async def taken() -> None:
+    async def check_token() -> None:
         tokens = make_validator(key_file)
         turn = await TokenExchange(tokens).take(first_message(ISSUER.token()))
         assert turn.is_valid()
@@ -126,12 +126,12 @@ def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: st
         assert tokens.keys.reload_if_changed()  # type: ignore[attr-defined]
         assert not turn.is_valid()
 
-    taken()
+    check_token()
 
 
 def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
     @async_test
-    async def refused() -> None:
+    async def check_refused() -> None:
         exchange = TokenExchange(make_validator(key_file))
         turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
         assert turn.identity is None
@@ -139,7 +139,7 @@ def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
         with pytest.raises(AuthenticationFailed, match="invalid_token"):
             await exchange.take(b"\x01")
 
-    refused()
+    check_refused()
 
 
 @pytest.mark.parametrize(
@@ -148,22 +148,22 @@ def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
 )
 def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> None:
     @async_test
-    async def refused() -> None:
+    async def check_refused() -> None:
         with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
             await TokenExchange(make_validator(key_file)).take(message)
 
-    refused()
+    check_refused()
 
 
 def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
     @async_test
-    async def refused() -> None:
+    async def check_refused() -> None:
         exchange = TokenExchange(make_validator(key_file))
         assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
         with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
             await exchange.take(first_message(ISSUER.token(), "bob"))
 
-    refused()
+    check_refused()
 
 
 def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
     assert isinstance(keys, jwks.FileKeySource)
 
     @async_test
-    async def known(key_id: str, expected: int) -> None:
+    async def check_key(key_id: str, expected: int) -> None:
         assert len(await keys.find_keys(key_id)) == expected
 
-    known("key-1", 1)
+    check_key("key-1", 1)
     other.write_keys(tmp_path / "fresh")
     (tmp_path / "fresh").replace(file)
     assert keys.reload_if_changed() is True
-    known("key-1", 0)
-    known("key-2", 1)
+    check_key("key-1", 0)
+    check_key("key-2", 1)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
     monkeypatch.setattr(jwks, "seconds_since_boot", lambda: now_s)
 
     @async_test
-    async def asked() -> None:
+    async def check_keys() -> None:
         nonlocal now_s
         with key_server() as (server, url):
             keys = open_key_source(url, SETTING, 3600)
@@ -275,7 +275,7 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
             assert len(await keys.find_keys("key-2")) == 1
             assert server.asked == 4
 
-    asked()
+    check_keys()
 
 
 def test_key_server_must_have_a_certificate_of_the_given_authority(
@@ -284,7 +284,7 @@ def test_key_server_must_have_a_certificate_of_the_given_authority(
     authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
 
     @async_test
-    async def asked() -> None:
+    async def check_keys() -> None:
         with key_server(authority.issue("keys").combined_file) as (server, url):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
@@ -293,7 +293,7 @@ def test_key_server_must_have_a_certificate_of_the_given_authority(
                 assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).find_keys("key-1") == []
             assert server.asked == 1
 
-    asked()
+    check_keys()
     refusals = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert len(refusals) == 2
     assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
@@ -305,14 +305,14 @@ def test_key_server_certificate_must_match_the_host_name(
     authority = Authority(tmp_path)
 
     @async_test
-    async def asked() -> None:
+    async def check_keys() -> None:
         with key_server(authority.issue("else", hosts=("else.example",)).combined_file) as (server, url):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
             assert await trusting.find_keys("key-1") == []
             assert server.asked == 0
 
-    asked()
+    check_keys()
     (refusal,) = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 

@@ -43,7 +43,7 @@ def password_security(folder: Path, **more: Any) -> ListenerSecurityConfig:
     return ListenerSecurityConfig(**whole)
 
 
-async def shake_hands(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
+async def send_handshake(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
     """Send SaslHandshake; return the response."""
     body = sasl_handshake.encode_request(SaslHandshakeRequest(mechanism), version)
     client.send(request_frame(17, version, 1, body, flexible=False))
@@ -51,7 +51,7 @@ async def shake_hands(client: Client, mechanism: str, version: int = 1) -> SaslH
     return sasl_handshake.decode_response(rest, 0, version)
 
 
-async def authenticate(client: Client, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
+async def send_authenticate(client: Client, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
     """Send SaslAuthenticate; return the response."""
     client.send(authenticate_frame(token, version))
     _, rest = await client.frame()
@@ -65,8 +65,8 @@ def authenticate_frame(token: bytes, version: int = 2) -> bytes:
 
 async def log_in(client: Client, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
     """Log in with PLAIN. If `password` is empty, use the correct one."""
-    assert (await shake_hands(client, "PLAIN")).error_code == 0
-    return await authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
+    assert (await send_handshake(client, "PLAIN")).error_code == 0
+    return await send_authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
 
 
 async def find_error(client: Client) -> int:
@@ -86,8 +86,8 @@ async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
-async def only_connection(one: ServedCoordinator) -> Connection:
+async def get_only_connection(one: ServedCoordinator) -> Connection:
     """Return the server side of the only connection."""
-    await one.until(lambda: one.listener.connection_count == 1)
+    await one.wait_until(lambda: one.listener.connection_count == 1)
     (connection,) = one.listener._connections
     return connection

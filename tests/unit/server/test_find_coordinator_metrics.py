@@ -32,7 +32,7 @@ def count_by_error(one: ServedCoordinator) -> dict[int, int]:
 
 
 def test_requests_are_counted_by_the_first_error_code() -> None:
-    async def whole() -> None:
+    async def run_test() -> None:
         async with serve_coordinator() as one:
             client = await one.connect()
             await send_find(client, str(KEY))
@@ -46,14 +46,14 @@ def test_requests_are_counted_by_the_first_error_code() -> None:
             await send_find(client, str(KEY))
             assert count_by_error(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
 
-    asyncio.run(whole())
+    asyncio.run(run_test())
 
 
 def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(100.0, 0.5)
     monkeypatch.setattr(api, "monotonic_seconds", lambda: next(seconds), raising=False)
 
-    async def whole() -> None:
+    async def run_test() -> None:
         async with serve_coordinator() as one:
             client = await one.connect()
             for _ in range(2):
@@ -61,11 +61,11 @@ def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch)
             _, seconds_sum = one.metrics.request_histograms()[1][FIND].cumulative()
             assert seconds_sum == 1.0
 
-    asyncio.run(whole())
+    asyncio.run(run_test())
 
 
 def test_duration_of_api_versions_is_measured() -> None:
-    async def whole() -> None:
+    async def run_test() -> None:
         async with serve_coordinator() as one:
             client = await one.connect()
             client.send(request_frame(18, 0, 5, b"", flexible=False))
@@ -73,4 +73,4 @@ def test_duration_of_api_versions_is_measured() -> None:
             seconds = one.metrics.request_histograms()[1][18]
             assert seconds.cumulative()[1] > 0
 
-    asyncio.run(whole())
+    asyncio.run(run_test())

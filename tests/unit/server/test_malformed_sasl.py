@@ -91,16 +91,16 @@ def test_corrupted_sasl_frames_close_only_their_connection(
 
         await asyncio.gather(*(send_dialogues() for _ in range(AT_A_TIME)))
         assert one.metrics._connections_closed["internal_error"] == 0
-        await one.until(lambda: one.listener.connection_count == 0)
+        await one.wait_until(lambda: one.listener.connection_count == 0)
         assert one.listener.held_bytes == 0
         client = await one.connect()
         await log_in(client)
         assert await find_error(client) == 0
 
-    async def whole() -> None:
+    async def run_test() -> None:
         async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:
             await scenario(one)
 
     with caplog.at_level(logging.WARNING):
-        asyncio.run(whole())
+        asyncio.run(run_test())
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []

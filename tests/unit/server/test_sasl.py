@@ -15,13 +15,13 @@ from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import (
     FIND_BODY,
     Run,
-    authenticate,
     authenticate_frame,
     find_error,
+    get_only_connection,
     log_in,
-    only_connection,
+    send_authenticate,
+    send_handshake,
     served_apis,
-    shake_hands,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
@@ -33,9 +33,9 @@ def test_authenticated_client_is_served(run: Run) -> None:
         apis = await served_apis(client)
         assert apis[17] == (0, 1)
         assert apis[36] == (0, 2)
-        handshake = await shake_hands(client, "PLAIN")
+        handshake = await send_handshake(client, "PLAIN")
         assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
-        answer = await authenticate(client, b"\0alice\0alice-secret")
+        answer = await send_authenticate(client, b"\0alice\0alice-secret")
         assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
         assert await find_error(client) == 0
         client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
@@ -50,12 +50,12 @@ def test_authenticated_client_is_served(run: Run) -> None:
 def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "SCRAM-SHA-256")
+        await send_handshake(client, "SCRAM-SHA-256")
         scram = ScramClient(["SCRAM-SHA-256"], "alice", "alice-secret")
-        first = await authenticate(client, scram.get_client_first().encode(), version)
+        first = await send_authenticate(client, scram.get_client_first().encode(), version)
         assert first.error_code == 0
         scram.set_server_first(first.auth_bytes.decode())
-        final = await authenticate(client, scram.get_client_final().encode(), version)
+        final = await send_authenticate(client, scram.get_client_final().encode(), version)
         scram.set_server_final(final.auth_bytes.decode())
         assert await find_error(client) == 0
 
@@ -65,7 +65,7 @@ def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
 def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        assert (await shake_hands(client, "PLAIN", version=0)).error_code == 0
+        assert (await send_handshake(client, "PLAIN", version=0)).error_code == 0
         token = b"\0alice\0alice-secret"
         client.send(len(token).to_bytes(4, "big") + token)
         assert await client.reader.readexactly(4) == b"\0\0\0\0"
@@ -73,7 +73,7 @@ def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
 
         # In this protocol, a failed login has no error message.
         client = await one.connect()
-        await shake_hands(client, "PLAIN", version=0)
+        await send_handshake(client, "PLAIN", version=0)
         client.send(b"\0\0\0\5\0a\0b\0")
         assert await client.closed()
 
@@ -83,7 +83,7 @@ def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
 def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong") + authenticate_frame(b"\0alice\0alice-secret"))
         assert await client.closed()
 
@@ -93,7 +93,7 @@ def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> 
 def test_unknown_mechanism_is_answered_with_the_enabled_ones(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        response = await shake_hands(client, "GSSAPI")
+        response = await send_handshake(client, "GSSAPI")
         assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256"]
         assert await client.closed()
@@ -108,13 +108,13 @@ def test_wrong_password_returns_an_error_and_closes_the_connection(
     async def scenario(one: ServedCoordinator) -> None:
         for _ in range(3):
             client = await one.connect()
-            await shake_hands(client, "PLAIN")
-            answer = await authenticate(client, b"\0alice\0guess-1234", version)
+            await send_handshake(client, "PLAIN")
+            answer = await send_authenticate(client, b"\0alice\0guess-1234", version)
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert answer.error_message == "Authentication failed: Invalid username or password"
             assert await client.closed()
         closed = one.metrics._connections_closed
-        await one.until(lambda: closed["authentication_failed"] == 3)
+        await one.wait_until(lambda: closed["authentication_failed"] == 3)
 
     with caplog.at_level(logging.DEBUG):
         run(scenario)
@@ -127,7 +127,7 @@ def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         loop = asyncio.get_running_loop()
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         began_s = loop.time()
         client.send(authenticate_frame(b"\0alice\0wrong"))
         _, rest = await client.frame()
@@ -149,12 +149,12 @@ def test_refused_token_is_counted_logged_and_answered_after_a_delay(
         loop = asyncio.get_running_loop()
         for _ in range(3):
             client = await one.connect()
-            await shake_hands(client, "OAUTHBEARER")
+            await send_handshake(client, "OAUTHBEARER")
             began_s = loop.time()
-            answer = await authenticate(client, b"n,,\x01auth=Bearer abc\x01\x01")
+            answer = await send_authenticate(client, b"n,,\x01auth=Bearer abc\x01\x01")
             assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
             assert loop.time() - began_s >= 0.2
-        await one.until(lambda: one.metrics._requests[36, 58] == 3)
+        await one.wait_until(lambda: one.metrics._requests[36, 58] == 3)
         assert one.metrics._requests[36, 0] == 0
 
     run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": RefusingMechanism})
@@ -167,10 +167,10 @@ def test_refused_token_is_counted_logged_and_answered_after_a_delay(
 def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong"))
-        connection = await only_connection(one)
-        await one.until(lambda: connection._draining)
+        connection = await get_only_connection(one)
+        await one.wait_until(lambda: connection._draining)
         client.send(request_frame(10, 6, 3, FIND_BODY))
         _, rest = await client.frame()
         answer = sasl_authenticate.decode_response(rest, 1, 2)
@@ -216,12 +216,12 @@ def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
 def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         assert await find_error(client) == ErrorCode.ILLEGAL_SASL_STATE
         assert await client.closed()
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
-        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        await send_handshake(client, "PLAIN")
+        assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await client.closed()
 
     run(scenario)
@@ -231,10 +231,10 @@ def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await log_in(client)
-        answer = await authenticate(client, b"\0alice\0alice-secret")
+        answer = await send_authenticate(client, b"\0alice\0alice-secret")
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert answer.error_message == "SaslAuthenticate request received after successful authentication"
-        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await find_error(client) == 0
 
     run(scenario)
@@ -245,7 +245,7 @@ def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
         async with serve_coordinator() as one:
             client = await one.connect()
             assert 17 not in await served_apis(client)
-            assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+            assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
             assert await find_error(client) == 0
 
     asyncio.run(scenario())
@@ -289,7 +289,7 @@ def test_clients_that_are_not_authorized_give_way_to_a_broker(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         # One client has not logged in, and one is not allowed.
         unauthenticated, refused = await one.connect(), await one.connect()
-        await shake_hands(unauthenticated, "PLAIN")
+        await send_handshake(unauthenticated, "PLAIN")
         await log_in(refused, "bob")
         brokers = [await one.connect(), await one.connect()]
         for broker in brokers:
@@ -308,7 +308,7 @@ def test_login_that_takes_too_long_is_closed(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
-        await shake_hands(slow, "PLAIN")
+        await send_handshake(slow, "PLAIN")
         clock_skipping.skip(31)
         assert await silent.closed()
         assert await slow.closed()

@@ -171,7 +171,7 @@ def test_responses_are_sent_in_request_order() -> None:
         client.send(request_frame(85, 1, 10, write_body(0)))
         client.send(request_frame(84, 0, 11, read_body(1)))
         client.send(request_frame(18, 0, 12, b"", flexible=False))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         one.log.blocking = False
         one.log.release_appends()
         assert [(await client.frame())[0] for _ in range(3)] == [10, 11, 12]
@@ -236,7 +236,7 @@ def test_connection_at_its_in_flight_limit_is_not_read() -> None:
         one.log.blocking = True
         for n in range(50):
             client.send(request_frame(85, 1, n, write_body()))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         await client.writer.drain()
         # At most three operations are in progress or queued; later frames are not parsed.
         assert len(one.log.held[0][1]) <= 3
@@ -264,7 +264,7 @@ def test_draining_connection_is_not_read_after_a_response() -> None:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 1, write_body()))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
         await asyncio.sleep(0)
         one.log.blocking = False
@@ -291,7 +291,7 @@ def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
     async def scenario(one: ServedCoordinator) -> None:
         for client in await send_half_frames(one):
             assert await client.closed()
-        await one.until(lambda: one.listener.held_bytes == 0)
+        await one.wait_until(lambda: one.listener.held_bytes == 0)
 
     run_served(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
 
@@ -306,7 +306,7 @@ def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
             hog.send(pack(">i", 60_000) + b"x" * 50_000)
         # Wait until the memory is full. If the sweeper ran first, it has already closed a connection.
         closed = one.metrics._connections_closed
-        await one.until(lambda: one.listener.held_bytes >= 100_000 or closed["no_room"])
+        await one.wait_until(lambda: one.listener.held_bytes >= 100_000 or closed["no_room"])
         for n in range(3):
             client.send(request_frame(84, 0, n, read_body()))
             assert (await client.frame())[0] == n
@@ -332,7 +332,7 @@ def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
         busy = await connect_initialized(one)
         one.log.blocking = True
         busy.send(request_frame(85, 1, 4, write_body()))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         clock_skipping.skip(4.0)
         assert await idle.closed()
         one.log.blocking = False
@@ -348,7 +348,7 @@ def test_connection_over_the_limit_is_closed_at_once() -> None:
         third = await one.connect()
         assert await third.closed()
         second.writer.close()
-        await one.until(lambda: one.listener.connection_count == 1)
+        await one.wait_until(lambda: one.listener.connection_count == 1)
         fourth = await one.connect()
         fourth.send(request_frame(84, 0, 5, read_body()))
         assert (await fourth.frame())[0] == 5
@@ -363,7 +363,7 @@ def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
         await asyncio.sleep(0.01)
         assert not draining.done()
@@ -391,7 +391,7 @@ def test_draining_ends_at_its_timeout() -> None:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
-        await one.until(lambda: one.log.held)
+        await one.wait_until(lambda: one.log.held)
         async with asyncio.timeout(60):
             await one.listener.drain(0.02)
 

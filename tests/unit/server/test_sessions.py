@@ -16,13 +16,13 @@ from tests.unit.server.sasl_clients import (
     FIND_BODY,
     USERS,
     Run,
-    authenticate,
     authenticate_frame,
     find_error,
+    get_only_connection,
     log_in,
-    only_connection,
     password_security,
-    shake_hands,
+    send_authenticate,
+    send_handshake,
 )
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
@@ -38,9 +38,9 @@ def test_session_expires_without_reauthentication(run: Run) -> None:
         client.send(request_frame(17, 1, 1, body, flexible=False))
         assert (await client.frame())[0] == 3
         assert (await client.frame())[0] == 1
-        assert (await authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
+        assert (await send_authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
         # Re-authentication is allowed at most once a second.
-        assert (await shake_hands(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         clock_skipping.skip(61)
         # Re-authentication after the expiry is accepted before the next request.
         assert (await log_in(client)).error_code == 0
@@ -75,8 +75,8 @@ def test_reauthentication_cannot_change_principal_or_mechanism(
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
         await log_in(client)
-        assert (await shake_hands(client, mechanism)).error_code == 0
-        answer = await authenticate(client, token)
+        assert (await send_handshake(client, mechanism)).error_code == 0
+        answer = await send_authenticate(client, token)
         assert (answer.error_code, answer.error_message) == (58, message)
         assert await client.closed()
 
@@ -100,9 +100,9 @@ def test_session_ends_when_its_token_expires(run: Run) -> None:
 
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
-        assert (await authenticate(client, b"token")).session_lifetime_ms == 0
-        connection = await only_connection(one)
+        await send_handshake(client, "PLAIN")
+        assert (await send_authenticate(client, b"token")).session_lifetime_ms == 0
+        connection = await get_only_connection(one)
         assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.closed()
@@ -114,7 +114,7 @@ def test_session_ends_when_its_token_expires(run: Run) -> None:
 def test_failing_mechanism_closes_the_connection(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect()
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
         assert await client.closed()
         assert one.metrics._connections_closed["internal_error"] == 1
@@ -126,11 +126,11 @@ def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         client, loop = await one.connect(), asyncio.get_running_loop()
         await log_in(client)
-        connection = await only_connection(one)
+        connection = await get_only_connection(one)
         assert connection.sasl_authenticator is not None
         # Pretend that the deadline of the first login has passed.
         connection.sasl_authenticator._deadline_s = loop.time() - 1.0
-        await shake_hands(client, "PLAIN")
+        await send_handshake(client, "PLAIN")
         assert connection.timeout_reason(loop.time(), 0) is None
         assert connection.timeout_reason(loop.time() + 31.0, 0) == "authentication_timeout"
 
@@ -163,6 +163,6 @@ def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path,
             assert users.reload_if_changed()
             assert await client.closed()
             closed = one.metrics._connections_closed
-            await one.until(lambda: closed["credentials_revoked"] == 1)
+            await one.wait_until(lambda: closed["credentials_revoked"] == 1)
 
     asyncio.run(scenario())

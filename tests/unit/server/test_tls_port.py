@@ -17,7 +17,7 @@ from coordinator.serve.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import Authority, IssuedCertificate
 from tests.unit.security.handshakes import client_context
-from tests.unit.security.test_tls import replace_by
+from tests.unit.security.test_tls import replace_file
 from tests.unit.server.sasl_clients import FIND_BODY, find_error, log_in, password_security
 from tests.unit.server.test_server import connect_initialized, write_body
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
@@ -62,12 +62,12 @@ class TlsListener:
         }
         security = (base or ListenerSecurityConfig())._replace(**whole)
 
-        async def serve() -> None:
+        async def serve_client() -> None:
             async with serve_coordinator(limits, security) as one:
                 await scenario(one)
 
         with asyncio.Runner(loop_factory=self._new_loop) as runner:
-            runner.run(serve())
+            runner.run(serve_client())
 
     def client(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "", **more)
@@ -153,7 +153,7 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(world.client(own, newest=ssl.TLSVersion.TLSv1_2))
-            await one.until(lambda: closed_counts(one)[reason] == attempt)  # noqa: B023
+            await one.wait_until(lambda: closed_counts(one)[reason] == attempt)  # noqa: B023
         assert one.listener.connection_count == 0
 
     world.run(scenario)
@@ -168,7 +168,9 @@ def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients send an alert, others only close the connection.
-        await one.until(lambda: closed_counts(one)["tls_failed"] + closed_counts(one)["tls_unfinished"] == 1)
+        await one.wait_until(
+            lambda: closed_counts(one)["tls_failed"] + closed_counts(one)["tls_unfinished"] == 1
+        )
 
     world.run(scenario)
 
@@ -188,7 +190,7 @@ def test_plaintext_to_a_tls_port_is_closed_at_once(
             # The server sends at most an alert before it closes the connection.
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
-            await one.until(lambda: closed_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
+            await one.wait_until(lambda: closed_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
 
     world.run(scenario)
     assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
@@ -201,13 +203,13 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(world.client())
-            await one.until(lambda: closed_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
+            await one.wait_until(lambda: closed_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
 
-    async def serve() -> None:
+    async def serve_client() -> None:
         async with serve_coordinator() as one:
             await scenario(one)
 
-    asyncio.run(serve())
+    asyncio.run(serve_client())
     assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
 
 
@@ -218,10 +220,10 @@ def test_unfinished_handshakes_leave_no_connection_or_memory(
         for _ in range(3):
             # Connect and close, as a TCP health check does.
             socket.create_connection(("127.0.0.1", one.port)).close()
-        await one.until(lambda: closed_counts(one)["tls_unfinished"] == 3)
+        await one.wait_until(lambda: closed_counts(one)["tls_unfinished"] == 3)
         silent = await one.connect()
         assert await silent.closed()
-        await one.until(lambda: closed_counts(one)["tls_unfinished"] == 4)
+        await one.wait_until(lambda: closed_counts(one)["tls_unfinished"] == 4)
         assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
 
     world.run(scenario, handshake_s=0.2)
@@ -240,14 +242,14 @@ def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsL
         assert tls is not None
         both = world.folder / "both.pem"
         both.write_bytes(ours + more.certificate.read_bytes())
-        replace_by(ca, both)
-        await one.until(lambda: len(tls._anchors) == 2)
+        replace_file(ca, both)
+        await one.wait_until(lambda: len(tls._anchors) == 2)
         await asyncio.sleep(0.05)
         assert await find_error(client) == 0
-        replace_by(ca, more.certificate)
-        await one.until(lambda: tls.removals == 1)
+        replace_file(ca, more.certificate)
+        await one.wait_until(lambda: tls.removals == 1)
         assert await client.closed()
-        await one.until(lambda: closed_counts(one)["certificate_revoked"] == 1)
+        await one.wait_until(lambda: closed_counts(one)["certificate_revoked"] == 1)
 
     world.run(scenario, limits=ServerLimits(sweep_s=0.01))
 
@@ -287,8 +289,8 @@ def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> N
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
         after = world.authority.issue("after")
-        replace_by(world.server.key, after.key)
-        replace_by(world.server.certificate, after.certificate)
+        replace_file(world.server.key, after.key)
+        replace_file(world.server.certificate, after.certificate)
 
         async def served_name() -> str:
             fresh = await one.connect(world.client(broker))

@@ -20,11 +20,11 @@ def test_handshake_begins_when_the_client_hello_is_complete(
     begun: list[ServerTls] = []
     make_context: Callable[[ServerTls], ssl.SSLContext] = vars(ServerTls)["context"].fget
 
-    def count(tls: ServerTls) -> ssl.SSLContext:
+    def count_handshakes(tls: ServerTls) -> ssl.SSLContext:
         begun.append(tls)
         return make_context(tls)
 
-    monkeypatch.setattr(ServerTls, "context", property(count))
+    monkeypatch.setattr(ServerTls, "context", property(count_handshakes))
     broker = world.authority.issue("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:

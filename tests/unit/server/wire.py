@@ -96,7 +96,7 @@ class ServedCoordinator:
         self._writers.append(writer)
         return Client(reader, writer)
 
-    async def until(self, condition: Any) -> None:
+    async def wait_until(self, condition: Any) -> None:
         """Wait until the condition holds, at most 60 s."""
         async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110

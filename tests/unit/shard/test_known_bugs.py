@@ -30,10 +30,10 @@ from tests.builders import (
     TOPIC_ID,
     DrivenShard,
     initialize,
-    packed,
+    pack_batches,
     portion,
     read,
-    unpacked,
+    unpack_batches,
     write,
 )
 
@@ -106,27 +106,27 @@ def test_defect_outside_the_shard_has_a_test(defect: str) -> None:
 
 
 @pytest.fixture
-def driven() -> DrivenShard:
+def driver() -> DrivenShard:
     shard = DrivenShard()
     assert shard.initialize(initialize()).error_code == ErrorCode.NONE
     return shard
 
 
-def test_kafka_17796_read_with_newer_leader_epoch_is_persisted(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=5))
-    assert driven.reloaded().write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+def test_kafka_17796_read_with_newer_leader_epoch_is_persisted(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=5))
+    assert driver.reloaded().write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def test_kafka_18437_update_has_value_version_0(driven: DrivenShard) -> None:
-    driven.write(write((0, 4, ACKNOWLEDGED, 1)))
-    record, _ = driven.log[-1]
+def test_kafka_18437_update_has_value_version_0(driver: DrivenShard) -> None:
+    driver.write(write((0, 4, ACKNOWLEDGED, 1)))
+    record, _ = driver.log[-1]
     key, value = encode_record(record)
     assert isinstance(record.value, ShareUpdateValue)
     assert (key[:2], value and value[:2]) == (b"\0\1", b"\0\0")
 
 
-def test_kafka_18672_unknown_value_version_is_unreadable(driven: DrivenShard) -> None:
-    key, value = encode_record(driven.log[-1][0])
+def test_kafka_18672_unknown_value_version_is_unreadable(driver: DrivenShard) -> None:
+    key, value = encode_record(driver.log[-1][0])
     assert value is not None
     record = decode_record(key, b"\0\1" + value[2:])
     assert record is not None
@@ -134,31 +134,31 @@ def test_kafka_18672_unknown_value_version_is_unreadable(driven: DrivenShard) ->
     assert "version 1" in record.value.reason
 
 
-def test_kafka_19218_summary_has_the_leader_epoch(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=7))
-    assert driven.summary().leader_epoch == 7
+def test_kafka_19218_summary_has_the_leader_epoch(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=7))
+    assert driver.summary().leader_epoch == 7
 
 
-def test_kafka_19695_deleted_share_partition_does_not_block_pruning(driven: DrivenShard) -> None:
+def test_kafka_19695_deleted_share_partition_does_not_block_pruning(driver: DrivenShard) -> None:
     other = KEY._replace(partition=1)
-    driven.initialize(initialize(partition=1), key=other)
-    driven.delete()
-    assert driven.shard.redundant_offset == 1
-    driven.delete(key=other)
-    assert driven.shard.redundant_offset == len(driven.log)
+    driver.initialize(initialize(partition=1), key=other)
+    driver.delete()
+    assert driver.shard.redundant_offset == 1
+    driver.delete(key=other)
+    assert driver.shard.redundant_offset == len(driver.log)
 
 
-def test_kafka_19201_deletion_writes_a_tombstone(driven: DrivenShard) -> None:
+def test_kafka_19201_deletion_writes_a_tombstone(driver: DrivenShard) -> None:
     other = SharePartitionKey("group", OTHER_TOPIC_ID, 0)
-    driven.initialize(initialize(), key=other)
-    driven.delete()
-    assert driven.log[-1][0] == StateRecord(KEY, None)
-    assert driven.reloaded(0).shard.share_partitions() == [other]
+    driver.initialize(initialize(), key=other)
+    driver.delete()
+    assert driver.log[-1][0] == StateRecord(KEY, None)
+    assert driver.reloaded(0).shard.share_partitions() == [other]
 
 
-def test_kafka_19456_write_changes_no_epoch(driven: DrivenShard) -> None:
-    assert driven.write(write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
-    summary = driven.summary()
+def test_kafka_19456_write_changes_no_epoch(driver: DrivenShard) -> None:
+    assert driver.write(write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
+    summary = driver.summary()
     assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
 
 
@@ -175,17 +175,17 @@ def test_kafka_20016_snapshot_epoch_may_exceed_16_bits() -> None:
     assert decode_record(key_bytes, value_bytes) == StateRecord(KEY, value)
 
 
-def test_kafka_19888_clock_set_back_does_no_harm(driven: DrivenShard) -> None:
-    driven.now_ms -= 3_600_000
-    driven.write(write((0, 4, ACKNOWLEDGED, 1)))
-    assert driven.shard.snapshot_cold(now_ms=driven.now_ms, interval_ms=1, limits=portion(10)) == []
-    assert driven.reloaded().shard.state(KEY) == driven.shard.state(KEY)
+def test_kafka_19888_clock_set_back_does_no_harm(driver: DrivenShard) -> None:
+    driver.now_ms -= 3_600_000
+    driver.write(write((0, 4, ACKNOWLEDGED, 1)))
+    assert driver.shard.snapshot_cold(now_ms=driver.now_ms, interval_ms=1, limits=portion(10)) == []
+    assert driver.reloaded().shard.state(KEY) == driver.shard.state(KEY)
 
 
-def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driven: DrivenShard) -> None:
-    driven.write(write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
-    driven.initialize(initialize(start_offset=3))
-    assert driven.summary().delivery_complete_count == 0
+def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driver: DrivenShard) -> None:
+    driver.write(write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
+    driver.initialize(initialize(start_offset=3))
+    assert driver.summary().delivery_complete_count == 0
 
 
 def test_21426_number_of_updates_between_snapshots_is_exact() -> None:
@@ -203,9 +203,9 @@ def test_kafka_20183_group_id_may_contain_colons() -> None:
 
 
 def test_kafka_20691_merge_takes_near_linear_time() -> None:
-    def calls_for(count: int) -> int:
-        current = packed(*((10 * n, 10 * n + 4, AVAILABLE, 1) for n in range(count)))
-        written = packed(*((10 * n + 2, 10 * n + 6, ACKNOWLEDGED, 2) for n in range(count)))
+    def count_merge_calls(count: int) -> int:
+        current = pack_batches(*((10 * n, 10 * n + 4, AVAILABLE, 1) for n in range(count)))
+        written = pack_batches(*((10 * n + 2, 10 * n + 6, ACKNOWLEDGED, 2) for n in range(count)))
         calls = 0
 
         def count_call(_frame: object, event: str, _argument: object) -> None:
@@ -219,24 +219,24 @@ def test_kafka_20691_merge_takes_near_linear_time() -> None:
             sys.setprofile(None)
         return calls
 
-    assert 0 < calls_for(4_000) < 2.5 * calls_for(2_000)
+    assert 0 < count_merge_calls(4_000) < 2.5 * count_merge_calls(2_000)
 
 
 @pytest.mark.parametrize("epochs", [{"state_epoch": -1}, {"leader_epoch": -1}])
-def test_kafka_20694_negative_epoch_is_refused(driven: DrivenShard, epochs: dict[str, int]) -> None:
-    assert driven.write(write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
+def test_kafka_20694_negative_epoch_is_refused(driver: DrivenShard, epochs: dict[str, int]) -> None:
+    assert driver.write(write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_kafka_20743_read_with_leader_epoch_minus_1_is_refused(driven: DrivenShard) -> None:
-    assert driven.read(read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
+def test_kafka_20743_read_with_leader_epoch_minus_1_is_refused(driver: DrivenShard) -> None:
+    assert driver.read(read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_23074_late_write_does_not_move_the_start_offset_back(driven: DrivenShard) -> None:
-    driven.write(write(start_offset=10, complete_count=3))
-    driven.write(write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
-    summary = driven.summary()
+def test_23074_late_write_does_not_move_the_start_offset_back(driver: DrivenShard) -> None:
+    driver.write(write(start_offset=10, complete_count=3))
+    driver.write(write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
+    summary = driver.summary()
     assert (summary.start_offset, summary.delivery_complete_count) == (10, 3)
-    assert unpacked(driven.read(read()).state_batches) == [(10, 12, ACKNOWLEDGED, 2)]
+    assert unpack_batches(driver.read(read()).state_batches) == [(10, 12, ACKNOWLEDGED, 2)]
 
 
 @pytest.mark.parametrize("start_offset", [-1, 0])
@@ -253,14 +253,14 @@ def test_23190_late_repeated_initialize_keeps_acknowledgements() -> None:
     shard.initialize(initialize(start_offset=-1))
     shard.write(write((5, 9, ACKNOWLEDGED, 1), start_offset=5))
     assert shard.initialize(initialize(start_offset=-1)).error_code == ErrorCode.NONE
-    assert unpacked(shard.read(read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+    assert unpack_batches(shard.read(read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
 
 
-def test_offset_reset_at_the_same_state_epoch_takes_effect(driven: DrivenShard) -> None:
+def test_offset_reset_at_the_same_state_epoch_takes_effect(driver: DrivenShard) -> None:
     """Brokers 4.1 to 4.4 send AlterShareGroupOffsets as an Initialize with an unchanged state epoch."""
-    driven.write(write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
-    driven.initialize(initialize(start_offset=0))
-    answer = driven.read(read())
+    driver.write(write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
+    driver.initialize(initialize(start_offset=0))
+    answer = driver.read(read())
     assert (answer.start_offset, answer.state_batches) == (0, b"")
 
 
@@ -278,34 +278,37 @@ def test_hazard_b_cold_snapshots_are_written_in_slices() -> None:
     assert sizes == [10, 10]
 
 
-def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=3))
-    length = len(driven.log)
-    answer = driven.write(
+def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=3))
+    length = len(driver.log)
+    answer = driver.write(
         write((0, 0, ACKNOWLEDGED, 1), leader_epoch=3),
         write((1, 1, ACKNOWLEDGED, 1), leader_epoch=2),
         write((2, 2, ACKNOWLEDGED, 1), leader_epoch=3),
     )
     assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert len(driven.log) == length, "if one entry is refused, no record of the unit is written"
+    assert len(driver.log) == length, "if one entry is refused, no record of the unit is written"
 
 
-def test_duplicates_of_a_share_partition_are_merged_in_request_order(driven: DrivenShard) -> None:
-    answer = driven.write(
+def test_duplicates_of_a_share_partition_are_merged_in_request_order(driver: DrivenShard) -> None:
+    answer = driver.write(
         write((0, 4, AVAILABLE, 1), complete_count=0),
         write((0, 1, ACKNOWLEDGED, 2), start_offset=1, complete_count=1),
     )
     assert answer.error_code == ErrorCode.NONE
-    assert unpacked(driven.read(read()).state_batches) == [(1, 1, ACKNOWLEDGED, 2), (2, 4, AVAILABLE, 1)]
-    assert driven.summary().start_offset == 1
+    assert unpack_batches(driver.read(read()).state_batches) == [
+        (1, 1, ACKNOWLEDGED, 2),
+        (2, 4, AVAILABLE, 1),
+    ]
+    assert driver.summary().start_offset == 1
 
 
-def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=9))
-    driven.initialize(initialize(state_epoch=1, start_offset=50))
-    assert driven.summary().leader_epoch == 0, "Kafka returns 0 after a second Initialize"
-    reloaded = driven.reloaded()
-    assert reloaded.shard.redundant_offset == len(driven.log) - 1, (
+def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=9))
+    driver.initialize(initialize(state_epoch=1, start_offset=50))
+    assert driver.summary().leader_epoch == 0, "Kafka returns 0 after a second Initialize"
+    reloaded = driver.reloaded()
+    assert reloaded.shard.redundant_offset == len(driver.log) - 1, (
         "all records before the last snapshot are redundant"
     )
     assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -324,27 +327,27 @@ def test_hazard_e_update_count_is_equal_after_a_reload() -> None:
     assert before == after
 
 
-def test_hazard_g_unreadable_value_stops_one_share_partition_only(driven: DrivenShard) -> None:
+def test_hazard_g_unreadable_value_stops_one_share_partition_only(driver: DrivenShard) -> None:
     other = KEY._replace(partition=1)
-    driven.initialize(initialize(partition=1), key=other)
-    driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
-    assert driven.read(read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert driven.write(write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert driven.read(read(partition=1), key=other).error_code == ErrorCode.NONE
-    assert driven.shard.redundant_offset == 0, "an unreadable record is kept for a newer release"
-    driven.initialize(initialize(state_epoch=1))
-    assert driven.read(read()).error_code == ErrorCode.NONE
+    driver.initialize(initialize(partition=1), key=other)
+    driver.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
+    assert driver.read(read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.write(write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.read(read(partition=1), key=other).error_code == ErrorCode.NONE
+    assert driver.shard.redundant_offset == 0, "an unreadable record is kept for a newer release"
+    driver.initialize(initialize(state_epoch=1))
+    assert driver.read(read()).error_code == ErrorCode.NONE
 
 
-def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driven: DrivenShard) -> None:
-    driven.topic_known = False
-    assert driven.delete().error_code == ErrorCode.NONE
-    assert driven.delete().error_code == ErrorCode.NONE
-    assert len(driven.shard) == 0
+def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driver: DrivenShard) -> None:
+    driver.topic_known = False
+    assert driver.delete().error_code == ErrorCode.NONE
+    assert driver.delete().error_code == ErrorCode.NONE
+    assert len(driver.shard) == 0
 
 
-def test_inverted_batch_is_refused_with_a_message(driven: DrivenShard) -> None:
-    answer = driven.write(write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
+def test_inverted_batch_is_refused_with_a_message(driver: DrivenShard) -> None:
+    answer = driver.write(write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "ends at offset 5, before it begins at 9" in str(answer.error_message)
 
@@ -372,7 +375,7 @@ def test_cold_snapshots_are_written_only_if_more_records_become_redundant() -> N
 
 def test_update_without_a_snapshot_is_not_pruned() -> None:
     shard = Shard(0, SnapshotPolicy())
-    update = ShareUpdateValue(0, 0, 0, packed((0, 4, AVAILABLE, 1)))
+    update = ShareUpdateValue(0, 0, 0, pack_batches((0, 4, AVAILABLE, 1)))
     shard.replay(StateRecord(KEY, update), 7, 0)
     shard.replay(StateRecord(KEY, update), 8, 0)
     assert shard.redundant_offset == 7

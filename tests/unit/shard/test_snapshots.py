@@ -19,13 +19,13 @@ from tests.builders import (
     initialize,
     portion,
     read,
-    unpacked,
+    unpack_batches,
     write,
 )
 
 
 @pytest.fixture
-def driven() -> DrivenShard:
+def driver() -> DrivenShard:
     shard = DrivenShard(SnapshotPolicy(updates_max=0))
     shard.initialize(initialize())
     return shard
@@ -39,17 +39,17 @@ def reload_last_record(driven: DrivenShard) -> DrivenShard:
     return reloaded
 
 
-def test_snapshot_of_a_read_fences_the_previous_leader(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=5))
-    for shard in (driven, reload_last_record(driven)):
+def test_snapshot_of_a_read_fences_the_previous_leader(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=5))
+    for shard in (driver, reload_last_record(driver)):
         assert shard.write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert shard.summary().leader_epoch == 5
 
 
-def test_snapshot_of_a_write_changes_no_epoch(driven: DrivenShard) -> None:
-    driven.read(read(leader_epoch=5))
-    driven.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
-    for shard in (driven, reload_last_record(driven)):
+def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
+    driver.read(read(leader_epoch=5))
+    driver.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
+    for shard in (driver, reload_last_record(driver)):
         assert (shard.summary().leader_epoch, shard.summary().state_epoch) == (5, 0)
         assert shard.read(read(leader_epoch=5)).error_code == ErrorCode.NONE
 
@@ -65,32 +65,32 @@ def test_snapshot_of_a_write_changes_no_epoch(driven: DrivenShard) -> None:
     ids=["by a write", "by a job"],
 )
 def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
-    driven: DrivenShard, snapshot: Callable[[DrivenShard], object]
+    driver: DrivenShard, snapshot: Callable[[DrivenShard], object]
 ) -> None:
-    driven.read(read(leader_epoch=9))
-    driven.initialize(initialize(state_epoch=1, start_offset=50))
-    snapshot(driven)
-    reloaded = reload_last_record(driven)
+    driver.read(read(leader_epoch=9))
+    driver.initialize(initialize(state_epoch=1, start_offset=50))
+    snapshot(driver)
+    reloaded = reload_last_record(driver)
     assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert reloaded.summary().leader_epoch == 0
 
 
-def test_greater_complete_count_wins_at_equal_start_offsets(driven: DrivenShard) -> None:
-    driven.write(write(start_offset=10, complete_count=5))
-    driven.write(write(start_offset=10, complete_count=3))
-    assert driven.summary().delivery_complete_count == 5
-    driven.write(write(start_offset=11, complete_count=1))
-    assert driven.summary().delivery_complete_count == 1
+def test_greater_complete_count_wins_at_equal_start_offsets(driver: DrivenShard) -> None:
+    driver.write(write(start_offset=10, complete_count=5))
+    driver.write(write(start_offset=10, complete_count=3))
+    assert driver.summary().delivery_complete_count == 5
+    driver.write(write(start_offset=11, complete_count=1))
+    assert driver.summary().delivery_complete_count == 1
 
 
 @pytest.mark.parametrize("start_offset", [0, -1])
 def test_unreadable_state_is_replaced_by_an_initialize_with_equal_epoch(
-    driven: DrivenShard, start_offset: int
+    driver: DrivenShard, start_offset: int
 ) -> None:
-    driven.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
-    assert driven.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
-    answer = driven.read(read())
-    assert (answer.error_code, unpacked(answer.state_batches)) == (ErrorCode.NONE, [])
+    driver.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
+    assert driver.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
+    answer = driver.read(read())
+    assert (answer.error_code, unpack_batches(answer.state_batches)) == (ErrorCode.NONE, [])
 
 
 def test_large_updates_cause_a_snapshot_before_updates_max() -> None:

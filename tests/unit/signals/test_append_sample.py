@@ -10,28 +10,28 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 
 
-def update(*batches: BatchTuple, key: SharePartitionKey = KEY) -> tuple[bytes, bytes | None]:
-    return encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, packed(*batches), 0)))
+def encode_update(*batches: BatchTuple, key: SharePartitionKey = KEY) -> tuple[bytes, bytes | None]:
+    return encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, pack_batches(*batches), 0)))
 
 
-def snapshot(*batches: BatchTuple) -> tuple[bytes, bytes | None]:
-    return encode_record(StateRecord(KEY, ShareSnapshotValue(1, 1, 1, 0, 5, 5, packed(*batches), 0)))
+def encode_snapshot(*batches: BatchTuple) -> tuple[bytes, bytes | None]:
+    return encode_record(StateRecord(KEY, ShareSnapshotValue(1, 1, 1, 0, 5, 5, pack_batches(*batches), 0)))
 
 
-def one_of_each() -> list[tuple[bytes, bytes | None]]:
+def make_one_of_each() -> list[tuple[bytes, bytes | None]]:
     return [
-        update((0, 3, ACKNOWLEDGED, 1), (4, 5, AVAILABLE, 1)),
-        update((6, 6, ARCHIVED, 5), key=KEY._replace(group_id="other")),
+        encode_update((0, 3, ACKNOWLEDGED, 1), (4, 5, AVAILABLE, 1)),
+        encode_update((6, 6, ARCHIVED, 5), key=KEY._replace(group_id="other")),
         (b"\x00\x07", None),
     ]
 
 
 def test_records_are_counted_by_group() -> None:
     sample = AppendSample()
-    sample.add([b"prefix" + encode_batch(0, 1, one_of_each())], len(b"prefix"))
+    sample.add([b"prefix" + encode_batch(0, 1, make_one_of_each())], len(b"prefix"))
     groups = asyncio.run(sample.take().changes())
     counts = groups[KEY.group_id]
     assert (counts.acknowledged, counts.released, counts.rejected) == (4, 2, 0)
@@ -43,7 +43,7 @@ def test_counts_are_extrapolated_above_the_limit() -> None:
     sample = AppendSample(bytes_max=20_000)
     for number in range(5_000):
         state = ACKNOWLEDGED if number % 5 else ARCHIVED
-        sample.add([encode_batch(number, 1, [update((number, number, state, 1))])], 0)
+        sample.add([encode_batch(number, 1, [encode_update((number, number, state, 1))])], 0)
         assert sample._kept_bytes <= 20_000
     appends = sample.take()
     assert not appends.is_complete
@@ -56,7 +56,7 @@ def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(append_sample, "DECODED_BYTES_MAX", 20_000)
     sample = AppendSample()
     for number in range(1_000):
-        sample.add([encode_batch(number, 1, [update((number, number, ACKNOWLEDGED, 1))])], 0)
+        sample.add([encode_batch(number, 1, [encode_update((number, number, ACKNOWLEDGED, 1))])], 0)
     appends = sample.take()
     assert appends.is_complete
     assert asyncio.run(appends.changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)
@@ -65,18 +65,18 @@ def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_completed_records_are_unknown_after_an_initialization_or_without_all_appends() -> None:
     sample = AppendSample()
-    sample.add([encode_batch(0, 1, [update((0, 3, ACKNOWLEDGED, 1)), snapshot()])], 0)
+    sample.add([encode_batch(0, 1, [encode_update((0, 3, ACKNOWLEDGED, 1)), encode_snapshot()])], 0)
     appends = sample.take()
     assert appends.completed(KEY, 0, 9) is None
     assert appends.completed(KEY._replace(partition=1), 0, 9) == []
     small = AppendSample(bytes_max=10)
-    small.add([encode_batch(0, 1, [snapshot()])], 0)
+    small.add([encode_batch(0, 1, [encode_snapshot()])], 0)
     assert small.take().completed(KEY._replace(partition=1), 0, 9) is None
 
 
 def test_completed_records_are_counted_once_and_within_the_range() -> None:
     sample = AppendSample()
-    retried = update((10, 19, ACKNOWLEDGED, 1), (20, 24, ARCHIVED, 5), (25, 29, AVAILABLE, 1))
+    retried = encode_update((10, 19, ACKNOWLEDGED, 1), (20, 24, ARCHIVED, 5), (25, 29, AVAILABLE, 1))
     sample.add([encode_batch(0, 1, [retried, retried])], 0)
     appends = sample.take()
     assert count_offsets(appends.completed(KEY, 0, 100) or []) == 15
@@ -85,5 +85,5 @@ def test_completed_records_are_counted_once_and_within_the_range() -> None:
 
 def test_snapshot_in_place_of_an_update_has_completed_records() -> None:
     sample = AppendSample()
-    sample.add([encode_batch(0, 1, [snapshot((10, 19, ACKNOWLEDGED, 1), (20, 29, AVAILABLE, 1))])], 0)
+    sample.add([encode_batch(0, 1, [encode_snapshot((10, 19, ACKNOWLEDGED, 1), (20, 29, AVAILABLE, 1))])], 0)
     assert count_offsets(sample.take().completed(KEY, 0, 100) or []) == 10

@@ -7,23 +7,23 @@ from coordinator.shard import ShareState
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import StateRecord
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 
 
 def make_state(*batches: BatchTuple, start_offset: int = 100, state_epoch: int = 1) -> ShareState:
     return ShareState(
-        start_offset=start_offset, batches=packed(*batches), state_epoch=state_epoch, leader_epoch=3
+        start_offset=start_offset, batches=pack_batches(*batches), state_epoch=state_epoch, leader_epoch=3
     )
 
 
 def make_update(*batches: BatchTuple, start_offset: int = 100) -> StateRecord:
-    return StateRecord(KEY, ShareUpdateValue(0, 3, start_offset, packed(*batches), 0))
+    return StateRecord(KEY, ShareUpdateValue(0, 3, start_offset, pack_batches(*batches), 0))
 
 
 def make_snapshot(
     *batches: BatchTuple, start_offset: int = 100, state_epoch: int = 1, leader_epoch: int = 3
 ) -> StateRecord:
-    value = ShareSnapshotValue(1, state_epoch, leader_epoch, start_offset, 5, 5, packed(*batches), 0)
+    value = ShareSnapshotValue(1, state_epoch, leader_epoch, start_offset, 5, 5, pack_batches(*batches), 0)
     return StateRecord(KEY, value)
 
 

@@ -18,11 +18,11 @@ from tests.unit.log.kafka_logs import run_simulated
 TOPIC = "share-group-events"
 
 
-def event(number: int, group: str = "workers") -> Event:
+def make_event(number: int, group: str = "workers") -> Event:
     return Event(number, group, "stuck", began=True, message=f"message {number}")
 
 
-def records(kafka: FakeKafka) -> list[list[LogRecord]]:
+def read_records(kafka: FakeKafka) -> list[list[LogRecord]]:
     """Return the records of each partition of the topic."""
     return [
         [record for data in partition.batches for batch in decode_batches(data) for record in batch.records]
@@ -30,7 +30,7 @@ def records(kafka: FakeKafka) -> list[list[LogRecord]]:
     ]
 
 
-def deliver(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
+def deliver_events(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
     async def main() -> None:
@@ -44,7 +44,7 @@ def deliver(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
         await queue.close()
 
     run_simulated(main())
-    return [record for partition in records(kafka) for record in partition]
+    return [record for partition in read_records(kafka) for record in partition]
 
 
 @pytest.fixture
@@ -56,15 +56,15 @@ def kafka() -> FakeKafka:
 
 
 def test_record_has_group_as_key_and_event_as_json(kafka: FakeKafka) -> None:
-    (record,) = deliver(kafka, event(7))
+    (record,) = deliver_events(kafka, make_event(7))
     assert (record.key, record.timestamp_ms) == (b"workers", 7)
-    assert msgspec.json.decode(record.value or b"", type=Event) == event(7)
+    assert msgspec.json.decode(record.value or b"", type=Event) == make_event(7)
 
 
 def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> None:
     groups = [f"group {number}" for number in range(20)]
-    deliver(kafka, *(event(number, group) for number in range(3) for group in groups))
-    partitions = records(kafka)
+    deliver_events(kafka, *(make_event(number, group) for number in range(3) for group in groups))
+    partitions = read_records(kafka)
     assert all(partitions)
     for group in groups:
         (times,) = (
@@ -77,12 +77,12 @@ def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> No
 
 def test_refused_event_is_written_again(kafka: FakeKafka) -> None:
     kafka.produce_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
-    assert [record.timestamp_ms for record in deliver(kafka, event(1), event(2))] == [1, 2]
+    assert [record.timestamp_ms for record in deliver_events(kafka, make_event(1), make_event(2))] == [1, 2]
 
 
 def test_missing_permission_is_named(kafka: FakeKafka, caplog: pytest.LogCaptureFixture) -> None:
     kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 4
-    assert deliver(kafka, event(1)) == []
+    assert deliver_events(kafka, make_event(1)) == []
     assert f"Add the ACL: Write on topic {TOPIC}" in caplog.text
 
 
@@ -93,7 +93,7 @@ def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture
     async def main() -> None:
         queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
         running = asyncio.create_task(queue.run())
-        queue.send(event(1))
+        queue.send(make_event(1))
         await asyncio.sleep(600)
         running.cancel()
 

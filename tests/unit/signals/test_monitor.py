@@ -13,14 +13,16 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, packed
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
 
 NOW_MS = 1_000_000_000
 
 
 def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
-    return ShareState(start_offset=start_offset, batches=packed(*batches), delivery_complete_count=complete)
+    return ShareState(
+        start_offset=start_offset, batches=pack_batches(*batches), delivery_complete_count=complete
+    )
 
 
 class FakeView:
@@ -81,7 +83,7 @@ class MonitorSetup:
     def follow(self, *batches: BatchTuple, start_offset: int) -> None:
         """Record an update of the share-partition KEY and store the new state."""
         before = self.view.states[KEY]
-        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
         self.monitor.record_followed(KEY, before, record)
         self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
@@ -193,7 +195,7 @@ class Coordinator(MonitorSetup):
 
     def append(self, *batches: BatchTuple, start_offset: int, shown: bool = True) -> None:
         """Append an update of the share-partition KEY; with `shown`, store the new state, too."""
-        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, packed(*batches), 0))
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
         self.sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
         if shown:
             self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
