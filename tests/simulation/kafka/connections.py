@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tests.kafka_in_memory.broker import Broker, Sender
 from tests.kafka_in_memory.frames import api_key
 from tests.kafka_in_memory.groups import GROUP_APIS
+from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.loop import PROCESS
 
@@ -28,13 +29,19 @@ class BrokerNetwork:
     """The connections of all processes to the brokers. `request_timeout_s` is that of the processes."""
 
     def __init__(
-        self, brokers: SimBrokers, request_timeout_s: float, membership: "ProductMembership | None" = None
+        self,
+        brokers: SimBrokers,
+        request_timeout_s: float,
+        membership: "ProductMembership | None" = None,
+        share_groups: ShareGroups | None = None,
     ) -> None:
         self.brokers = brokers
         self.membership = membership
         self.request_timeout_s = request_timeout_s
         self.world = Context()
-        self.served_by = {node: Broker(node, brokers, membership) for node in brokers.nodes}
+        self.served_by = {
+            node: Broker(node, brokers, membership, share_groups=share_groups) for node in brokers.nodes
+        }
         self._nodes = {address: node for node, address in brokers.addresses.items()}
         self._connections: dict[BrokerConnection, None] = {}
         self._dead: set[str] = set()

@@ -16,8 +16,10 @@ from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
-# Changes the random numbers of one scenario only.
+# Change the random numbers of one scenario only.
 STALE = 0xC6
+FORWARDING = 0x15F8
+EXPIRY = 0x2C30
 # Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
@@ -38,6 +40,14 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     stale = Random(seed ^ STALE)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and stale.random() < 0.1:
         plan = replace(_stale_metadata(plan, stale), scenario="stale metadata")
+    forwarding = Random(seed ^ FORWARDING)
+    if forwarding.random() < 0.2:
+        # With a small queue, an operation may be deferred for another reason than its route.
+        limits = plan.runtime_limits._replace(queued_operations_max=100_000)
+        astray_rate = forwarding.uniform(0.3, 1.0)
+        plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
+    if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
+        plan = replace(plan, expiry=True, nemesis=replace(plan.nemesis, groups_load_s=10.0))
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
