@@ -21,7 +21,7 @@ class ShareGroups:
     """The share groups and the topics of a cluster. The name of a topic is its topic id in hexadecimal.
 
     Every topic exists, and so does every group that is not in `deleted`. A group has a member that subscribes
-    to all topics, unless it is in `empty`. While `loading` is set, coordinators answer no requests about groups.
+    to all topics, unless it is in `empty`. While `loading` is set, the coordinators load their groups.
     """
 
     def __init__(self, delete_state: DeleteState) -> None:
