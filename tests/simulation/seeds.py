@@ -10,8 +10,9 @@ FIXED = {
         *(20_069, 400_314),
         # Seeds that find coordinators with endless leases or stale metadata.
         *(71, 100, 284, 20_057),
-        # Seeds that find wrong owners in the forwarder and in FindCoordinator, and defects of expiry.
-        *(22, 29, 34, 182),
+        # Seeds that find wrong owners in the forwarder and in FindCoordinator, and defects of expiry and of
+        # HTTP writes.
+        *(22, 29, 34, 182, 36, 38),
         *(74, 83, 86, 103, 113, 117, 146, 147, 172, 224, 20_331),
     ),
 }
@@ -72,6 +73,7 @@ NOTICED_BY = {
     "finds_the_coordinator_of_another_shard": 9,
     "never_expires_the_state_of_an_empty_group": 34,
     "takes_a_loading_group_coordinator_for_a_deleted_group": 182,
+    "prunes_all_records_over_http": 36,
 }
 
 # The virtual minutes of the simulation for mutants that need more than the default.

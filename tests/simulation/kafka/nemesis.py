@@ -227,6 +227,15 @@ async def _load_groups(world: KafkaWorld, rng: Random) -> None:
     world.share_groups.loading = False
 
 
+async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
+    place = _choose_place(world, rng)
+    if place is not None:
+        process = world.processes[place]
+        assert process is not None
+        shard = {"shard": rng.randrange(len(world.brokers.partitions))}
+        process.send_http(*rng.choice((("snapshots", shard), ("prunes", {}), ("hand-overs", shard))))
+
+
 async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
     world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
@@ -251,6 +260,7 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
         (plan.island_s, _isolate_broker_and_owner),
         (plan.stale_s, _disconnect_for_rest),
         (plan.groups_load_s, _load_groups),
+        (plan.http_writes_s, _write_over_http),
     )
     return [
         _repeat_fault(world, mean_s, strike, Random(rng.getrandbits(64)))

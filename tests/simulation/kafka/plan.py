@@ -72,6 +72,8 @@ class KafkaNemesis:
     # The coordinators of share groups load their groups.
     groups_load_s: float | None = None
     groups_load_for_s: float = 20.0
+    # An operator writes snapshots, prunes logs and hands shards over, through HTTP.
+    http_writes_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     hold_s: float | None = None
     held_s: float = 8.0
@@ -91,7 +93,7 @@ class KafkaPlan:
     named: bool = False
     # Whether coordinators remove the state of empty and deleted groups.
     expiry: bool = False
-    # Whether coordinators forward operations to the owners. Then most requests are sent to other coordinators.
+    # Whether coordinators forward operations to the owners, and most requests are sent to other coordinators.
     forwarding: bool = False
     coordinators: int = 2
     brokers: int = 3
@@ -130,6 +132,7 @@ class KafkaPlan:
             f"kafka, {self.ownership}, {self.scenario}"
             + ", forwarding" * self.forwarding
             + ", expiry" * self.expiry
+            + ", http writes" * (self.nemesis.http_writes_s is not None)
         )
 
     @property

@@ -16,6 +16,7 @@ from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
+from coordinator.operate.admin import OwnerDirectory
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener
@@ -24,6 +25,7 @@ from tests.simulation.history import History
 from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.forwarding import RecordedForwarder
 from tests.simulation.kafka.group import TOPIC, ProductMembership
+from tests.simulation.kafka.http_writes import HttpWrites
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.loop import PROCESS, Process, SimLoop
@@ -84,6 +86,8 @@ class KafkaProcess:
         self._ownership = membership.ownership(replica, bootstrap_servers, kafka.world)
         self._bootstrap_servers = bootstrap_servers
         self._expiry: Expiry | None = None
+        self._http: HttpWrites | None = None
+        self._owners = OwnerDirectory()
         self._readers: list[ClusterReader] = []
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
 
@@ -140,6 +144,8 @@ class KafkaProcess:
         await self._ownership.start(self)
         if plan.expiry:
             self._start_expiry(metrics)
+        if plan.nemesis.http_writes_s is not None:
+            self._http = HttpWrites(self.runtime, metrics, self._owners, self._ownership.hand_over)
 
     def _start_expiry(self, metrics: Metrics) -> None:
         timeout_s = self._plan.log_limits.request_timeout_s
@@ -207,15 +213,29 @@ class KafkaProcess:
         """Return whether the process is paused."""
         return self._process.paused
 
+    def send_http(self, path: str, body: dict[str, object]) -> None:
+        """Send a request that writes, and do not wait for the response."""
+        http = self._http
+        if http is not None:
+            self._create_task(http.send(path, body)).add_done_callback(self._check_http)
+
+    def _check_http(self, done: asyncio.Task[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._loop.failures.append(error)
+
+    def _create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        token = PROCESS.set(self._process)
+        try:
+            return asyncio.create_task(coro)
+        finally:
+            PROCESS.reset(token)
+
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
         """Run a coroutine as part of the process. Raises Interrupted on a timeout."""
-        token = PROCESS.set(self._process)
-        try:
-            task = asyncio.create_task(run())
-        finally:
-            PROCESS.reset(token)
+        task = self._create_task(run())
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():
             raise StartStopTimeout
@@ -226,6 +246,7 @@ class KafkaProcess:
     def assignment_changed(self, assignment: Assignment | None) -> None:
         """Adopt an assignment of all shards."""
         self.assignment = assignment
+        self._owners.follow(assignment)
         self._directory.follow(assignment)
         self._forwarder.set_assignment(assignment)
 

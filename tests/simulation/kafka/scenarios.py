@@ -20,6 +20,7 @@ ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 STALE = 0xC6
 FORWARDING = 0x15F8
 EXPIRY = 0x2C30
+HTTP_WRITES = 0x30F4
 # Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
@@ -48,6 +49,10 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
     if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
         plan = replace(plan, expiry=True, nemesis=replace(plan.nemesis, groups_load_s=10.0))
+    http_writes = Random(seed ^ HTTP_WRITES)
+    if http_writes.random() < 0.1:
+        every_s = draw_log_uniform(http_writes, 0.5, 5.0)
+        plan = replace(plan, nemesis=replace(plan.nemesis, http_writes_s=every_s))
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
