@@ -1,6 +1,7 @@
 """Answer the requests of one broker by the rules of a cluster."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -108,6 +109,8 @@ class Broker:
         newest: Mapping[int, int] | None = None,
         share_groups: ShareGroups | None = None,
     ) -> None:
+        # The number of requests by API key.
+        self.requests: Counter[int] = Counter()
         self._node = node
         self._share_groups = share_groups
         self._groups = groups
@@ -124,6 +127,7 @@ class Broker:
     def serve(self, sender: Sender, frame: bytes, respond: Callable[[bytes, float], None]) -> None:
         """Serve a request. `respond` receives the response, at once or later, and its delay in seconds."""
         request = decode_request(frame)
+        self.requests[request.api_key] += 1
         if request.api_key == _API_VERSIONS:
             respond(frame_response(request, self._api_versions), 0.0)
         elif request.api_key == produce.API_KEY:

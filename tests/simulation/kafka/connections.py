@@ -195,7 +195,8 @@ class BrokerConnection(asyncio.Transport):
             self._serve()
 
     def _serve(self) -> None:
-        self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
+        if self.node not in self._brokers.silent:
+            self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
 
     def _respond(self, response: bytes, wait_s: float) -> None:
         if wait_s:
