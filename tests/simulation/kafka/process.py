@@ -241,6 +241,11 @@ class KafkaProcess:
             raise StartStopTimeout
         return task.result()
 
+    @property
+    def operations_forwarded(self) -> int:
+        """The number of operations and requests that the forwarder has not finished."""
+        return self._forwarder.held + self._forwarder.in_flight
+
     # The methods of OwnershipListener.
 
     def assignment_changed(self, assignment: Assignment | None) -> None:

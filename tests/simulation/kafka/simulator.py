@@ -34,7 +34,7 @@ from tests.simulation.world import wait_until
 # All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
 OWNER_KNOWN_BY_S = 20.0
 # State expires within this number of seconds after the group was deleted or became empty.
-EXPIRES_BY_S = 300.0
+EXPIRES_BY_S = 150.0
 
 
 class KafkaSimulator(Simulation):
@@ -150,6 +150,8 @@ class KafkaSimulator(Simulation):
         self._clients.astray_rate = 0.0
         await self._wait_until_idle()
         world.history.close_unknown(self.loop.time())
+        if any(process.operations_forwarded for process in world.alive()):
+            raise Violation("no operation is in progress, but a coordinator forwards one")
         before = await world.compare_memory_with_log()
         if self._rng.random() < 0.5:
             await self._change_owners(before)
@@ -191,7 +193,7 @@ class KafkaSimulator(Simulation):
         while (after := await world.compare_memory_with_log()).keys() != kept.keys():
             if self.loop.time() > until_s or kept.keys() - after.keys():
                 raise Violation(f"group {group} has expired, but of {[*before]}, {[*after]} are left")
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(5.0)
         if _visible_state(after) != _visible_state(kept):
             raise Violation(f"the expiry of group {group} changed {kept} to {after}")
 

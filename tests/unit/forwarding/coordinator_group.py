@@ -186,12 +186,10 @@ class ForwardingGroup:
 
 
 @asynccontextmanager
-async def run_group(
-    limits: ForwardingLimits, faults: NetFaults | None, seed: int
-) -> AsyncIterator[ForwardingGroup]:
+async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    network = loop.network = Network(loop, Random(seed), faults or NetFaults())
+    network = loop.network = Network(loop, Random(1), NetFaults())
     it = ForwardingGroup(FakeKafka(), network, limits)
     for one in it.nodes:
         await one.start()
@@ -206,16 +204,12 @@ async def run_group(
 
 
 def run_scene(
-    scene: Callable[[ForwardingGroup], Awaitable[object]],
-    limits: ForwardingLimits | None = None,
-    *,
-    faults: NetFaults | None = None,
-    seed: int = 1,
+    scene: Callable[[ForwardingGroup], Awaitable[object]], limits: ForwardingLimits | None = None
 ) -> None:
     """Run a test on virtual time with a new group of coordinators."""
 
     async def run_in_group() -> None:
-        async with run_group(limits or ForwardingLimits(), faults, seed) as it:
+        async with run_group(limits or ForwardingLimits()) as it:
             await scene(it)
 
     run(run_in_group())
