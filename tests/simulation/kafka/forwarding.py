@@ -5,20 +5,10 @@ from typing import Any
 from coordinator.metrics import Metrics
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
-from protocol.messages import delete_share_group_state as delete_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
-from tests.simulation.history import DELETE, INITIALIZE, OWNER_SILENT, READ, SUMMARY, WRITE, History
+from tests.simulation.clients import RPCS
+from tests.simulation.history import OWNER_SILENT, History
 
-_KINDS = {
-    initialize_api.API_KEY: INITIALIZE,
-    read_api.API_KEY: READ,
-    write_api.API_KEY: WRITE,
-    delete_api.API_KEY: DELETE,
-    summary_api.API_KEY: SUMMARY,
-}
+_KINDS = {rpc.api.API_KEY: kind for kind, rpc in RPCS.items()}
 
 
 class RecordedForwarder(Forwarder):

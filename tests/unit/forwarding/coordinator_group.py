@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
@@ -26,16 +27,21 @@ from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.builders import TOPIC_ID
-from tests.simulation.loop import SimLoop, run
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.connections import BrokerNetwork
+from tests.simulation.loop import PROCESS, Process, SimLoop, run
 from tests.simulation.net import Network
 from tests.simulation.pipes import NetFaults
 from tests.unit.forwarding.faulty_proxy import FaultyProxy
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 
 STATE_PARTITIONS = 6
 GROUP = "group"
 NOBODY = -1
+BOOTSTRAP_SERVERS = "broker-1:9092"
+REQUEST_TIMEOUT_S = 1.0
+# The process of all coordinators.
+COORDINATORS = "coordinators"
 # The wait after a claim if the previous owner wrote no release.
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
@@ -61,7 +67,7 @@ def shard_partition(shard: int, which: int = 0) -> int:
 class CoordinatorNode:
     """One coordinator. Brokers and other coordinators connect to it through a faulty proxy."""
 
-    def __init__(self, place: int, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+    def __init__(self, place: int, network: Network, limits: ForwardingLimits) -> None:
         self.metrics = Metrics()
         self.replica = Replica(f"instance-{place}", f"coordinator-{place}:9095")
         self.relay = FaultyProxy(network, (f"coordinator-{place}", 9095), (f"behind-{place}", 9095))
@@ -69,7 +75,7 @@ class CoordinatorNode:
         self._limits = limits
         self._listens = HostPort(f"behind-{place}", 9095)
         self._log = KafkaLog(
-            fake.cluster("state"),
+            Brokers(BOOTSTRAP_SERVERS, "state", request_timeout_s=REQUEST_TIMEOUT_S),
             TopicConfig("state", STATE_PARTITIONS),
             owner=self.replica.instance,
             clock=SystemClock(),
@@ -153,11 +159,15 @@ class CoordinatorNode:
 class ForwardingGroup:
     """Three coordinators that know the assignment. Initially coordinator n owns the shards n and n + 3."""
 
-    def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
-        self.fake = fake
+    def __init__(self, brokers: SimBrokers, network: Network, limits: ForwardingLimits) -> None:
+        self.brokers = brokers
         self.network = network
-        self.nodes = [CoordinatorNode(place, fake, network, limits) for place in range(3)]
+        self.nodes = [CoordinatorNode(place, network, limits) for place in range(3)]
         self._generation = 0
+
+    def block_brokers(self, *nodes: int) -> None:
+        """Disconnect the coordinators from these brokers, and from no others."""
+        self.brokers.blocked = {(COORDINATORS, node) for node in nodes}
 
     def assignment(self, *owners: int) -> Assignment:
         """Return the next assignment; `owners` has the index of the owning coordinator for each shard."""
@@ -190,7 +200,10 @@ async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     network = loop.network = Network(loop, Random(1), NetFaults())
-    it = ForwardingGroup(FakeKafka(), network, limits)
+    brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=3, partitions=STATE_PARTITIONS)
+    network.brokers = BrokerNetwork(brokers, REQUEST_TIMEOUT_S)
+    PROCESS.set(Process(COORDINATORS))
+    it = ForwardingGroup(brokers, network, limits)
     for one in it.nodes:
         await one.start()
     it.publish_assignment(0, 1, 2, 0, 1, 2)
