@@ -13,6 +13,8 @@ FIXED = {
         # Seeds that find wrong owners in the forwarder and in FindCoordinator, and defects of expiry and of
         # HTTP writes.
         *(22, 29, 34, 182, 36, 38),
+        # A seed that finds claimants that do not allow for different clock rates.
+        835,
         *(74, 83, 86, 103, 113, 117, 146, 147, 172, 224, 20_331),
     ),
 }
@@ -74,6 +76,7 @@ NOTICED_BY = {
     "never_expires_the_state_of_an_empty_group": 34,
     "takes_a_loading_group_coordinator_for_a_deleted_group": 182,
     "prunes_all_records_over_http": 36,
+    "waits_without_a_margin_for_clock_drift": 835,
 }
 
 # The virtual minutes of the simulation for mutants that need more than the default.

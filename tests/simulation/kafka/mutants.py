@@ -11,7 +11,7 @@ from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner, is_claim, read_owner_epoch
-from coordinator.log.kafka import KafkaLog, kafka_log
+from coordinator.log.kafka import KafkaLog, kafka_log, ownership
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
@@ -173,6 +173,11 @@ def waits_for_no_earlier_lease(patch: Patch) -> None:
         accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
     patch.setattr(Ownership, "accepted", return_no_lease)
+
+
+@_register_mutant
+def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
+    patch.setattr(ownership, "CLOCK_DRIFT_MAX", 0.0)
 
 
 # Metadata.
