@@ -199,13 +199,13 @@ class KafkaSimulator(Simulation):
 
     async def _delete_state(self, group: str, topic: str) -> int:
         """Delete the state of a topic as a group coordinator does. Return an error code."""
-        for key in self._world.states_in_log():
-            if key.group_id == group and key.topic_id.hex() == topic:
-                broker = self._cluster.brokers[0]
-                op = await broker.call(DELETE, key, DeletePart(key.partition))
-                if op.error_code != ErrorCode.NONE:
-                    return ErrorCode.UNKNOWN_SERVER_ERROR
-        return ErrorCode.NONE
+        states = self._world.states_in_log()
+        keys = [key for key in states if (key.group_id, key.topic_id.hex()) == (group, topic)]
+        for key in keys:
+            op = await self._cluster.brokers[0].call(DELETE, key, DeletePart(key.partition))
+            if op.error_code != ErrorCode.NONE:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _may_be_deferred(self, op: Operation) -> bool:
         """Return whether no fault is required: the owner has changed, or its connection was lost."""
