@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.kafka_in_memory.broker import Broker, Sender
@@ -15,11 +16,14 @@ from tests.kafka_in_memory.frames import api_key
 from tests.kafka_in_memory.groups import GROUP_APIS
 from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.loop import PROCESS
+from tests.simulation.loop import PROCESS, Process
+from tests.simulation.net import Network
+from tests.simulation.pipes import NetFaults
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.group import ProductMembership
 
+PROCESS_NAME = "one"
 _PRODUCE = 0
 # The minimum time between two events on a connection, which fixes their order.
 _STEP_S = 1e-7
@@ -92,6 +96,17 @@ class BrokerNetwork:
     def remove(self, connection: "BrokerConnection") -> None:
         """Remove a closed connection."""
         self._connections.pop(connection, None)
+
+
+def connect_to_brokers(
+    brokers: SimBrokers, request_timeout_s: float, share_groups: ShareGroups | None = None
+) -> BrokerNetwork:
+    """Connect the current task, as a process with the name PROCESS_NAME, to brokers without faults."""
+    PROCESS.set(Process(PROCESS_NAME))
+    brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
+    network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
+    brokers.loop.network.brokers = network
+    return network
 
 
 class BrokerConnection(asyncio.Transport):

@@ -8,10 +8,8 @@ from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
-from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.loop import PROCESS, Process, SimLoop
-from tests.simulation.net import Network
-from tests.simulation.pipes import NetFaults
+from tests.simulation.kafka.connections import connect_to_brokers
+from tests.simulation.loop import SimLoop
 
 SERVERS = "broker-1:9092"
 TOPIC_ID = bytes(range(16))
@@ -28,10 +26,8 @@ def test_groups_are_described_and_changed_as_by_a_broker() -> None:
     groups = ShareGroups(delete_state)
 
     async def main() -> None:
-        PROCESS.set(Process("one"))
         brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=1)
-        loop.network = Network(loop, Random(1), NetFaults())
-        loop.network.brokers = BrokerNetwork(brokers, 2.0, share_groups=groups)
+        connect_to_brokers(brokers, 2.0, groups)
         client, topics = ShareGroupClient(SERVERS), TopicIdResolver(SERVERS)
         topic = TOPIC_ID.hex()
         assert (await topics.resolve([TOPIC_ID])).names == {TOPIC_ID: topic}

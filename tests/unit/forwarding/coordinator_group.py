@@ -28,10 +28,9 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.builders import TOPIC_ID
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
-from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.loop import PROCESS, Process, SimLoop, run
+from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
+from tests.simulation.loop import SimLoop, run
 from tests.simulation.net import Network
-from tests.simulation.pipes import NetFaults
 from tests.unit.forwarding.faulty_proxy import FaultyProxy
 from tests.unit.log.kafka_logs import loop_time
 
@@ -40,8 +39,6 @@ GROUP = "group"
 NOBODY = -1
 BOOTSTRAP_SERVERS = "broker-1:9092"
 REQUEST_TIMEOUT_S = 1.0
-# The process of all coordinators.
-COORDINATORS = "coordinators"
 # The wait after a claim if the previous owner wrote no release.
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
@@ -167,7 +164,7 @@ class ForwardingGroup:
 
     def block_brokers(self, *nodes: int) -> None:
         """Disconnect the coordinators from these brokers, and from no others."""
-        self.brokers.blocked = {(COORDINATORS, node) for node in nodes}
+        self.brokers.blocked = {(PROCESS_NAME, node) for node in nodes}
 
     def assignment(self, *owners: int) -> Assignment:
         """Return the next assignment; `owners` has the index of the owning coordinator for each shard."""
@@ -199,11 +196,9 @@ class ForwardingGroup:
 async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    network = loop.network = Network(loop, Random(1), NetFaults())
     brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=3, partitions=STATE_PARTITIONS)
-    network.brokers = BrokerNetwork(brokers, REQUEST_TIMEOUT_S)
-    PROCESS.set(Process(COORDINATORS))
-    it = ForwardingGroup(brokers, network, limits)
+    connect_to_brokers(brokers, REQUEST_TIMEOUT_S)
+    it = ForwardingGroup(brokers, loop.network, limits)
     for one in it.nodes:
         await one.start()
     it.publish_assignment(0, 1, 2, 0, 1, 2)

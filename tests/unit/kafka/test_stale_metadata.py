@@ -11,10 +11,8 @@ from coordinator.cluster.kafka.metadata import PartitionMetadata
 from protocol.messages import metadata
 from tests.kafka_in_memory.broker import Broker
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
-from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.loop import PROCESS, Process, SimLoop, run
-from tests.simulation.net import Network
-from tests.simulation.pipes import NetFaults
+from tests.simulation.kafka.connections import BrokerNetwork, connect_to_brokers
+from tests.simulation.loop import SimLoop, run
 
 OLD, NEW, RECREATED = (PartitionMetadata(0, *leader) for leader in ((1, 4), (2, 5), (3, 0)))
 NEW_TOPIC_ID = b"\2" * 16
@@ -35,12 +33,10 @@ def play(
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
-        PROCESS.set(Process("one"))
         fleet = SimBrokers(loop, Random(3), BrokerFaults(), nodes=len(reported), partitions=1)
         for node, leader in enumerate(reported, 1):
             fleet.report(node, leader)
-        loop.network = Network(loop, Random(1), NetFaults())
-        network = loop.network.brokers = BrokerNetwork(fleet, timeout_s)
+        network = connect_to_brokers(fleet, timeout_s)
         network.served_by = {
             node: Broker(node, fleet, newest={metadata.API_KEY: newest_version}) for node in fleet.nodes
         }
