@@ -12,6 +12,7 @@ import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ _PARALLELISM_UNKNOWN = 50
 
 # The size of a row in the JVM: about 1 MB of partial states.
 _PACKED_ROWS_MAX = 2_500
+
+_STATE_PARTITION = attrgetter("state_partition")
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -111,7 +114,7 @@ class SparkOutputs:
         # Sorted, so that a task has only one state partition in memory at a time.
         ordered = shuffled.sortWithinPartitions("state_partition")
         frame = ordered.mapInArrow(_join_function(join), OUTPUTS_SQL)
-        joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
+        joined = SparkOutputs(self._stored, self._stored.stored(frame))
         check_joined(self, joined)
         return joined
 
@@ -172,8 +175,7 @@ class SparkEngine:
         tasks = balance_ranges(ranges, self._count_tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         frame = numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL)
-        weights = [sum(each.records for each in task) for task in tasks]
-        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
+        return SparkOutputs(self._work, self._work.stored(frame))
 
     def _count_tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * task_slots(self.spark), records // RANGE_RECORDS)
@@ -223,7 +225,7 @@ def _join_function(join: JoinTask) -> ArrowTask:
     """Return the function of phase 2: outputs of some state partitions to outputs."""
 
     def join_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, outputs in groupby(_unpack_outputs(batches), key=lambda each: each.state_partition):
+        for _, outputs in groupby(_unpack_outputs(batches), key=_STATE_PARTITION):
             for state_partition, tables in by_partition(outputs):
                 yield from pack_outputs(join_counted(join, state_partition, tables))
 
@@ -231,11 +233,12 @@ def _join_function(join: JoinTask) -> ArrowTask:
 
 
 def _make_map_function(task: TableTask) -> ArrowTask:
-    """Return the function that applies a task to each stored table."""
+    """Return the function that applies a task to each table; a table may be in several stored rows."""
 
     def map_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, state_partition, rows in _unpack_outputs(batches):
-            yield from pack_outputs(task(state_partition, rows))
+        for state_partition, outputs in groupby(_unpack_outputs(batches), key=_STATE_PARTITION):
+            for rows in pa.Table.from_batches([each.rows for each in outputs]).combine_chunks().to_batches():
+                yield from pack_outputs(task(state_partition, rows))
 
     return map_batches
 
