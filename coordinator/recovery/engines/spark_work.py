@@ -35,7 +35,7 @@ _LARGE_ROWS = {
 @contextmanager
 def few_rows_at_a_time(spark: "SparkSession") -> Iterator[None]:
     """Limit the rows that queries of this block hold in memory; then restore the user's settings."""
-    before = {name: spark.conf.get(name) for name in _LARGE_ROWS}
+    before = {name: str(spark.conf.get(name)) for name in _LARGE_ROWS}
     try:
         for name, value in _LARGE_ROWS.items():
             spark.conf.set(name, value)
