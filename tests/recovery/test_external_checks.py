@@ -235,8 +235,7 @@ def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytes
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "make_topic_access", lambda config: {})
-    whole = RebuildResult(old_audit.stored, old_audit.ranges, old_audit.manifest)
-    unlike_there = rewrite._verify_rewrite(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
+    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3, Phases())  # type: ignore[arg-type]
     assert unlike_there == (str(row_key(finding_rows(old_audit)[0])),)
 
 

@@ -172,13 +172,15 @@ def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
         for away, ms in ((1, 9), (2, 8), (0, 1))
     )
-    assert (
-        deduplicate([older, newest], 5)
-        == deduplicate([newest, older], 5)
-        == ({row_key(row): newest}, [older])
-    )
-    assert deduplicate([newest, placed], 5) == ({row_key(row): placed}, [newest])
-    assert deduplicate([placed, newest], None) == ({row_key(row): newest}, [placed])
+    key = row_key(row)
+
+    def choose(rows: list[dict[str, object]], state_partitions: int | None) -> object:
+        return deduplicate(rows, state_partitions, lambda each: each)
+
+    found = ({key: newest}, [(key, older["state_partition"])])
+    assert choose([older, newest], 5) == choose([newest, older], 5) == found
+    assert choose([newest, placed], 5) == ({key: placed}, [(key, newest["state_partition"])])
+    assert choose([placed, newest], None) == ({key: newest}, [(key, place)])
 
 
 def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
