@@ -38,7 +38,9 @@ To = Annotated[
 ]
 Report = Annotated[
     list[Path] | None,
-    typer.Option("--report", metavar="FILE", help="Write a report (.json or .txt); may be repeated."),
+    typer.Option(
+        "--report", metavar="FILE", help="Write a report (.html, .md, .json or .txt); may be repeated."
+    ),
 ]
 EarlierAudit = Annotated[
     Path | None,
@@ -216,6 +218,8 @@ class _AuditJob:
 
         for path in reports:
             check_report(path)
+        if any(path.suffix == ".html" for path in reports):
+            recovery.require_packages("matplotlib")
         self._reports = reports
         known = Limits(
             updates_max=self._loaded.snapshot_updates_max,

@@ -28,6 +28,7 @@ from coordinator.recovery.checks.findings import (
 )
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import (
+    DISTRIBUTIONS_OUTPUT,
     PartitionStats,
     check_partition_stats,
     partition_stats,
@@ -77,7 +78,6 @@ class ExternalFindings(NamedTuple):
 class LogContents:
     """The content of the log without its states, for checks that compare the log with another system."""
 
-    engine: Engine
     log: LogReadResult
     # Rows of `STATE_TOTALS`.
     totals: Sequence[Mapping[str, Any]]
@@ -139,6 +139,8 @@ class AuditResult:
 
     findings: pa.Table
     stored: StoredStates
+    # Rows of `DISTRIBUTIONS` of all state partitions.
+    distributions: Sequence[Mapping[str, Any]]
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
@@ -246,7 +248,7 @@ def _make_result(
     missed: list[str] = []
     topics: dict[str, str] = {}
     if not unread:
-        inside = LogContents(engine, log, totals)
+        inside = LogContents(log, totals)
         found += _run_external_checks(options, inside, joined, not_checked, missed, topics, phases)
     table = findings_table(found)
     servers = log.plan.facts.get("bootstrap_servers", "")
@@ -272,6 +274,7 @@ def _make_result(
     return AuditResult(
         table,
         stored,
+        output_rows(joined, DISTRIBUTIONS_OUTPUT),
         ranges,
         partitions,
         manifest,

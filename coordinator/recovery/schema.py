@@ -182,6 +182,19 @@ STATES = pa.schema(
     ]
 )
 
+# The number of share-partitions or records in each class of a plot.
+DISTRIBUTIONS = pa.schema(
+    [
+        # `snapshot_age` (share-partitions) or `deliveries` (records).
+        required("name", pa.string()),
+        # The age in seconds as a power of two, or the delivery count.
+        required("bin", pa.int32()),
+        # The delivery state; -1 for `snapshot_age`.
+        required("delivery_state", pa.int32()),
+        required("count", pa.int64()),
+    ]
+)
+
 # The states of one state partition together.  The share-partition in `pinned_by` needs the oldest record.
 STATE_TOTALS = pa.schema(
     [

@@ -58,8 +58,8 @@ def test_examples_print_documented_output(
         said = share_coordinator(*shlex.split(command)[1:])
         assert said.exit_code in ((2,) if " audit " in command else (0,)), said.err
         assert is_as_written(said.out.splitlines(), lines), f"{command}\n{said.out}"
-    page = (tmp_path / "audit.txt").read_text("utf-8")
-    assert "3 CRITICAL, 3 WARNING" in page
+    page = (tmp_path / "audit.html").read_text("utf-8")
+    assert "3 critical, 3 warning" in page
 
 
 def is_as_written(printed: list[str], written: list[str]) -> bool:

@@ -156,7 +156,7 @@ def test_executors_compare_states_and_driver_reads_none(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Checks X1, X3 and X6, `diff`, and a report."""
+    """Checks X1, X3 and X6, `diff`, and an HTML report."""
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
     earlier = audit(ALONE, source, Options(to=tmp_path / "earlier"))
@@ -183,7 +183,7 @@ def test_executors_compare_states_and_driver_reads_none(
         to=tmp_path / "audit",
     )
     checked = audit(spark_engine, source, options)
-    write_report(tmp_path / "audit.txt", checked)
+    write_report(tmp_path / "audit.html", checked)
     assert {"X1", "X3", "X6"}.isdisjoint(checked.not_checked)
     assert [(row["check"], row["group_id"]) for row in checked.findings.to_pylist()] == [("X3", "lost")]
     small = {"affected", "doubtful", "answers"}

@@ -12,11 +12,15 @@ from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import row_identity
 from coordinator.recovery.records import column_to_ints
-from coordinator.recovery.schema import NONE
+from coordinator.recovery.schema import DISTRIBUTIONS, NONE
 
 # Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
 # quarter.
 REPLAY_RECORDS_PER_S = 500_000
+
+DISTRIBUTIONS_OUTPUT = "distributions"
+# Greater delivery counts are in the same class.
+DELIVERY_COUNT_MAX = 30
 
 _ACKNOWLEDGED, _ARCHIVED = 2, 4
 _W, _I = Severity.WARNING, Severity.INFO
@@ -116,6 +120,26 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
                 Finding(*("P7", _I, each.state_partition, None, each.start, each.end - 1), evidence=evidence)
             )
     return found
+
+
+def distributions(states: pa.RecordBatch, newest_ms: int) -> pa.RecordBatch:
+    """Return the age of snapshots at a time, and the delivery counts of records, as `DISTRIBUTIONS`."""
+    written = column_to_ints(states.column("write_timestamp"))
+    ages_s = np.maximum(newest_ms - written[written > 0], 0) / 1000
+    ages = np.bincount(np.ceil(np.log2(np.maximum(ages_s, 1))).astype(np.int64))
+    rows = [("snapshot_age", power, NONE, count) for power, count in enumerate(ages.tolist()) if count]
+    batches = states.column("state_batches").flatten()
+    counts, delivery_states = (
+        column_to_ints(batches.field(name)) for name in ("delivery_count", "delivery_state")
+    )
+    records = column_to_ints(batches.field("last_offset")) - column_to_ints(batches.field("first_offset")) + 1
+    for state in np.unique(delivery_states).tolist():
+        own = (delivery_states == state) & (counts >= 0)
+        sums = np.bincount(np.minimum(counts[own], DELIVERY_COUNT_MAX), records[own])
+        rows += [("deliveries", at, state, int(sums[at])) for at in np.flatnonzero(sums).tolist()]
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(DISTRIBUTIONS.names, row, strict=True)) for row in rows], DISTRIBUTIONS
+    )
 
 
 def check_complete_counts(states: pa.RecordBatch) -> list[Finding]:

@@ -24,7 +24,9 @@ from coordinator.recovery.checks.generations import check_generations
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.log_end import check_log_ends, check_routing
 from coordinator.recovery.checks.partition_stats import (
+    DISTRIBUTIONS_OUTPUT,
     check_complete_counts,
+    distributions,
 )
 from coordinator.recovery.checks.record_histories import (
     HISTORIES,
@@ -39,7 +41,7 @@ from coordinator.recovery.checks.record_histories import (
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, WriterSequence
 from coordinator.recovery.final_states import STATES_OUTPUT, OwnerEpochs, join_states, valid_rows
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RangeFold, RangeScan, ScannedRecords
+from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, RangeFold, RangeScan, ScannedRecords
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import ALL
@@ -211,6 +213,9 @@ def join_audit(
         yield output
         if output.name == STATES_OUTPUT:
             of_states += check_complete_counts(output.rows)
+            ranges = [row for rows in tables.get(RANGES_OUTPUT, ()) for row in rows.to_pylist()]
+            newest_ms = max((row["timestamp_ms_max"] for row in ranges), default=0)
+            yield NamedOutput(DISTRIBUTIONS_OUTPUT, state_partition, distributions(output.rows, newest_ms))
     for finding in valid_findings(tables.get(FINDINGS_OUTPUT, ()), known):
         found.add(finding)
     parts = tables.get(HISTORIES_OUTPUT, ())

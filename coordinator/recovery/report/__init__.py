@@ -1,6 +1,6 @@
-"""Write audit reports as text or JSON.
+"""Write audit reports: text, Markdown, JSON, and one HTML page.
 
-Both formats show the same `content`, verdict first, and list the checks that were not run.
+All formats show the same `content`, verdict first, and list the checks that were not run.
 """
 
 from pathlib import Path
@@ -9,29 +9,41 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.durable_files import write_durably
 from coordinator.recovery.report.content import ReportContent, as_json, make_content
-from coordinator.recovery.report.text import as_text
+from coordinator.recovery.report.text import as_markdown, as_text
 
 __all__ = [
     "ReportContent",
     "as_json",
+    "as_markdown",
     "as_text",
     "check_report",
     "make_content",
     "write_report",
 ]
 
-_KINDS = (".json", ".txt")
+_KINDS = (".html", ".json", ".md", ".txt")
 
 
 def check_report(path: Path) -> None:
     """Refuse a file name without a known report format. Raises ConfigError."""
     if path.suffix not in _KINDS:
-        raise ConfigError("--report", path, "a file name that ends in .json or .txt")
+        raise ConfigError("--report", path, "a file name that ends in .html, .json, .md or .txt")
 
 
 def write_report(path: Path, run: AuditResult) -> None:
     """Write a report in the format of the file name. Raises ConfigError and OSError."""
     check_report(path)
     content = make_content(run)
-    written = as_json(content) if path.suffix == ".json" else as_text(content)
+    match path.suffix:
+        case ".html":
+            # Plots need a library that nothing else here imports.
+            from coordinator.recovery.report.html import as_html
+
+            written = as_html(content)
+        case ".json":
+            written = as_json(content)
+        case ".md":
+            written = as_markdown(content)
+        case _:
+            written = as_text(content)
     write_durably(path, written.encode())

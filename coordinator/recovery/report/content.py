@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -136,11 +136,11 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
     return facts
 
 
-def format_place(row: Mapping[str, Any]) -> str:
-    """Format share-partition, state partition and log offsets of a finding."""
+def format_place(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
+    """Format share-partition, state partition and log offsets of a finding; `named` formats each name."""
     parts = []
     if row["group_id"] is not None:
-        parts.append(f"{row['group_id']} {row['topic_id']} {row['partition']}")
+        parts.append(" ".join(map(named, (row["group_id"], row["topic_id"], str(row["partition"])))))
     if row["state_partition"] >= 0:
         parts.append(f"state partition {row['state_partition']}")
     if row["log_offset"] >= 0:
