@@ -16,8 +16,8 @@ from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTas
 # Up to this number of records, starting other processes takes longer than reading the log in this process.
 ALONE_MAX = 300_000
 
-# Called with the number of further records (approximate) or state partitions that are done. Spark shows its
-# own progress.
+# Called with the number of further records (approximate) or state partitions that are done, by one thread at
+# a time.
 Advance = Callable[[int], None]
 
 

@@ -114,7 +114,7 @@ class SparkOutputs:
         # Sorted, so that a task has only one state partition in memory at a time.
         ordered = shuffled.sortWithinPartitions("state_partition")
         frame = ordered.mapInArrow(_join_function(join), OUTPUTS_SQL)
-        joined = SparkOutputs(self._stored, self._stored.stored(frame))
+        joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
         check_joined(self, joined)
         return joined
 
@@ -175,7 +175,8 @@ class SparkEngine:
         tasks = balance_ranges(ranges, self._count_tasks(sum(each.records for each in ranges)))
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         frame = numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL)
-        return SparkOutputs(self._work, self._work.stored(frame))
+        weights = [sum(each.records for each in task) for task in tasks]
+        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
 
     def _count_tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * task_slots(self.spark), records // RANGE_RECORDS)

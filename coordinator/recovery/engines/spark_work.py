@@ -3,7 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,9 @@ from urllib.parse import unquote, urlparse
 from uuid import uuid4
 
 from coordinator.errors import ConfigError, CoordinatorError, LogError
+from coordinator.recovery.engines.base import Advance
 from coordinator.recovery.engines.counts import ResultsIncomplete
+from coordinator.recovery.engines.spark_progress import report_progress
 from coordinator.recovery.engines.spark_session import format_start_error
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class WorkFolder:
             given = Path(given).absolute().as_uri()
         self._parent = given.rstrip("/")
 
-    def stored(self, frame: "DataFrame") -> "DataFrame":
+    def stored(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
         """Compute a DataFrame of outputs once, and return it as read from its files.
 
         Raises LogError.
@@ -78,7 +80,7 @@ class WorkFolder:
         path = f"{self._folder}/{self._files}"
         self._files += 1
         try:
-            with few_rows_at_a_time(self.spark):
+            with few_rows_at_a_time(self.spark), report_progress(self.spark, list(weights), advance):
                 frame.write.partitionBy("name").mode("error").parquet(path)
             return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
         except Exception as error:
