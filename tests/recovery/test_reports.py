@@ -175,11 +175,11 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
         source,
         "--set=share.coordinator.snapshot.update.records.per.snapshot=12",
     )
-    report, kept = tmp_path / "report.md", tmp_path / "kept"
+    report, kept = tmp_path / "report.txt", tmp_path / "kept"
     said = share_coordinator(*command, "--report", str(report), "--to", str(kept), "--sample", "5")
     assert said.exit_code == 2
     assert said.out.startswith(f"Recovery audit of {source}: ")
-    assert report.read_text("utf-8").startswith("# Recovery audit of ")
+    assert report.read_text("utf-8").startswith("Recovery audit of ")
     assert "not run    X6" not in said.out
     assert {path.name for path in kept.iterdir()} == {
         *("_manifest.json", "states.parquet", "findings.parquet", "ranges.parquet")
