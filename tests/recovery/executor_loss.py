@@ -228,9 +228,9 @@ def main() -> None:
     driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder), live)
     outcomes = {
         "rebuild": driver.run("rebuild", ["read", "between"], prune_before=int(prune_before)),
-        "audit": driver.run("audit", ["shuffle", "write", "compare"]),
-        "diff": driver.run("diff", ["compare"]),
-        "rewrite": driver.run("rewrite", ["read", "shuffle"]),
+        "audit": driver.run("audit", ["compare"]),
+        "diff": driver.run("diff", ["shuffle"]),
+        "rewrite": driver.run("rewrite", ["write"]),
         "archive": driver.run("archive", ["read", "write"]),
         "without end": driver.lose_executors_without_end(),
     }

@@ -72,9 +72,9 @@ def job_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("job", "phases"),
     [
         ("rebuild", ["read", "between"]),
-        ("audit", ["shuffle", "write", "compare"]),
-        ("diff", ["compare"]),
-        ("rewrite", ["read", "shuffle"]),
+        ("audit", ["compare"]),
+        ("diff", ["shuffle"]),
+        ("rewrite", ["write"]),
         ("archive", ["read", "write"]),
     ],
 )
