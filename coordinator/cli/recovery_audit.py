@@ -38,9 +38,7 @@ To = Annotated[
 ]
 Report = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--report", metavar="FILE", help="Write a report (.html, .md, .json or .txt); may be repeated."
-    ),
+    typer.Option("--report", metavar="FILE", help="Write a report (.html, .json or .txt); may be repeated."),
 ]
 EarlierAudit = Annotated[
     Path | None,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from coordinator.client import ClientSecurity
+from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.decoded import history_rows
@@ -60,10 +61,13 @@ def rebuild(
 ) -> RebuildResult:
     """Rebuild the state of every share-partition; `access` are the arguments of `open_source` for a topic.
 
-    `work` is a directory that all executors of a cluster share.  Raises CoordinatorError.
+    With Spark, `to` is required, so that no state passes through the driver. `work` is a directory that all
+    executors of a cluster share.  Raises CoordinatorError.
     """
     worker = open_engine(engine, master=master, processes=processes, work=work)
     try:
+        if to is None and worker.name == "spark":
+            raise ConfigError("to", None, "a directory with Spark, or use `states`")
         with progress_display() as phases:
             return _rebuild.rebuild(
                 worker,

@@ -78,6 +78,7 @@ class ExternalFindings(NamedTuple):
 class LogContents:
     """The content of the log without its states, for checks that compare the log with another system."""
 
+    engine: Engine
     log: LogReadResult
     # Rows of `STATE_TOTALS`.
     totals: Sequence[Mapping[str, Any]]
@@ -248,7 +249,7 @@ def _make_result(
     missed: list[str] = []
     topics: dict[str, str] = {}
     if not unread:
-        inside = LogContents(log, totals)
+        inside = LogContents(engine, log, totals)
         found += _run_external_checks(options, inside, joined, not_checked, missed, topics, phases)
     table = findings_table(found)
     servers = log.plan.facts.get("bootstrap_servers", "")

@@ -4,12 +4,13 @@ A coordinator reads only the state partition that the hash of the share-partitio
 is valid.  If the number of state partitions was changed, other state partitions may have older states of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
 
+AnyT = TypeVar("AnyT")
 Row = Mapping[str, Any]
 
 
@@ -33,28 +34,27 @@ def count_state_partitions(numbers: Collection[int]) -> int | None:
 
 
 def deduplicate(
-    rows: Iterable[Row], state_partitions: int | None
-) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
-    """Choose one row of `STATES` for each share-partition; return the chosen and the other rows.
+    rows: Iterable[Row], state_partitions: int | None, convert: Callable[[Row], AnyT]
+) -> tuple[dict[SharePartitionKey, AnyT], list[tuple[SharePartitionKey, int]]]:
+    """Choose one row of `STATES` for each share-partition.
 
     The row in the state partition of the hash is chosen. If there is none, or the number of state partitions
-    is not known, the newest row is chosen.
+    is not known, the newest row is chosen.  Returns the chosen rows converted, because a row as a dict takes
+    kilobytes, and the share-partition and state partition of each other row.
     """
-    chosen: dict[SharePartitionKey, Row] = {}
-    left: list[Row] = []
-
-    def row_rank(row: Row) -> tuple[bool, int]:
-        is_placed = state_partitions is not None and is_in_place(row, state_partitions)
-        return is_placed, row["last_write_ms"]
-
+    chosen: dict[SharePartitionKey, AnyT] = {}
+    ranks: dict[SharePartitionKey, tuple[bool, int, int]] = {}
+    left: list[tuple[SharePartitionKey, int]] = []
     for row in rows:
         key = row_key(row)
-        other = chosen.get(key)
-        if other is None:
-            chosen[key] = row
-            continue
-        chosen[key], less = (row, other) if row_rank(row) > row_rank(other) else (other, row)
-        left.append(less)
+        is_placed = state_partitions is not None and is_in_place(row, state_partitions)
+        rank = (is_placed, row["last_write_ms"], row["state_partition"])
+        before = ranks.get(key)
+        if before is not None:
+            left.append((key, min(rank, before)[-1]))
+            if rank < before:
+                continue
+        chosen[key], ranks[key] = convert(row), rank
     return chosen, left
 
 

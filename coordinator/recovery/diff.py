@@ -103,10 +103,11 @@ def diff(
     manifest = make_manifest(
         *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=sum_totals(totals, "states")
     )
-    return resolve_differences(source, log.ranges, task, outputs, manifest)
+    return resolve_differences(engine, source, log.ranges, task, outputs, manifest)
 
 
 def resolve_differences(
+    engine: Engine,
     source: Source,
     ranges: Iterable[Row],
     task: StateComparison,
@@ -137,7 +138,7 @@ def resolve_differences(
     held = {key: None if key not in with_state else visible_state(row) for key, row in rows.items()}
     moved: set[SharePartitionKey] = set()
     if rows:
-        candidates, headless = _states_since(source, ranges, rows)
+        candidates, headless = _states_since(engine, source, ranges, rows)
         for key in rows:
             if matches_any([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
@@ -166,7 +167,7 @@ def _make_listed_row(key: SharePartitionKey, state_partitions: int | None) -> Ro
 
 
 def _states_since(
-    source: Source, ranges: Iterable[Row], rows: Mapping[SharePartitionKey, Row]
+    engine: Engine, source: Source, ranges: Iterable[Row], rows: Mapping[SharePartitionKey, Row]
 ) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
@@ -176,13 +177,15 @@ def _states_since(
     for row in ranges:
         number = row["state_partition"]
         cut_at[number] = max(cut_at[number], row["range_end"])
-    plan = source.plan(LogCut())
+    numbers = {row["state_partition"] for row in rows.values()}
+    log, steps = read_history(engine, source, rows, state_partitions=numbers)
+    starts = log.plan.starts
     headless = {
-        key for key, row in rows.items() if plan.starts.get(row["state_partition"], 0) > row["needed_from"]
+        key for key, row in rows.items() if starts.get(row["state_partition"], 0) > row["needed_from"]
     }
     unknown_yet = set(headless)
     found: dict[SharePartitionKey, list[VisibleState | None]] = {key: [] for key in rows}
-    for step in read_history(source, plan, rows, {row["state_partition"] for row in rows.values()}):
+    for step in steps:
         key, place = step.record.key, rows[step.record.key]["state_partition"]
         if step.state_partition != place:
             continue

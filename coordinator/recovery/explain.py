@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.errors import ConfigError
+from coordinator.recovery.deduplication import count_state_partitions
+from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.history import read_history
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.sources.base import LogCut, Source
@@ -60,15 +62,15 @@ def explain(
     Reads the state partition that the hash selects; if it has no records of the share-partition, reads all.
     Raises ConfigError if the share-partition is not in the log, and LogError or OSError if reading fails.
     """
-    plan = source.plan(cut or LogCut())
-    partitions = set(plan.starts)
-    if state_partitions is None and partitions == set(range(len(partitions))):
-        state_partitions = len(partitions) or None
+    engine = LocalEngine(1)
+    state_partitions = state_partitions or count_state_partitions(source.plan(cut or LogCut()).starts)
     steps: list[HistoryStep] = []
     if state_partitions is not None:
-        steps = list(read_history(source, plan, [key], {routed_to(key, state_partitions)}))
+        numbers = {routed_to(key, state_partitions)}
+        steps = list(read_history(engine, source, [key], cut=cut, state_partitions=numbers).steps)
+        steps = [step for step in steps if step.state_partition in numbers]
     if not steps:
-        steps = list(read_history(source, plan, [key]))
+        steps = list(read_history(engine, source, [key], cut=cut).steps)
     if not steps:
         raise ConfigError("share-partition", str(key), f"one that {source.text} has records of")
     events = [event for step in steps if (event := describe_event(step, offset)) is not None]

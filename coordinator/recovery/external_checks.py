@@ -199,14 +199,16 @@ class LiveCheck:
 
     def task(self, contents: LogContents) -> StateTask:
         """Return the comparison."""
-        self._ranges = contents.log.ranges
+        self._contents = contents
         number = count_state_partitions(contents.log.plan.starts)
         self._task = StateComparison.of_listed(self._live, number)
         return self._task
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Read the log again for the differences."""
-        compare = resolve_differences(self._source, self._ranges, self._task, outputs, {})
+        compare = resolve_differences(
+            self._contents.engine, self._source, self._contents.log.ranges, self._task, outputs, {}
+        )
         found = [
             Finding(
                 "X1",

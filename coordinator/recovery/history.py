@@ -1,81 +1,106 @@
 """Fold share-partitions record by record with the coordinator's own code, and return each intermediate state.
 
-This is slower than `fold`, so it is used for few share-partitions: for the jobs `explain` and `diff`, and for
-the sample of an audit (check X6).
+The engine reads the log once and selects the records of these share-partitions. This process folds them, so
+it is used for few share-partitions: for the jobs `explain` and `diff`, and for the sample of an audit (X6).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from coordinator.recovery.claim_filter import valid_records
 from coordinator.recovery.deduplication import record_key_identity
+from coordinator.recovery.engines.base import Engine
+from coordinator.recovery.final_states import owner_epochs, valid_rows
+from coordinator.recovery.job import LogReadResult, read_log
 from coordinator.recovery.ranges import RangeScan
-from coordinator.recovery.records import Records
-from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import ALL, Plan, Source
+from coordinator.recovery.records import Records, column_to_ints
+from coordinator.recovery.schema import required
+from coordinator.recovery.sources.base import LogCut, Source
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from coordinator.shard.history import HistoryStep
 from protocol.state_records import SharePartitionKey, decode_record
 
+SELECTED_OUTPUT = "selected"
 
-class _PartitionFold:
-    """Folds the wanted share-partitions of one state partition, which is read from start to end."""
+# Records of the selected share-partitions; the first four columns tell whether their owner epoch is valid.
+_SELECTED = pa.schema(
+    [
+        required("state_partition", pa.int64()),
+        required("range_start", pa.int64()),
+        required("owner_epoch", pa.int64()),
+        required("claimed", pa.int64()),
+        required("log_offset", pa.int64()),
+        required("timestamp_ms", pa.int64()),
+        required("key", pa.binary()),
+        pa.field("value", pa.binary()),
+    ]
+)
 
-    def __init__(self, state_partition: int, wanted: dict[bytes, SharePartitionKey]) -> None:
-        self._scan = RangeScan(state_partition)
-        self._state_partition = state_partition
-        self._wanted = wanted
-        self._owner_epoch: int | None = None
-        self._states: dict[bytes, ShareState | None] = {}
 
-    def take(self, records: Records) -> Iterator[HistoryStep]:
-        scanned = self._scan.take(records)
-        if self._owner_epoch is None and len(scanned.records):
-            # The claim before the first record may have been pruned, so that record's owner epoch is used.
-            summary = self._scan.summary()
-            is_claim = bool(summary["first_is_claim"])
-            self._owner_epoch = NONE if is_claim else int(summary["first_owner_epoch"])
-        decoded = scanned.decoded
-        numbers = [n for n, identity in enumerate(decoded.share_partitions) if identity in self._wanted]
-        owner_epoch = NONE if self._owner_epoch is None else self._owner_epoch
-        at_start = np.full(len(decoded), owner_epoch, np.int64)
-        counts = valid_records(at_start, decoded.owner_epoch, scanned.claimed)
-        for row in np.flatnonzero(counts & np.isin(decoded.key, numbers)).tolist():
-            place = int(decoded.record[row])
-            record = decode_record(scanned.records.keys.get(place), scanned.records.values.get(place))
-            assert record is not None
-            identity = decoded.share_partitions[int(decoded.key[row])]
-            step = HistoryStep.apply(
-                self._states.get(identity),
-                record,
-                state_partition=self._state_partition,
-                log_offset=int(decoded.log_offset[row]),
-                timestamp_ms=int(decoded.timestamp_ms[row]),
-                owner_epoch=int(decoded.owner_epoch[row]),
-            )
-            self._states[identity] = step.after
-            yield step
+class History(NamedTuple):
+    """The log that was read, and the steps of the selected share-partitions, in log order for each."""
+
+    log: LogReadResult
+    steps: Iterable[HistoryStep]
 
 
 def read_history(
+    engine: Engine,
     source: Source,
-    plan: Plan,
     keys: Collection[SharePartitionKey],
+    *,
+    cut: LogCut | None = None,
     state_partitions: Collection[int] | None = None,
-) -> Iterator[HistoryStep]:
-    """Yield the records of share-partitions; the records of each state partition are in log order.
+) -> History:
+    """Read the records of share-partitions in one pass; by default in all state partitions.
 
-    By default all state partitions are read.  Raises LogError or OSError if reading fails.
+    Raises LogError, ConfigError or OSError if reading fails.
     """
-    wanted = {record_key_identity(key): key for key in keys}
-    found: dict[int, _PartitionFold] = {}
-    for log_range in plan.ranges:
-        if state_partitions is not None and log_range.state_partition not in (ALL, *state_partitions):
-            continue
-        for records in source.read(log_range):
-            number = records.state_partition
-            if state_partitions is None or number in state_partitions:
-                if number not in found:
-                    found[number] = _PartitionFold(number, wanted)
-                yield from found[number].take(records)
+    wanted = frozenset(map(record_key_identity, keys))
+    log = read_log(
+        engine, source, partial(_select_records, wanted), cut=cut, state_partitions=state_partitions
+    )
+    table = log.gathered.table(SELECTED_OUTPUT, _SELECTED)
+    whose = [column_to_ints(table.column(name)) for name in _SELECTED.names[:4]]
+    table = table.filter(pa.array(valid_rows(owner_epochs(log.ranges), *whose)))
+    order = [(name, "ascending") for name in ("state_partition", "log_offset")]
+    return History(log, _iterate_steps(table.sort_by(order)))
+
+
+def _select_records(wanted: Collection[bytes], chunks: Iterable[Records]) -> Iterator[NamedOutput]:
+    """Yield the records of some share-partitions; with `wanted` bound, this is a `ReadTask`."""
+    scans: dict[int, RangeScan] = {}
+    for chunk in chunks:
+        number = chunk.state_partition
+        scan = scans.setdefault(number, RangeScan(number))
+        records, decoded, claimed = scan.take(chunk)
+        names = [n for n, identity in enumerate(decoded.share_partitions) if identity in wanted]
+        rows = np.flatnonzero(np.isin(decoded.key, names))
+        if len(rows):
+            found = records.take(decoded.record[rows])
+            place = (np.full(len(rows), each, np.int64) for each in (number, scan.range_start))
+            columns = (*place, found.owner_epoch, claimed[rows], found.log_offset, found.timestamp_ms)
+            arrays = [pa.array(column.astype(np.int64)) for column in columns]
+            arrays += [found.keys.to_arrow(), found.values.to_arrow()]
+            yield NamedOutput(SELECTED_OUTPUT, number, pa.record_batch(arrays, schema=_SELECTED))
+    for scan in scans.values():
+        yield from scan.outputs()
+
+
+def _iterate_steps(records: pa.Table) -> Iterator[HistoryStep]:
+    states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
+    for batch in records.to_batches():
+        for row in batch.to_pylist():
+            record = decode_record(row["key"], row["value"])
+            assert record is not None
+            name = (row["state_partition"], record.key)
+            place = {each: row[each] for each in ("log_offset", "timestamp_ms", "owner_epoch")}
+            step = HistoryStep.apply(
+                states.get(name), record, state_partition=row["state_partition"], **place
+            )
+            states[name] = step.after
+            yield step

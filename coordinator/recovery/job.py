@@ -88,17 +88,19 @@ def read_log(
     cut: LogCut | None = None,
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
+    state_partitions: Collection[int] | None = None,
 ) -> LogReadResult:
     """Read a log up to a cut (log offsets, a time, or its end), and call `read` for each range.
 
-    The output `ranges` of `read` has rows of `RANGES`.  If a state partition is pruned during the read, it is
-    planned and read again, because newer snapshots may have replaced the pruned records. Raises ConfigError
-    for a cut below the log start, and LogUnavailable if the log is pruned faster than it can be read.
+    If `state_partitions` are given, other ranges are not read.  The output `ranges` of `read` has rows of
+    `RANGES`.  If a state partition is pruned during the read, it is planned and read again, because newer
+    snapshots may have replaced the pruned records. Raises ConfigError for a cut below the log start, and
+    LogUnavailable if the log is pruned faster than it can be read.
     """
     cut, phases = cut or LogCut(), phases or Phases()
     planned = source.plan(cut, range_records=range_records)
     plan = check_cut(planned, cut)
-    ranges = _number_ranges(plan.ranges, 0)
+    ranges = _number_ranges(_select_ranges(plan, state_partitions), 0)
     expected = {each.number: each for each in ranges}
     gathered: GatheredOutputs | None = None
     pruned_during_read: dict[int, int] = {}
@@ -118,7 +120,11 @@ def read_log(
         planned = again if ALL in pruned else _replace_pruned(planned, again, pruned)
         plan = check_cut(planned, cut)
         ranges = _number_ranges(
-            [each for each in again.ranges if ALL in pruned or each.state_partition in pruned],
+            [
+                each
+                for each in _select_ranges(again, state_partitions)
+                if ALL in pruned or each.state_partition in pruned
+            ],
             max(expected, default=-1) + 1,
         )
         expected = {
@@ -127,6 +133,14 @@ def read_log(
             if ALL not in pruned and each.state_partition not in pruned
         } | {each.number: each for each in ranges}
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
+
+
+def _select_ranges(plan: Plan, state_partitions: Collection[int] | None) -> list[LogRange]:
+    return [
+        each
+        for each in plan.ranges
+        if state_partitions is None or each.state_partition in (ALL, *state_partitions)
+    ]
 
 
 def _number_ranges(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:

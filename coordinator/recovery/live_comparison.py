@@ -106,7 +106,7 @@ class StateComparison:
         Of several state partitions with the same share-partition, the one of its hash has the valid state,
         else the newest state is valid.
         """
-        others, _ = deduplicate(inside.misplaced.to_pylist(), self.state_partitions)
+        others, _ = deduplicate(inside.misplaced.to_pylist(), self.state_partitions, lambda row: row)
         listed = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}
         for rows in inside.chunks() if self.state_partitions is not None else ():
             chosen: dict[SharePartitionKey, Row] = {}

@@ -8,9 +8,10 @@ folds both logs in columns.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from coordinator.config import Config
@@ -48,11 +49,14 @@ _FIELDS = (
 # Maximum number of share-partitions that a message names.
 _NAMED_MAX = 10
 
-# Columns that must be equal in source and target; other columns, such as log offsets, may differ.
-_COMPARED = (
-    *("group_id", "topic_id", "partition", "start_offset", "delivery_complete_count", "state_epoch"),
-    *("leader_epoch", "leader_epoch_max", "state_batches", "create_timestamp"),
+# Fields that must be equal in source and target; others, such as the write time, may differ.
+_COMPARED = attrgetter(
+    *("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max"),
+    *("batches", "create_timestamp"),
 )
+
+# Rows that are Python objects at a time; a row takes 6 KB.
+_CHUNK_STATES = 20_000
 
 
 class _Reader:
@@ -67,7 +71,6 @@ class _Reader:
         self._phases = phases
         self._may_be_incomplete = may_be_incomplete
         self._ends: tuple[int, ...] = ()
-        self.run: RebuildResult | None = None
         self.notes: list[str] = []
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
@@ -91,11 +94,10 @@ class _Reader:
                 "share-partitions may lack updates (recovery audit names them). Use an archive or another "
                 "copy of the log, or write the rest with --incomplete"
             )
-        chosen, left = _deduplicate_run(run)
-        if self.run is None:
-            self.run = run
-            self.notes = [*run.manifest["notes"], *_describe_damage(run), *_format_duplicates(left)]
-        states = {key: make_share_state(row) for key, row in chosen.items()}
+        number = count_state_partitions(list(map(int, run.manifest["partitions"])))
+        states, left = deduplicate(_iterate_rows(run), number, make_share_state)
+        notes = [*run.manifest["notes"], *_describe_damage(run), *_format_duplicates(left)]
+        self.notes = self.notes or notes
         self._ends = _read_end_offsets(run)
         return FoldedLog(states, self._ends)
 
@@ -132,10 +134,9 @@ def _read_end_offsets(run: RebuildResult) -> tuple[int, ...]:
     return tuple(ends.get(number, 0) for number in range(max(ends, default=-1) + 1))
 
 
-def _deduplicate_run(run: RebuildResult) -> tuple[dict[SharePartitionKey, Row], list[Row]]:
-    return deduplicate(
-        run.states.to_pylist(), count_state_partitions(list(map(int, run.manifest["partitions"])))
-    )
+def _iterate_rows(run: RebuildResult) -> Iterator[Row]:
+    for batch in run.states.to_batches(_CHUNK_STATES):
+        yield from batch.to_pylist()
 
 
 def _describe_damage(run: RebuildResult) -> list[str]:
@@ -147,14 +148,12 @@ def _describe_damage(run: RebuildResult) -> list[str]:
     return [f"{len(affected)} may lack updates: {', '.join(affected[:_NAMED_MAX])}{more}"]
 
 
-def _format_duplicates(rows: Sequence[Row]) -> list[str]:
+def _format_duplicates(left: Sequence[tuple[SharePartitionKey, int]]) -> list[str]:
     """Return a note about states that are not copied, because another state partition has the valid one."""
-    if not rows:
+    if not left:
         return []
-    named = ", ".join(
-        f"{row_key(row)} in state partition {row['state_partition']}" for row in rows[:_NAMED_MAX]
-    )
-    more = ", ..." if len(rows) > _NAMED_MAX else ""
+    named = ", ".join(f"{key} in state partition {number}" for key, number in left[:_NAMED_MAX])
+    more = ", ..." if len(left) > _NAMED_MAX else ""
     return [f"not copied, because another state partition has the valid state: {named}{more}"]
 
 
@@ -207,8 +206,9 @@ def rewrite(
     report = asyncio.run(migrate(_UnlockedSource(reader), make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
     differing_keys: tuple[str, ...] = ()
-    if report.executed and report.is_good and reader.run is not None:
-        differing_keys = _verify_rewrite(engine, place, reader.run, config, state_partitions, phases)
+    if report.executed and report.is_good:
+        states = report.folded.states
+        differing_keys = _verify_rewrite(engine, place, states, config, state_partitions, phases)
     return RewriteResult(report, place, state_partitions, differing_keys)
 
 
@@ -244,29 +244,28 @@ def with_partitions(config: Config, state_partitions: int) -> Config:
 def _verify_rewrite(
     engine: Engine,
     place: Location,
-    run: RebuildResult,
+    wanted: Mapping[SharePartitionKey, ShareState],
     config: Config,
     state_partitions: int,
     phases: Phases,
 ) -> tuple[str, ...]:
     """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
     there = rebuild(engine, open_source(str(place), **make_topic_access(config)), phases=phases)
-    wanted, _ = _deduplicate_run(run)
-    found = {row_key(row): row for row in there.states.to_pylist() if is_in_place(row, state_partitions)}
+    found = {
+        row_key(row): make_share_state(row)
+        for row in _iterate_rows(there)
+        if is_in_place(row, state_partitions)
+    }
     differing_keys = {
         str(key)
         for key in {*wanted, *found}
-        if _select_compared_values(wanted.get(key)) != _select_compared_values(found.get(key))
+        if key not in wanted or key not in found or _COMPARED(wanted[key]) != _COMPARED(found[key])
     }
     if len(there.manifest["partitions"]) != state_partitions:
         differing_keys.add(
             f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}"
         )
     return tuple(sorted(differing_keys))
-
-
-def _select_compared_values(row: Row | None) -> list[Any] | None:
-    return None if row is None else [row[name] for name in _COMPARED]
 
 
 def _as_migration_progress(phases: Phases) -> Progress:

@@ -10,14 +10,16 @@ import pyarrow as pa
 
 from coordinator.recovery.audit import ExternalFindings, LogContents
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Finding, findings_output
+from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.deduplication import row_identity, row_key
 from coordinator.recovery.history import read_history
-from coordinator.recovery.sources.base import LogCut, Plan, Source
+from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.state_checks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from protocol.state_batches import unpack
+
+SAMPLE_OUTPUT = "sample"
 
 
 class SampleCheck:
@@ -31,57 +33,56 @@ class SampleCheck:
         """Do nothing; this check reads after the log."""
 
     def task(self, contents: LogContents) -> StateTask:
-        """Plan to read the records of the sample again, up to the same log offsets."""
-        ends: dict[int, int] = {}
-        for row in contents.log.ranges:
-            number = row["state_partition"]
-            ends[number] = max(ends.get(number, 0), row["range_end"])
-        plan = self._source.plan(LogCut(ends))
-        starts = contents.log.plan.starts
-        pruned = frozenset(p for p, start in plan.starts.items() if start != starts.get(p, start))
-        return SampleComparison(self._source, plan, pruned, divide_sample(contents.totals, self._count))
+        """Return the task that selects the sample."""
+        self._contents = contents
+        return SampleSelection(divide_sample(contents.totals, self._count))
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
-        """Return no further findings."""
-        return ExternalFindings((), ("X6",))
+        """Read the records of the sample in one pass up to the same log offsets, and compare.
+
+        State partitions that were pruned since the audit read them are not compared.
+        """
+        rows = [row for name, _, table in outputs if name == SAMPLE_OUTPUT for row in table.to_pylist()]
+        before, ends = self._contents.log, dict[int, int]()
+        for each in before.ranges:
+            number = each["state_partition"]
+            ends[number] = max(ends.get(number, 0), each["range_end"])
+        numbers = {row["state_partition"] for row in rows}
+        log, steps = read_history(
+            *(self._contents.engine, self._source, {row_key(row) for row in rows}),
+            cut=LogCut(ends),
+            state_partitions=numbers,
+        )
+        states = {(step.state_partition, step.record.key): step.after for step in steps}
+        starts = before.plan.starts
+        pruned = {p for p, start in log.plan.starts.items() if start != starts.get(p, start)}
+        rows = [row for row in rows if row["state_partition"] not in pruned]
+        return ExternalFindings(list(compare_sample(rows, states)), ("X6",))
 
 
 @dataclass(frozen=True)
-class SampleComparison:
-    """Folds some states of a state partition a second time; this is a `StateTask`.
+class SampleSelection:
+    """Selects states of a state partition; `counts` are by state partition. This is a `StateTask`."""
 
-    `counts` has the number of states by state partition. Those of `pruned` ones are not compared.
-    """
-
-    source: Source
-    plan: Plan
-    pruned: frozenset[int]
     counts: Mapping[int, int]
 
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
-        """Yield the findings."""
-        number = inside.state_partition
-        count = self.counts.get(number, 0)
-        if number in self.pruned or not count:
-            return
-        wanted = {row_key(row): row for row in choose_sample(inside.states, count)}
-        states = {
-            step.record.key: step.after
-            for step in read_history(self.source, self.plan, wanted.keys(), {number})
-            if step.state_partition == number
-        }
-        yield from findings_output(
-            number,
-            [
-                Finding(
-                    *("X6", Severity.CRITICAL, number, row_identity(row)),
-                    *(row["last_log_offset"], row["last_log_offset"]),
-                    evidence=what,
-                )
-                for key, row in wanted.items()
-                if (what := differing_fields(row, states.get(key)))
-            ],
-        )
+        """Yield the selected states."""
+        count = self.counts.get(inside.state_partition, 0)
+        if count:
+            for rows in choose_sample(inside.states, count).to_batches():
+                yield NamedOutput(SAMPLE_OUTPUT, inside.state_partition, rows)
+
+
+def compare_sample(
+    rows: Iterable[Mapping[str, Any]], states: Mapping[tuple[int, Any], ShareState | None]
+) -> Iterator[Finding]:
+    """Yield the findings about rows of `STATES` that differ from the states of the second fold."""
+    for row in rows:
+        number = row["state_partition"]
+        if what := differing_fields(row, states.get((number, row_key(row)))):
+            place = (number, row_identity(row), row["last_log_offset"], row["last_log_offset"])
+            yield Finding("X6", Severity.CRITICAL, *place, evidence=what)
 
 
 def divide_sample(totals: Iterable[Mapping[str, Any]], count: int) -> dict[int, int]:
@@ -92,11 +93,10 @@ def divide_sample(totals: Iterable[Mapping[str, Any]], count: int) -> dict[int, 
     return {row["state_partition"]: b - a for row, (a, b) in zip(ordered, pairwise(taken), strict=True)}
 
 
-def choose_sample(states: pa.Table, count: int) -> list[dict[str, Any]]:
+def choose_sample(states: pa.Table, count: int) -> pa.Table:
     """Return about `count` states, evenly spread over the table."""
     step = max(len(states) // max(count, 1), 1)
-    rows: list[dict[str, Any]] = states.take(list(range(0, len(states), step))).to_pylist()
-    return rows
+    return states.take(list(range(0, len(states), step)))
 
 
 def differing_fields(row: Mapping[str, Any], state: ShareState | None) -> str:

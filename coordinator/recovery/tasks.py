@@ -28,5 +28,5 @@ class NamedOutput(NamedTuple):
 Tables = Mapping[str, Sequence[pa.RecordBatch]]
 ReadTask = Callable[[Iterable[Records]], Iterable[NamedOutput]]
 JoinTask = Callable[[int, Tables], Iterable[NamedOutput]]
-# Applied to one stored table of a state partition; its outputs must be small.
+# Applied to one table of a state partition; its outputs must be small.
 TableTask = Callable[[int, pa.RecordBatch], Iterable[NamedOutput]]

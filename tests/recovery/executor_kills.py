@@ -123,6 +123,15 @@ def interrupted_join(
     return join(state_partition, tables)
 
 
+def killing_join(
+    kill: ExecutorKill, join: JoinTask, state_partition: int, tables: Tables
+) -> Iterable[NamedOutput]:
+    """Join, and kill the executor when it has the result of one state partition."""
+    outputs = list(join(state_partition, tables))
+    kill()
+    return outputs
+
+
 class InterruptedStreamReader(StateLogStreamReader):
     """A stream reader whose executor is killed after the first records of the second range."""
 

@@ -1,11 +1,11 @@
 """A Spark driver that runs jobs whose executors are killed, while the log is pruned or deleted.
 
-    python -m tests.recovery.executor_loss MASTER JOURNAL PIDS FOLDER PRUNE_BEFORE
+    python -m tests.recovery.executor_loss MASTER JOURNAL PIDS FOLDER PRUNE_BEFORE LIVE
 
-PIDS are the process ids of the workers, separated by commas.  JOURNAL is the undisturbed log; each job gets
-its own copy in FOLDER, and one job prunes it to the log offset PRUNE_BEFORE.  Writes FOLDER/outcomes.json:
-for each job, the kills that took place, and its result with the local engine on the undisturbed log and with
-Spark.
+PIDS are the process ids of the workers, separated by commas.  LIVE is the address of a coordinator that
+serves a copy of JOURNAL.  JOURNAL is the undisturbed log; each job gets its own copy in FOLDER, and one job
+prunes it to the log offset PRUNE_BEFORE.  Writes FOLDER/outcomes.json: for each job, the kills that took
+place, and its result with the local engine on the undisturbed log and with Spark.
 """
 
 import io
@@ -20,31 +20,46 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from coordinator.cli import main as command_line
 from coordinator.cli import recovery_commands
+from coordinator.config import load_config
+from coordinator.operate.migration import Options as MigrationOptions
 from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.diff import diff
+from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.rewrite import rewrite
+from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.state_checks import check_states
 from tests.recovery.executor_kills import (
     ExecutorKill,
     InterruptedSource,
     interrupted_copier,
     interrupted_data_source,
     interrupted_join,
+    killing_join,
 )
 from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.spark_cluster import kill_executors
 
-_PHASES = ("read", "between", "shuffle", "write")
+_PHASES = ("read", "between", "shuffle", "write", "compare")
+
+# The time of a rewrite, and the log offsets that depend on the order of its appends.
+_OWN_COLUMNS = ["write_timestamp", "last_write_ms", "needed_from", "last_log_offset"]
 
 Job = Callable[[Engine, Source, Path, Phases], Any]
 
@@ -60,8 +75,18 @@ def rebuild_job(engine: Engine, source: Source, folder: Path, phases: Phases) ->
 
 
 def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
-    """Run `audit`, whose executors write the states; the number of its records is part of the result."""
-    options = Options(state_partitions=5, to=folder / f"results-{engine.name}")
+    """Run `audit`, whose executors compare the states with a baseline, and write them.
+
+    The snapshot epochs of the baseline are higher, so each share-partition has a finding (X3). The number of
+    records is part of the result.
+    """
+    earlier = folder / f"baseline-{engine.name}"
+    states = rebuild(LocalEngine(1), source, to=earlier).states
+    epochs = pc.add(states.column("snapshot_epoch"), 1).cast(pa.int32())
+    place = STATES.get_field_index("snapshot_epoch")
+    write_parquet(earlier / "states.parquet", states.set_column(place, STATES.field(place), epochs))
+    to = folder / f"results-{engine.name}"
+    options = Options(state_partitions=5, to=to, baseline=Baseline.read(earlier))
     found = audit(engine, source, options, phases=phases)
     return {
         "answer": found.answer.headline,
@@ -69,6 +94,30 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
         "records": found.manifest["totals"]["records"],
         "states": comparable_rows(sort_by_key(found.states.to_pylist())),
     }
+
+
+def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `diff`, whose executors ask the coordinator for the states."""
+    found = diff(engine, source, live, phases=phases)
+    return {
+        **{name: getattr(found, name) for name in ("asked", "equal", "moved", "unlisted")},
+        "different": [str(each) for each in found.different],
+        "unknown": {str(key): why for key, why in found.unknown.items()},
+    }
+
+
+def rewrite_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+    """Run `rewrite`, and return the states of the new journal."""
+    target = folder / f"rewritten-{engine.name}"
+    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
+    done = rewrite(
+        *(engine, source, f"journal:{target}", config),
+        state_partitions=5,
+        options=MigrationOptions(execute=True),
+        phases=phases,
+    )
+    states = rebuild(LocalEngine(1), JournalSource(str(target))).states.drop_columns(_OWN_COLUMNS)
+    return {"good": done.is_good, "states": states.to_pylist()}
 
 
 def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
@@ -85,6 +134,7 @@ def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) ->
 JOBS: Mapping[str, Job] = {
     "rebuild": rebuild_job,
     "audit": audit_job,
+    "rewrite": rewrite_job,
     "archive": archive_job,
 }
 
@@ -92,7 +142,8 @@ JOBS: Mapping[str, Job] = {
 class Driver:
     """Runs the jobs in one Spark session."""
 
-    def __init__(self, master: str, journal: Path, workers: tuple[int, ...], folder: Path) -> None:
+    def __init__(self, master: str, journal: Path, workers: tuple[int, ...], folder: Path, live: str) -> None:
+        self._jobs = {**JOBS, "diff": partial(diff_job, live)}
         self._journal = journal
         self._workers = workers
         self._folder = folder
@@ -112,7 +163,13 @@ class Driver:
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
         interrupted = partial(interrupted_join, kills["shuffle"], kills["write"], str(self._work))
-        spark_engine._join_function = lambda join: self._joining(partial(interrupted, join))
+
+        def interrupt(join: Any) -> Any:
+            is_comparison = getattr(join, "func", None) is check_states
+            wrapped = partial(killing_join, kills["compare"]) if is_comparison else interrupted
+            return self._joining(partial(wrapped, join))
+
+        spark_engine._join_function = interrupt
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
@@ -123,8 +180,8 @@ class Driver:
         phases = Phases()
         if "between" in kill_in:
             phases = ExecutorKillingPhases(log, self._workers, Path(kills["between"].marker))
-        undisturbed = JOBS[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
-        disturbed = JOBS[name](self._engine, source, folder, phases)
+        undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
+        disturbed = self._jobs[name](self._engine, source, folder, phases)
         spark_engine._join_function = self._joining
         killed = [phase for phase in _PHASES if Path(kills[phase].marker).exists()]
         return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
@@ -166,12 +223,14 @@ class ExecutorKillingPhases(Phases):
 
 
 def main() -> None:
-    master, journal, workers, folder, prune_before = sys.argv[1:]
+    master, journal, workers, folder, prune_before, live = sys.argv[1:]
     warnings.simplefilter("ignore")
-    driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder))
+    driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder), live)
     outcomes = {
         "rebuild": driver.run("rebuild", ["read", "between"], prune_before=int(prune_before)),
-        "audit": driver.run("audit", ["shuffle", "write"]),
+        "audit": driver.run("audit", ["compare"]),
+        "diff": driver.run("diff", ["shuffle"]),
+        "rewrite": driver.run("rewrite", ["write"]),
         "archive": driver.run("archive", ["read", "write"]),
         "without end": driver.lose_executors_without_end(),
     }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.recovery.audit import Options, audit
-from coordinator.recovery.checks.catalogue import CATALOGUE
+from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
+from coordinator.recovery.checks.findings import Finding, finding_from_row, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.engines.base import ALONE_MAX
@@ -41,6 +42,20 @@ def clean_log(seed: int = 3, owner_epoch: int | None = None) -> Log:
 
 def make_options(limits: Limits | None = None, range_records: int = 2_000_000) -> Options:
     return Options(limits=limits or CLEAN_LIMITS, range_records=range_records)
+
+
+def test_harmless_findings_of_many_share_partitions_are_summarised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver gets the findings of all state partitions, so their number must have a limit."""
+    monkeypatch.setattr("coordinator.recovery.checks.findings.HARMLESS_MAX", 3)
+    many = [Finding("R9", Severity.INFO, 1, bytes([n]), n, n, 2, f"of {n}") for n in range(10)]
+    lost = [Finding("K1", Severity.CRITICAL, 1, bytes([n]), n, n) for n in range(10)]
+    (output,) = findings_output(1, [*reversed(many), *lost])
+    found = [finding_from_row(row) for row in output.rows.to_pylist()]
+    assert [each for each in found if each.check == "K1"] == lost
+    *first, rest = (each for each in found if each.check == "R9")
+    assert first == many[:3]
+    evidence = "7 more share-partitions, first of 3"
+    assert rest == Finding("R9", Severity.INFO, 1, None, 3, 9, 14, evidence)
 
 
 def test_every_check_has_a_fault() -> None:

@@ -52,7 +52,7 @@ def test_examples_print_documented_output(
     commands = [(command, lines) for command, lines in read_examples() if LIVE not in command]
     told = {command.split()[2] for command, _ in read_examples()}
     assert told == {
-        *("audit", "explain", "diff", "plan-prune", "replay-cost", "archive", "rebuild", "rewrite"),
+        *("audit", "explain", "diff", "plan-prune", "archive", "rebuild", "rewrite"),
     }
     for command, lines in commands:
         said = share_coordinator(*shlex.split(command)[1:])

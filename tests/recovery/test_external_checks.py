@@ -4,23 +4,22 @@ Checks with a real cluster and live coordinators are in test_jobs_on_kafka.py an
 test_jobs_on_coordinators.py.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
-from coordinator.recovery.audit import AuditResult, ExternalFindings, LogContents, Options
+from coordinator.recovery.audit import AuditResult, ExternalFindings, LogContents, Options, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
-from coordinator.recovery.checks.findings import Finding, finding_from_row
+from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import row_identity, row_key
 from coordinator.recovery.engines import LocalEngine
@@ -29,24 +28,27 @@ from coordinator.recovery.external_checks import (
     ClusterComparison,
     OptionalCheck,
 )
+from coordinator.recovery.history import read_history
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import RebuildResult, states_in
+from coordinator.recovery.records import Records
 from coordinator.recovery.sample_check import (
     SampleCheck,
-    SampleComparison,
     choose_sample,
+    compare_sample,
     differing_fields,
     divide_sample,
 )
 from coordinator.recovery.schema import STATES
-from coordinator.recovery.sources.base import LogCut
+from coordinator.recovery.sources.base import LogCut, LogRange
+from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
+from tests.recovery.logs_on_disk import make_varied_records, write_journal
 from tests.recovery.share_groups import (
-    STATE_PARTITIONS,
     Groups,
     Log,
     audit_segments,
@@ -233,8 +235,7 @@ def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytes
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "make_topic_access", lambda config: {})
-    whole = RebuildResult(old_audit.stored, old_audit.ranges, old_audit.manifest)
-    unlike_there = rewrite._verify_rewrite(None, None, whole, None, 3, Phases())  # type: ignore[arg-type]
+    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3, Phases())  # type: ignore[arg-type]
     assert unlike_there == (str(row_key(finding_rows(old_audit)[0])),)
 
 
@@ -268,20 +269,30 @@ def test_x6_sample_with_different_fold_is_found(old_audit: AuditResult, tmp_path
     assert audit_segments(tmp_path / "before", options).verdict == "clean"
     wrong = finding_rows(old_audit)
     wrong[0]["start_offset"] += 1
-    states = pa.Table.from_pylist(wrong, old_audit.states.schema)
-
-    outputs = [
-        output
-        for number in range(STATE_PARTITIONS)
-        for output in SampleComparison(source, source.plan(LogCut()), frozenset(), {number: 100})(
-            PartitionStates(number, states.filter(pc.field("state_partition") == number), states.slice(0, 0))
-        )
-    ]
-    external = [finding_from_row(row) for output in outputs for row in output.rows.to_pylist()]
-    ((check, severity, evidence),) = finding_tuples(external)
+    steps = read_history(ALONE, source, {row_key(row) for row in wrong}).steps
+    states = {(step.state_partition, step.record.key): step.after for step in steps}
+    ((check, severity, evidence),) = finding_tuples(list(compare_sample(wrong, states)))
     assert (check, severity) == ("X6", "critical")
     assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
     assert differing_fields(wrong[0], None) == "the fold record by record finds no state"
+
+
+def test_x6_reads_each_range_of_journal_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of a journal has records of all state partitions."""
+    write_journal(tmp_path, {p: make_varied_records(600, seed=p) for p in range(4)})
+    source, read = JournalSource(str(tmp_path)), list[int]()
+    inner = JournalSource.read
+
+    def counted(self: JournalSource, log_range: LogRange) -> Iterator[Records]:
+        read.append(log_range.number)
+        return inner(self, log_range)
+
+    monkeypatch.setattr(JournalSource, "read", counted)
+    found = audit(ALONE, source, Options(external=[SampleCheck(source, 40)]))
+    assert "X6" not in {*found.not_checked, *found.findings.column("check").to_pylist()}
+    ranges = list(range(len(source.plan(LogCut()).ranges)))
+    assert len(ranges) > 1
+    assert sorted(read) == sorted(2 * ranges), "once by the audit, and once by X6"
 
 
 def test_failed_external_check_is_reported_and_does_not_end_audit(

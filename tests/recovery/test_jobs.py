@@ -1,4 +1,4 @@
-"""Test the jobs explain, plan-prune, replay-cost, rewrite, and periodic audits on local logs."""
+"""Test the jobs explain, plan-prune, rewrite, and periodic audits on local logs."""
 
 import signal
 import threading
@@ -17,7 +17,7 @@ from coordinator.recovery.continuous import AuditMetrics, audit_periodically
 from coordinator.recovery.deduplication import deduplicate, row_key
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
-from coordinator.recovery.prune_plan import prune_plan, replay_cost
+from coordinator.recovery.prune_plan import prune_plan
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.sources.base import LogCut
@@ -101,7 +101,7 @@ def test_explain_finds_share_partition_in_wrong_state_partition(share_groups: Gr
     assert told.state_partition == (number + 1) % STATE_PARTITIONS
 
 
-# plan-prune, replay-cost
+# plan-prune
 
 
 def test_prune_plan_equals_pruning_of_shard(share_groups: Groups, source: SegmentSource) -> None:
@@ -115,34 +115,6 @@ def test_prune_plan_equals_pruning_of_shard(share_groups: Groups, source: Segmen
         assert each.pins[0].needed_from == each.facts.needed_from
         assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
         assert each.facts.prunable + each.facts.held == len(share_groups.log[shard.state_partition])
-
-
-def test_replay_rate_is_measured_or_given(source: SegmentSource) -> None:
-    run = rebuild(ALONE, source)
-    given = replay_cost(source, run, 100.0)
-    assert not given.is_measured
-    assert given.total_s == pytest.approx(run.manifest["totals"]["records"] / 100)
-    measured = replay_cost(source, run)
-    assert measured.is_measured
-    assert measured.records_per_s > 100
-
-
-def test_replay_rate_is_measured_with_loader_of_coordinator(
-    source: SegmentSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[bytes] = []
-
-    class Counted:
-        def take(self, data: bytes) -> int:
-            taken.append(data)
-            return 50
-
-        def finish(self, count_max: int) -> bool:
-            return True
-
-    monkeypatch.setattr("coordinator.recovery.prune_plan.make_replays", lambda shards: {0: Counted()})
-    assert replay_cost(source, rebuild(ALONE, source)).is_measured
-    assert taken
 
 
 # rewrite
@@ -200,13 +172,15 @@ def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
         for away, ms in ((1, 9), (2, 8), (0, 1))
     )
-    assert (
-        deduplicate([older, newest], 5)
-        == deduplicate([newest, older], 5)
-        == ({row_key(row): newest}, [older])
-    )
-    assert deduplicate([newest, placed], 5) == ({row_key(row): placed}, [newest])
-    assert deduplicate([placed, newest], None) == ({row_key(row): newest}, [placed])
+    key = row_key(row)
+
+    def choose(rows: list[dict[str, object]], state_partitions: int | None) -> object:
+        return deduplicate(rows, state_partitions, lambda each: each)
+
+    found = ({key: newest}, [(key, older["state_partition"])])
+    assert choose([older, newest], 5) == choose([newest, older], 5) == found
+    assert choose([newest, placed], 5) == ({key: placed}, [(key, newest["state_partition"])])
+    assert choose([placed, newest], None) == ({key: newest}, [(key, place)])
 
 
 def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:

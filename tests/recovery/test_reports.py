@@ -10,7 +10,7 @@ import pytest
 from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.catalogue import CATALOGUE
-from coordinator.recovery.report import as_json, as_markdown, as_text, make_content, write_report
+from coordinator.recovery.report import as_json, as_text, make_content, write_report
 from coordinator.recovery.report.content import EXAMPLES_MAX, format_place
 from coordinator.recovery.report.html import as_html
 from tests.recovery.injected_faults import CLEAN_LIMITS
@@ -77,8 +77,7 @@ def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_p
     assert content.answer.endswith(answer)
     passed = next(line for line in as_text(content).splitlines() if line.startswith("passed"))
     assert ("in what could be read:" in passed) == (fault == "P4")
-    for page in (as_markdown(content), as_html(content)):
-        assert ("Passed: in what could be read:" in page) == (fault == "P4")
+    assert ("Passed: in what could be read:" in as_html(content)) == (fault == "P4")
 
 
 def test_finding_without_state_partition_is_of_the_log() -> None:
@@ -115,14 +114,6 @@ def test_json_contains_no_control_characters(hostile_audit: AuditResult) -> None
     assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
 
 
-def test_markdown_escapes_names(audit_result: AuditResult) -> None:
-    page = as_markdown(make_content(audit_result)).partition("```")[0]
-    assert "\\<b\\>" in page
-    assert "<b>" not in page
-    rows = [line for line in page.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {3}
-
-
 def test_html_is_one_page_without_external_resources(audit_result: AuditResult, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, audit_result)
@@ -140,12 +131,10 @@ def test_html_is_one_page_without_external_resources(audit_result: AuditResult, 
     assert page == _rewrite_report(audit_result, tmp_path)
 
 
-def test_pages_escape_and_isolate_names(hostile_audit: AuditResult) -> None:
-    html, markdown = as_html(make_content(hostile_audit)), as_markdown(make_content(hostile_audit))
-    for page in (html, markdown):
-        assert all(line.isprintable() for line in page.split("\n"))
+def test_page_escapes_and_isolates_names(hostile_audit: AuditResult) -> None:
+    html = as_html(make_content(hostile_audit))
+    assert all(line.isprintable() for line in html.split("\n"))
     assert r"<td><bdi>\u202eevil\x9b31m</bdi> <bdi>" in html
-    assert r"| \\u202eevil\\x9b31m " in markdown
     # A long name must not displace adjacent columns.
     assert "td { overflow-wrap: anywhere; }" in html
 
@@ -160,7 +149,7 @@ def test_clean_report_is_short(tmp_path: Path) -> None:
     text = as_text(make_content(run))
     assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
     assert "updates after it: yes" in text
-    for name in ("report.html", "report.md", "report.json", "report.txt"):
+    for name in ("report.html", "report.json", "report.txt"):
         write_report(tmp_path / name, run)
         assert "clean" in (tmp_path / name).read_text("utf-8")
     with pytest.raises(ConfigError, match=r"a file name that ends in \.html"):
@@ -186,11 +175,11 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
         source,
         "--set=share.coordinator.snapshot.update.records.per.snapshot=12",
     )
-    report, kept = tmp_path / "report.md", tmp_path / "kept"
+    report, kept = tmp_path / "report.txt", tmp_path / "kept"
     said = share_coordinator(*command, "--report", str(report), "--to", str(kept), "--sample", "5")
     assert said.exit_code == 2
     assert said.out.startswith(f"Recovery audit of {source}: ")
-    assert report.read_text("utf-8").startswith("# Recovery audit of ")
+    assert report.read_text("utf-8").startswith("Recovery audit of ")
     assert "not run    X6" not in said.out
     assert {path.name for path in kept.iterdir()} == {
         *("_manifest.json", "states.parquet", "findings.parquet", "ranges.parquet")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.errors import ConfigError
 from coordinator.recovery import api
 from coordinator.recovery.audit import AuditResult, Options, audit
 from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
@@ -215,12 +216,14 @@ def test_periodic_audit_deletes_work_files_after_each_run(
 
 
 def test_active_session_is_used_and_not_stopped(
-    spark_engine: "SparkEngine", segment_source: SegmentSource
+    spark_engine: "SparkEngine", segment_source: SegmentSource, tmp_path: Path
 ) -> None:
     engine = open_engine("auto")
     assert engine.name == "spark"
     engine.close()
-    run = api.rebuild(segment_source.text)
+    with pytest.raises(ConfigError, match="a directory with Spark"):
+        api.rebuild(segment_source.text)
+    run = api.rebuild(segment_source.text, to=tmp_path / "states")
     assert run.manifest["engine"] == "spark"
     assert spark_engine.spark.range(3).count() == 3
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.recovery.executor_kills import STATE_PARTITIONS, prune_journal
 from tests.recovery.executor_loss import rebuild_states
 from tests.recovery.logs_on_disk import make_varied_records, write_journal
 from tests.recovery.spark_cluster import spark_cluster
+from tests.recovery.test_jobs_on_coordinators import run_coordinator
 
 # All jobs run in the setup of the first test.
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1_800)]
@@ -47,10 +49,14 @@ def job_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run all jobs in one Spark session, because a session and its executors take seconds to start."""
     folder = tmp_path_factory.mktemp("cluster")
     _write_log(folder / "journal")
-    with spark_cluster(folder) as cluster:
+    shutil.copytree(folder / "journal", folder / "served")
+    with (
+        spark_cluster(folder) as cluster,
+        run_coordinator(folder, data=folder / "served", partitions=STATE_PARTITIONS) as live,
+    ):
         command = [
             *(sys.executable, "-m", "tests.recovery.executor_loss", cluster.master, str(folder / "journal")),
-            *(",".join(map(str, cluster.workers)), str(folder), str(_RECORDS)),
+            *(",".join(map(str, cluster.workers)), str(folder), str(_RECORDS), f"127.0.0.1:{live.port}"),
         ]
         # Eight tasks in the second phase, so that tasks begin after others have written their results.
         environment = cluster.environment(**{"spark.default.parallelism": "8", "spark.task.maxFailures": "2"})
@@ -66,7 +72,9 @@ def job_outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ("job", "phases"),
     [
         ("rebuild", ["read", "between"]),
-        ("audit", ["shuffle", "write"]),
+        ("audit", ["compare"]),
+        ("diff", ["shuffle"]),
+        ("rewrite", ["write"]),
         ("archive", ["read", "write"]),
     ],
 )
@@ -75,7 +83,8 @@ def test_result_is_unchanged_when_executors_are_killed(
 ) -> None:
     """`rebuild` reads a journal that is pruned meanwhile, and that is deleted after its first phase.
 
-    All jobs but `archive` have the phases of the engine, so each phase is interrupted once, not once a job.
+    `compare` is the third phase, in which executors compare the states with a baseline or a coordinator. All
+    jobs but `archive` have the phases of the engine, so not each phase of each job is interrupted.
     """
     found = job_outcomes[job]
     assert found["killed"] == phases
@@ -94,7 +103,10 @@ def test_jobs_of_this_module_have_results_to_lose(job_outcomes: dict[str, Any]) 
     assert (
         job_outcomes["audit"]["undisturbed"]["records"] == job_outcomes["archive"]["undisturbed"]["records"]
     )
-    assert job_outcomes["audit"]["undisturbed"]["findings"]
+    checks = {row["check"] for row in job_outcomes["audit"]["undisturbed"]["findings"]}
+    assert checks >= {"X3", "R8"}
+    assert job_outcomes["diff"]["undisturbed"]["asked"] > 100
+    assert len(job_outcomes["rewrite"]["undisturbed"]["states"]) > 100
 
 
 def test_pruning_of_journal_removes_segments_and_keeps_states(tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ _CHECKS = (
         _I,
         "state partition takes long to recover",
         "Its share-partitions cannot be served until it is loaded.",
-        "Run recovery replay-cost and recovery plan-prune to see the reason.",
+        "Run recovery plan-prune to see the reason.",
     ),
     # Outside the log.
     Check(

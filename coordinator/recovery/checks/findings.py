@@ -7,12 +7,19 @@ check and share-partition merge: their counts add up, and the evidence of the fi
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.checks.catalogue import SEVERITIES, Severity, check_position
+from coordinator.recovery.checks.catalogue import (
+    SEVERITIES,
+    FindingEffect,
+    Severity,
+    check_position,
+    finding_effect,
+)
 from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import OwnerEpochs, valid_rows
 from coordinator.recovery.records import Ints, column_to_ints
@@ -20,6 +27,9 @@ from coordinator.recovery.schema import NONE, required
 from coordinator.recovery.tasks import NamedOutput
 
 FINDINGS_OUTPUT = "findings"
+
+# Maximum number of share-partitions with a finding of one check that affects no state, in a state partition.
+HARMLESS_MAX = 1_000
 
 # The owner epoch of findings that do not depend on the owner of a record.
 NO_OWNER_YET = -2
@@ -187,9 +197,32 @@ def partial_rows(
     return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
 
 
+def summarise_harmless(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings; of those that affect no state, the first of each check, and one for all others.
+
+    A state partition may have a finding for each of its share-partitions, and the driver gets them all.
+    """
+    harmless: dict[tuple[str, Severity], list[Finding]] = {}
+    for each in findings:
+        if (
+            each.share_partition is None
+            or finding_effect(each.check, each.severity) is not FindingEffect.NONE
+        ):
+            yield each
+        else:
+            harmless.setdefault((each.check, each.severity), []).append(each)
+    for found in harmless.values():
+        found.sort(key=lambda each: (each.log_offset, each.share_partition))
+        yield from found[:HARMLESS_MAX]
+        if others := found[HARMLESS_MAX:]:
+            merged = reduce(Finding.merge_with, others)
+            evidence = f"{len(others)} more share-partitions, first {merged.evidence}"
+            yield replace(merged, share_partition=None, evidence=evidence)
+
+
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
     """Yield findings that do not depend on the owner of a record as an output, if there are any."""
-    rows = partial_rows(findings, range_start=0, owner_epoch=NONE, claimed=False)
+    rows = partial_rows(summarise_harmless(findings), range_start=0, owner_epoch=NONE, claimed=False)
     if len(rows):
         yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
 

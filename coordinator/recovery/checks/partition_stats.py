@@ -15,7 +15,7 @@ from coordinator.recovery.records import column_to_ints
 from coordinator.recovery.schema import DISTRIBUTIONS, NONE
 
 # Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
-# quarter. `recovery replay-cost` measures the rate.
+# quarter.
 REPLAY_RECORDS_PER_S = 500_000
 
 DISTRIBUTIONS_OUTPUT = "distributions"

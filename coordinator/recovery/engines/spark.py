@@ -11,6 +11,8 @@ read by many tasks.
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,12 @@ from coordinator.recovery.engines.counts import (
     read_counted,
 )
 from coordinator.recovery.engines.spark_session import get_or_start_session, has_active_session
-from coordinator.recovery.engines.spark_work import OUTPUTS_SQL, WorkFolder, convert_spark_error
+from coordinator.recovery.engines.spark_work import (
+    OUTPUTS_SQL,
+    WorkFolder,
+    convert_spark_error,
+    few_rows_at_a_time,
+)
 from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
@@ -47,8 +54,10 @@ _SUMMARIES = (COUNTS_OUTPUT, PRUNED_OUTPUT, RANGES_OUTPUT, DAMAGES_OUTPUT, TOTAL
 _TASKS_PER_CORE = 4
 _PARALLELISM_UNKNOWN = 50
 
-# The size of a row in the JVM: about 20 MB of partial states.
-_PACKED_ROWS_MAX = 50_000
+# The size of a row in the JVM: about 1 MB of partial states.
+_PACKED_ROWS_MAX = 2_500
+
+_STATE_PARTITION = attrgetter("state_partition")
 
 ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -102,7 +111,9 @@ class SparkOutputs:
         """Join all state partitions on the executors, in one shuffle."""
         tasks = task_slots(self._stored.spark)
         shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
-        frame = shuffled.mapInArrow(_join_function(join), OUTPUTS_SQL)
+        # Sorted, so that a task has only one state partition in memory at a time.
+        ordered = shuffled.sortWithinPartitions("state_partition")
+        frame = ordered.mapInArrow(_join_function(join), OUTPUTS_SQL)
         joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
         check_joined(self, joined)
         return joined
@@ -119,7 +130,8 @@ class SparkOutputs:
         stored = self.frame.where(self.frame["name"] == name)
         frame = stored.mapInArrow(unpack_batches, from_arrow_schema(schema)).sortWithinPartitions(*order)
         try:
-            frame.write.mode("error").option("compression", "zstd").parquet(uri)
+            with few_rows_at_a_time(self._stored.spark):
+                frame.write.mode("error").option("compression", "zstd").parquet(uri)
             return int(self._stored.spark.read.parquet(uri).count())
         except Exception as error:
             raise convert_spark_error(error) from None
@@ -214,18 +226,20 @@ def _join_function(join: JoinTask) -> ArrowTask:
     """Return the function of phase 2: outputs of some state partitions to outputs."""
 
     def join_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for state_partition, tables in by_partition(_unpack_outputs(batches)):
-            yield from pack_outputs(join_counted(join, state_partition, tables))
+        for _, outputs in groupby(_unpack_outputs(batches), key=_STATE_PARTITION):
+            for state_partition, tables in by_partition(outputs):
+                yield from pack_outputs(join_counted(join, state_partition, tables))
 
     return join_outputs
 
 
 def _make_map_function(task: TableTask) -> ArrowTask:
-    """Return the function that applies a task to each stored table."""
+    """Return the function that applies a task to each table; a table may be in several stored rows."""
 
     def map_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, state_partition, rows in _unpack_outputs(batches):
-            yield from pack_outputs(task(state_partition, rows))
+        for state_partition, outputs in groupby(_unpack_outputs(batches), key=_STATE_PARTITION):
+            for rows in pa.Table.from_batches([each.rows for each in outputs]).combine_chunks().to_batches():
+                yield from pack_outputs(task(state_partition, rows))
 
     return map_batches
 
@@ -233,7 +247,8 @@ def _make_map_function(task: TableTask) -> ArrowTask:
 def _fetch_outputs(frame: "DataFrame") -> list[NamedOutput]:
     """Compute a DataFrame of outputs, and return them on the driver."""
     try:
-        return list(_unpack_outputs(frame.toArrow().to_batches()))
+        with few_rows_at_a_time(frame.sparkSession):
+            return list(_unpack_outputs(frame.toArrow().to_batches()))
     except Exception as error:
         raise convert_spark_error(error) from None
 

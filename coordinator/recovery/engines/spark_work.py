@@ -3,7 +3,8 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -24,6 +25,26 @@ _CHECKPOINT_SETTING = "spark.checkpoint.dir"
 _CAUSED_BY = "Caused by: "
 _ABORTED = "Job aborted due to stage failure"
 _URI = re.compile(r"[a-z][a-z0-9+.-]+:/.*", re.IGNORECASE)
+
+
+# A row of outputs has up to 1 MB, so executors may hold only a few rows. Spark's defaults are for small rows.
+_LARGE_ROWS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+    "spark.sql.parquet.enableVectorizedReader": "false",
+}
+
+
+@contextmanager
+def few_rows_at_a_time(spark: "SparkSession") -> Iterator[None]:
+    """Limit the rows that queries of this block hold in memory; then restore the user's settings."""
+    before = {name: str(spark.conf.get(name)) for name in _LARGE_ROWS}
+    try:
+        for name, value in _LARGE_ROWS.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 class WorkFolder:
@@ -59,7 +80,7 @@ class WorkFolder:
         path = f"{self._folder}/{self._files}"
         self._files += 1
         try:
-            with report_progress(self.spark, list(weights), advance):
+            with few_rows_at_a_time(self.spark), report_progress(self.spark, list(weights), advance):
                 frame.write.partitionBy("name").mode("error").parquet(path)
             return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Write audit reports: text, Markdown, JSON, and one HTML page.
+"""Write audit reports: text, JSON, and one HTML page.
 
 All formats show the same `content`, verdict first, and list the checks that were not run.
 """
@@ -9,25 +9,24 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.durable_files import write_durably
 from coordinator.recovery.report.content import ReportContent, as_json, make_content
-from coordinator.recovery.report.text import as_markdown, as_text
+from coordinator.recovery.report.text import as_text
 
 __all__ = [
     "ReportContent",
     "as_json",
-    "as_markdown",
     "as_text",
     "check_report",
     "make_content",
     "write_report",
 ]
 
-_KINDS = (".html", ".json", ".md", ".txt")
+_KINDS = (".html", ".json", ".txt")
 
 
 def check_report(path: Path) -> None:
     """Refuse a file name without a known report format. Raises ConfigError."""
     if path.suffix not in _KINDS:
-        raise ConfigError("--report", path, "a file name that ends in .html, .json, .md or .txt")
+        raise ConfigError("--report", path, "a file name that ends in .html, .json or .txt")
 
 
 def write_report(path: Path, run: AuditResult) -> None:
@@ -42,8 +41,6 @@ def write_report(path: Path, run: AuditResult) -> None:
             written = as_html(content)
         case ".json":
             written = as_json(content)
-        case ".md":
-            written = as_markdown(content)
         case _:
             written = as_text(content)
     write_durably(path, written.encode())

@@ -1,4 +1,4 @@
-"""Render a report as terminal text and as Markdown."""
+"""Render a report as terminal text."""
 
 from collections.abc import Iterator
 from textwrap import fill
@@ -72,56 +72,3 @@ def _indent_text(said: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def as_markdown(content: ReportContent) -> str:
-    """Return the report as Markdown."""
-    return "\n".join(_markdown_lines(content)) + "\n"
-
-
-def _markdown_lines(content: ReportContent) -> Iterator[str]:
-    yield f"# {_escape_markdown(content.title)}"
-    yield ""
-    yield f"**{content.verdict}**; {_escape_markdown(content.answer)}."
-    yield ""
-    yield "| | |"
-    yield "|---|---|"
-    for label, said in content.facts:
-        yield f"| {label} | {_escape_markdown(said)} |"
-    for group in content.groups:
-        yield f"| {group.status} | {_escape_markdown(f'{group.group_id}: {group.what}')} |"
-    for section in content.sections:
-        yield ""
-        yield f"## {section.severity.value} {section.check.id}: {section.check.title}{_format_count(section)}"
-        yield ""
-        yield f"{section.check.meaning} **To do:** {section.check.advice}"
-        yield ""
-        yield "| where | evidence |"
-        yield "|---|---|"
-        for row in section.examples:
-            yield f"| {_escape_markdown(format_place(row))} | {_escape_markdown(row['evidence'])} |"
-        if len(section.rows) > len(section.examples):
-            yield f"| ... | {len(section.rows) - len(section.examples)} more |"
-    yield ""
-    yield "## Checks"
-    yield ""
-    yield f"Passed: {content.passed_text}."
-    yield ""
-    for check, why in content.run.not_checked.items():
-        yield f"- {check} was not run: {_escape_markdown(why)}"
-    if content.groups:
-        yield ""
-        yield "## Next"
-        yield ""
-        yield "```"
-        for group in content.groups:
-            yield escape_unprintable(group.command)
-        yield "```"
-
-
-def _escape_markdown(said: str) -> str:
-    """Escape names chosen by users, so that they contain no Markdown and do not reorder other text."""
-    said = escape_unprintable(" ".join(said.split()))
-    for char in "\\`*_[]<>|":
-        said = said.replace(char, f"\\{char}")
-    return said
