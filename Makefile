@@ -30,11 +30,11 @@ COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
-	@echo "targets: install observe run check test sanitize fuzz soak soak-simulation demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
+	@echo "targets: install observe run check test sanitize fuzz soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -143,6 +143,10 @@ soak: $(INSTALLED)
 # New seeds of the simulator, SEEDS for each kind of simulation.
 soak-simulation: $(INSTALLED)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+# An earlier release, COMMIT, and this one in one group; it rolls forward and back.
+rolling-upgrade: $(INSTALLED)
+	@$(BIN)/python -m tests.topic.rolling_upgrade $(COMMIT)
 
 demo: $(RUNTIME)
 	@$(BIN)/python -m tests.kafka.demo

@@ -13,11 +13,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from coordinator.cluster.ownership.limits import GroupLimits
-from tests.benchmarks.plots import STYLE, configure_axes, save_figure
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
@@ -182,6 +178,12 @@ def make_table(costs: list[Cost]) -> str:
 
 def write_plot(costs: list[Cost]) -> None:
     """Write the plot of docs/scale.md."""
+    # A unit test imports this module, and matplotlib takes a second to load.
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from tests.benchmarks.plots import STYLE, configure_axes, save_figure
+
     panels = (
         ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
         ("requests/s, idle", [cost.idle_requests_per_s for cost in costs]),

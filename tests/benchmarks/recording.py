@@ -112,7 +112,12 @@ def recording_path(workload: str, broker: str) -> Path:
     return FOLDER / f"{workload.replace(',', '').replace(' ', '-')}-{broker}{_SUFFIX}"
 
 
+def list_recordings() -> list[Path]:
+    """Return the files of all recordings."""
+    return sorted(FOLDER.glob(f"*{_SUFFIX}"))
+
+
 def load_recordings() -> list[Recording]:
     """Return all recordings, the newest release first."""
-    found = [load_recording(path) for path in sorted(FOLDER.glob(f"*{_SUFFIX}"))]
+    found = [load_recording(path) for path in list_recordings()]
     return sorted(found, key=lambda recording: recording.about["broker"], reverse=True)

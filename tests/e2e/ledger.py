@@ -55,7 +55,7 @@ class Ledger:
         self.in_doubt: dict[Record, str] = {}
         self.broken_promises: list[str] = []
         self.failed_commits = 0
-        # The phase of the test, which broken promises name.
+        # The phase of the test; each broken promise is reported with its phase.
         self.phase = ""
         self._released_at: dict[Record, int] = {}
         self._settled_when: dict[Record, str] = {}

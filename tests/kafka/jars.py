@@ -54,7 +54,7 @@ _AS_SHIPPED = (
     "-XX:MaxInlineLevel=15",
     "-Djava.awt.headless=true",
 )
-# Write warnings of the JVM to standard error. By default, they are mixed with the output of the program.
+# Write warnings of the JVM to standard error. By default, the JVM mixes them with the program's output.
 _WARNINGS_ASIDE = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 SHIPPED_BROKER_JVM = Jvm(1024, ("-Xms1024m", *_AS_SHIPPED))
 SHIPPED_CLIENT_JVM = Jvm(512, _AS_SHIPPED)

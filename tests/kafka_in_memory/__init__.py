@@ -1,6 +1,6 @@
 """A Kafka cluster in memory that speaks Kafka's protocol.
 
 `frames` decodes requests and encodes responses. `broker` and `groups` answer the requests of one broker, by
-the rules of a cluster and of a group that they are given. The simulator carries the bytes on virtual time
-(`tests.simulation.kafka.connections`), and `loopback` on a socket.
+the rules of a cluster and of a group that they are given. `share_groups` has the rules of share groups.
+`tests.simulation.kafka.connections` carries the bytes on virtual time.
 """

@@ -1,6 +1,7 @@
 """Answer the requests of one broker by the rules of a cluster."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -8,6 +9,7 @@ from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, Produce
 from coordinator.cluster.kafka.metadata import TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.messages import fetch, metadata, produce
+from protocol.messages import find_coordinator as find_api
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.metadata import (
     DescribedBroker,
@@ -25,11 +27,14 @@ from tests.kafka_in_memory.frames import (
 )
 from tests.kafka_in_memory.groups import GROUP_APIS, encode_result
 from tests.kafka_in_memory.groups import serve as serve_group
+from tests.kafka_in_memory.share_groups import ShareGroups
 
 _LIST_OFFSETS, _METADATA, _FIND_COORDINATOR = 2, 3, 10
 _API_VERSIONS, _DELETE_RECORDS, _INIT_PRODUCER_ID = 18, 21, 22
 _EARLIEST = -2
 _GROUP = 0
+# The first version of FindCoordinator with several keys.
+_BATCHED_KEYS = 4
 
 
 class Sender(NamedTuple):
@@ -81,6 +86,14 @@ class Cluster(Protocol):
         ...
 
 
+def _when_done(result: Any, respond: Callable[[Any], None]) -> None:
+    """Respond with a result, or with the result of a future unless it is cancelled."""
+    if isinstance(result, asyncio.Future):
+        result.add_done_callback(lambda done: None if done.cancelled() else respond(done.result()))
+    else:
+        respond(result)
+
+
 class Broker:
     """A broker of a cluster. `serve` answers one request.
 
@@ -89,9 +102,17 @@ class Broker:
     """
 
     def __init__(
-        self, node: int, cluster: Cluster, groups: Any = None, newest: Mapping[int, int] | None = None
+        self,
+        node: int,
+        cluster: Cluster,
+        groups: Any = None,
+        newest: Mapping[int, int] | None = None,
+        share_groups: ShareGroups | None = None,
     ) -> None:
+        # The number of requests by API key.
+        self.requests: Counter[int] = Counter()
         self._node = node
+        self._share_groups = share_groups
         self._groups = groups
         self._api_versions = api_versions_response(newest or {})
         self._cluster = cluster
@@ -106,6 +127,7 @@ class Broker:
     def serve(self, sender: Sender, frame: bytes, respond: Callable[[bytes, float], None]) -> None:
         """Serve a request. `respond` receives the response, at once or later, and its delay in seconds."""
         request = decode_request(frame)
+        self.requests[request.api_key] += 1
         if request.api_key == _API_VERSIONS:
             respond(frame_response(request, self._api_versions), 0.0)
         elif request.api_key == produce.API_KEY:
@@ -115,10 +137,13 @@ class Broker:
             respond(self._metadata(request), 0.0)
         elif request.api_key in GROUP_APIS:
             result = serve_group(request, self._groups.coordinator_at(self._node))
-            if isinstance(result, asyncio.Future):
-                result.add_done_callback(lambda done: respond(encode_result(request, done), 0.0))
-            else:
-                respond(encode_result(request, result), 0.0)
+            _when_done(result, lambda done: respond(encode_result(request, done), 0.0))
+        elif request.api_key == _FIND_COORDINATOR and request.version >= _BATCHED_KEYS:
+            respond(encode_response(request, self._find_coordinators(request.message)), 0.0)
+        elif request.api_key not in self._apis:
+            assert self._share_groups is not None
+            result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
+            _when_done(result, lambda done: respond(encode_response(request, done), 0.0))
         else:
             fields = self._apis[request.api_key](sender, request.message)
             respond(encode_response(request, *fields), 0.0)
@@ -146,6 +171,10 @@ class Broker:
             nodes[0],
             [
                 DescribedTopic(code, each.name, topic_id, False, partitions, 0)
+                if each.name is not None or self._share_groups is None
+                else DescribedTopic(
+                    0, self._share_groups.topic_name(each.topic_id), each.topic_id, False, [], 0
+                )
                 for each in request.message.topics or ()
             ],
         )
@@ -200,6 +229,21 @@ class Broker:
         else:
             code, node = cluster.find_coordinator(self._node, request.coordinator_key)
         return 0, code, None, node, *cluster.addresses.get(node, ("", -1))
+
+    def _coordinates(self, key: str) -> bool:
+        return self._cluster.find_coordinator(self._node, key) == (ErrorCode.NONE, self._node)
+
+    def _find_coordinators(
+        self, request: find_api.FindCoordinatorRequest
+    ) -> find_api.FindCoordinatorResponse:
+        cluster = self._cluster
+        found = [(key, *cluster.find_coordinator(self._node, key)) for key in request.coordinator_keys]
+        return find_api.FindCoordinatorResponse(
+            coordinators=[
+                find_api.Coordinator(key, node, *cluster.addresses.get(node, ("", -1)), code)
+                for key, code, node in found
+            ]
+        )
 
     def _init_producer_id(self, sender: Sender, request: Any) -> tuple[Any, ...]:
         return 0, *self._cluster.producer_id(self._node, request.transactional_id)

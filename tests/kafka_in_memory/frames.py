@@ -16,10 +16,32 @@ from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest_v3
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
-from protocol.messages import fetch, heartbeat, metadata, produce, request_header
+from protocol.messages import (
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    list_groups,
+    metadata,
+    produce,
+    request_header,
+    share_group_describe,
+)
 
 _GENERATED: dict[int, ModuleType] = {
-    module.API_KEY: module for module in (fetch, heartbeat, metadata, produce)
+    module.API_KEY: module
+    for module in (
+        delete_share_group_offsets,
+        describe_share_group_offsets,
+        fetch,
+        find_coordinator,
+        heartbeat,
+        list_groups,
+        metadata,
+        produce,
+        share_group_describe,
+    )
 }
 _AIOKAFKA: dict[tuple[int, int], Any] = {
     (request.API_KEY, request.API_VERSION): request

@@ -1,6 +1,5 @@
 """Answer requests to the coordinator of a group of the classic protocol."""
 
-import asyncio
 from typing import Any
 
 from coordinator.cluster.kafka.group import (
@@ -44,8 +43,6 @@ def serve(request: Request, group: Any) -> Any:
 
 def encode_result(request: Request, result: Any) -> bytes:
     """Encode the result of a request."""
-    if isinstance(result, asyncio.Future):
-        result = result.result()
     if isinstance(result, JoinResult):
         code, generation, member_id, leader_id, members = result
         described = [(name, None, member_metadata) for name, member_metadata in members.items()]

@@ -34,12 +34,18 @@ DEFERRED = frozenset(
 )
 # The message of a coordinator that did not process an operation.
 NOT_OURS = "This coordinator does not own the share-partition."
+# The message of a coordinator that has forwarded an operation and received no response.
+OWNER_SILENT = "The owner of the share-partition did not answer."
 # The client library reports a missing response with the additional codes.
 UNSURE = DEFERRED | {int(ErrorCode.NETWORK_EXCEPTION), int(ErrorCode.REQUEST_TIMED_OUT)}
 
 
 class Violation(AssertionError):
     """A violated guarantee, with the operations that prove it."""
+
+
+def _sign(kind: str, parts: Sequence[Any]) -> object:
+    return kind, tuple(astuple(part) for part in parts)
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +61,8 @@ class Operation:
     answered: tuple[float, int] | None = None
     answer: Any = None
     deadline: tuple[float, int] | None = None
+    # Whether the receiving coordinator forwards the operation, possibly several times.
+    forwarded: bool = False
 
     @property
     def error_code(self) -> int | None:
@@ -69,9 +77,10 @@ class Operation:
     @property
     def reached_wrong_coordinator(self) -> bool:
         """Whether the receiving coordinator did not own the share-partition, and so did not apply the
-        operation.
+        operation. An earlier attempt of a forwarded operation may have reached the owner.
         """
-        return self.error_code == int(ErrorCode.NOT_COORDINATOR) and self.answer.error_message == NOT_OURS
+        is_not_coordinator = self.error_code == int(ErrorCode.NOT_COORDINATOR)
+        return is_not_coordinator and self.answer.error_message == NOT_OURS and not self.forwarded
 
     @property
     def accepted(self) -> bool:
@@ -81,7 +90,7 @@ class Operation:
     @property
     def signature(self) -> object:
         """A value that is equal for operations with equal requests."""
-        return self.kind, tuple(astuple(part) for part in self.parts)
+        return _sign(self.kind, self.parts)
 
     def __str__(self) -> str:
         parts = " + ".join(str(part) for part in self.parts)
@@ -100,6 +109,10 @@ class History:
     """All operations of a run."""
 
     ops: list[Operation] = field(default_factory=list)
+    # Whether coordinators forward operations to the owners.
+    forwarding: bool = False
+    # The times at which a coordinator gained or lost a shard, in seconds.
+    owner_changes_s: list[float] = field(default_factory=list)
     # The number of operations that the limit on operations ignores: polls, and requests to a wrong
     # coordinator.
     idle_ops: int = 0
@@ -126,11 +139,31 @@ class History:
         """Record an operation before it is sent; with `held`, the client may send it at any time until it
         ends.
         """
-        op = Operation(len(self.ops), client, kind, key, tuple(parts), self.next_time(now_s))
-        self.ops.append(op)
-        self._open[op.number] = op
+        number = len(self.ops)
+        if self.forwarding:
+            # Forwarded operations of one connection may overtake each other.
+            client = f"{client}, {number}"
+        op = self._add(Operation(number, client, kind, key, tuple(parts), self.next_time(now_s)))
+        op.forwarded = self.forwarding
         if held:
             self._held.add(op.number)
+        return op
+
+    def repeat(self, now_s: float, kind: str, key: SharePartitionKey, parts: Sequence[Any]) -> None:
+        """Record that a coordinator forwards pending operations again. The earlier attempt, whose outcome is
+        unknown, becomes an operation of its own.
+        """
+        signature = _sign(kind, parts)
+        for op in list(self._open.values()):
+            if op.forwarded and op.answer is None and op.key == key and op.signature == signature:
+                earlier = Operation(len(self.ops), f"{op.client} again", kind, key, op.parts, op.invoked)
+                # The deadline of the attempt follows from this time.
+                earlier.answered = self.next_time(now_s)
+                self._add(earlier)
+
+    def _add(self, op: Operation) -> Operation:
+        self.ops.append(op)
+        self._open[op.number] = op
         return op
 
     def answer(self, now_s: float, op: Operation, result: Any) -> None:

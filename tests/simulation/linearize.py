@@ -48,7 +48,8 @@ def linearizable(
 
 def _may_change_state(op: Operation) -> bool:
     """Return whether an operation may have changed the state, or its response describes the state."""
-    if op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or op.reached_wrong_coordinator:
+    is_loading = op.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and not op.forwarded
+    if is_loading or op.reached_wrong_coordinator:
         # The coordinator refused the operation before processing it, so it cannot have had an effect.
         return False
     return op.known or op.kind != SUMMARY

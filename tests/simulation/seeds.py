@@ -10,6 +10,11 @@ FIXED = {
         *(20_069, 400_314),
         # Seeds that find coordinators with endless leases or stale metadata.
         *(71, 100, 284, 20_057),
+        # Seeds that find wrong owners in the forwarder and in FindCoordinator, and defects of expiry and of
+        # HTTP writes.
+        *(22, 29, 34, 182, 36, 38),
+        # A seed that finds claimants that do not allow for different clock rates.
+        835,
         *(74, 83, 86, 103, 113, 117, 146, 147, 172, 224, 20_331),
     ),
 }
@@ -65,6 +70,13 @@ NOTICED_BY = {
     "waits_for_no_earlier_lease": 71,
     "prunes_what_tells_the_owner_epoch": 400,
     "takes_the_metadata_of_the_last_broker_that_answered": 100,
+    "forwards_to_the_owner_of_another_shard": 22,
+    "forwards_by_the_first_assignment": 29,
+    "finds_the_coordinator_of_another_shard": 9,
+    "never_expires_the_state_of_an_empty_group": 34,
+    "takes_a_loading_group_coordinator_for_a_deleted_group": 182,
+    "prunes_all_records_over_http": 36,
+    "waits_without_a_margin_for_clock_drift": 835,
 }
 
 # The virtual minutes of the simulation for mutants that need more than the default.

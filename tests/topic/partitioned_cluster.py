@@ -116,7 +116,7 @@ class PartitionedCluster:
     def run(self, schedule: Schedule) -> RecordedClients:
         """Run a schedule, wait for the recovery, and check the history. Raise Violation with the schedule."""
         ports = [one.port for one in self.coordinators]
-        keys = _keys_of_each_shard(f"run-{next(self._runs)}")
+        keys = keys_of_each_shard(f"run-{next(self._runs)}")
         clients = RecordedClients(keys, ports, Random(schedule.seed))
         try:
             asyncio.run(self._run(schedule, clients))
@@ -196,7 +196,7 @@ class PartitionedCluster:
         return "\n".join(f"--- {one.process.log}\n{one.process.log_tail()}" for one in self.coordinators)
 
 
-def _keys_of_each_shard(name: str) -> list[SharePartitionKey]:
+def keys_of_each_shard(name: str) -> list[SharePartitionKey]:
     found: dict[int, list[SharePartitionKey]] = {shard: [] for shard in range(SHARDS)}
     for number in count():
         key = SharePartitionKey(f"{name}-{number}", TOPIC_ID, 0)

@@ -50,7 +50,8 @@ PLANTED = (
     Planted("has_a_lease_that_never_ends", island, 12.0),
     Planted("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
 )
-# The first schedules load code and fill caches. Memory and latency are compared with the next ones.
+# The first schedules of faults warm the coordinators up. The memory and latency of the next schedules are the
+# baseline.
 WARM_UP = 10
 COMPARED = 10
 MEMORY_GROWTH_MAX = 1.25

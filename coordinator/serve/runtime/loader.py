@@ -34,7 +34,8 @@ _logger = logging.getLogger(__name__)
 CLAIM_WAIT_S = 1.0
 # The first pause before the lease is checked again; later pauses are longer.
 LEASE_PAUSE_FIRST_S = 0.01
-# How long shards of a shared log wait for each other: much less than requests wait for a load.
+# Shards that are read together from a shared log are read separately after a pause of this length. It is much
+# shorter than the time that a request waits for the load of its shard.
 BURST_GAP_S = 2.0
 
 

@@ -125,6 +125,10 @@ class SimBrokers:
         self._delays = Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
         self.topic, self.topic_id = "state", bytes(range(16))
+        # The topic ids of nodes that report another one than `topic_id`.
+        self._topic_ids: dict[int, bytes] = {}
+        # Nodes that answer no requests.
+        self.silent: set[int] = set()
         self.addresses = {node: (f"broker-{node}", 9092) for node in self.nodes}
         self.on_kill: Callable[[int], None] = lambda node: None
 
@@ -204,7 +208,14 @@ class SimBrokers:
     def topic_metadata(self, node: int) -> TopicMetadata:
         """Return the topic in the metadata of a node."""
         partitions = list(self._metadata[node].values())
-        return TopicMetadata(ErrorCode.NONE, self.topic, self.topic_id, partitions)
+        topic_id = self._topic_ids.get(node, self.topic_id)
+        return TopicMetadata(ErrorCode.NONE, self.topic, topic_id, partitions)
+
+    def report(self, node: int, leader: PartitionMetadata, topic_id: bytes | None = None) -> None:
+        """Let a node report a leader, and possibly another topic id, without an election."""
+        self._metadata[node][leader.partition] = leader
+        if topic_id is not None:
+            self._topic_ids[node] = topic_id
 
     def _current_metadata(self) -> dict[int, PartitionMetadata]:
         return {

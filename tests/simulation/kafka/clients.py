@@ -94,7 +94,18 @@ class ManyClients(Clients):
         return self._owner(state_partition(key, self._state_partitions))
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
-        """Send FindCoordinator and check that the owner is a known node or unknown. Raises ConnectionLost."""
+        """Send FindCoordinator and check the response. Raises ConnectionLost."""
+        await self.find_owner(peer, key)
+
+    def owner_address(self, key: SharePartitionKey) -> HostPort | None:
+        """Return the address of the current owner of a share-partition."""
+        owner = self.coordinating_node(key)
+        return None if owner is None else self.address(owner)
+
+    async def find_owner(self, peer: Peer, key: SharePartitionKey) -> HostPort | None:
+        """Send FindCoordinator and return the owner. Check that it is a known node, or None. Raises
+        ConnectionLost.
+        """
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
         async with close_on_timeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
@@ -103,3 +114,4 @@ class ManyClients(Clients):
             found.error_code or HostPort(found.host, found.port) in self._addresses
         ):
             self.report(Violation(f"FindCoordinator for {key} returned {response}"))
+        return None if found.error_code else HostPort(found.host, found.port)

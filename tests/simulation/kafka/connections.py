@@ -8,17 +8,22 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.kafka_in_memory.broker import Broker, Sender
 from tests.kafka_in_memory.frames import api_key
 from tests.kafka_in_memory.groups import GROUP_APIS
+from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.loop import PROCESS
+from tests.simulation.loop import PROCESS, Process
+from tests.simulation.net import Network
+from tests.simulation.pipes import NetFaults
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.group import ProductMembership
 
+PROCESS_NAME = "one"
 _PRODUCE = 0
 # The minimum time between two events on a connection, which fixes their order.
 _STEP_S = 1e-7
@@ -28,13 +33,19 @@ class BrokerNetwork:
     """The connections of all processes to the brokers. `request_timeout_s` is that of the processes."""
 
     def __init__(
-        self, brokers: SimBrokers, request_timeout_s: float, membership: "ProductMembership | None" = None
+        self,
+        brokers: SimBrokers,
+        request_timeout_s: float,
+        membership: "ProductMembership | None" = None,
+        share_groups: ShareGroups | None = None,
     ) -> None:
         self.brokers = brokers
         self.membership = membership
         self.request_timeout_s = request_timeout_s
         self.world = Context()
-        self.served_by = {node: Broker(node, brokers, membership) for node in brokers.nodes}
+        self.served_by = {
+            node: Broker(node, brokers, membership, share_groups=share_groups) for node in brokers.nodes
+        }
         self._nodes = {address: node for node, address in brokers.addresses.items()}
         self._connections: dict[BrokerConnection, None] = {}
         self._dead: set[str] = set()
@@ -85,6 +96,17 @@ class BrokerNetwork:
     def remove(self, connection: "BrokerConnection") -> None:
         """Remove a closed connection."""
         self._connections.pop(connection, None)
+
+
+def connect_to_brokers(
+    brokers: SimBrokers, request_timeout_s: float, share_groups: ShareGroups | None = None
+) -> BrokerNetwork:
+    """Connect the current task, as a process with the name PROCESS_NAME, to brokers without faults."""
+    PROCESS.set(Process(PROCESS_NAME))
+    brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
+    network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
+    brokers.loop.network.brokers = network
+    return network
 
 
 class BrokerConnection(asyncio.Transport):
@@ -188,7 +210,8 @@ class BrokerConnection(asyncio.Transport):
             self._serve()
 
     def _serve(self) -> None:
-        self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
+        if self.node not in self._brokers.silent:
+            self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
 
     def _respond(self, response: bytes, wait_s: float) -> None:
         if wait_s:

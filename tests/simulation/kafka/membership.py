@@ -155,6 +155,16 @@ class SimMembership:
                 self._released.discard(shard)
         self._balance_shards()
 
+    def hand_over(self, shard: int, name: str) -> None:
+        """Assign a shard to a member, or to any other member if the name is empty."""
+        others = (
+            [name]
+            if name in self._members
+            else [each for each in self._members if each != self._wanted[shard]]
+        )
+        if others:
+            self._want(shard, self.rng.choice(others))
+
     def resign_all(self, name: str) -> None:
         """Assign the shards of a leaving member to others."""
         others = [other for other in self._members if other != name]
@@ -234,6 +244,10 @@ class SimOwnership:
         if self._holds is not None:
             self._holds.discard(state_partition)
         self._fenced.add(state_partition)
+
+    def hand_over(self, state_partition: int, instance: str) -> None:
+        """Send a request to hand a shard over, which may be lost."""
+        self._send_over_network(lambda: self._membership.hand_over(state_partition, instance))
 
     def health(self) -> list[str]:
         """Return no problems."""

@@ -8,16 +8,21 @@ import pytest
 from coordinator.cluster.kafka import metadata_cache
 from coordinator.cluster.kafka.metadata import NewestTopic
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
+from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.log.claims import AcceptedClaim, FencingFilter, claim_owner, is_claim, read_owner_epoch
-from coordinator.log.kafka import KafkaLog, kafka_log
+from coordinator.log.kafka import KafkaLog, kafka_log, ownership
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
+from coordinator.operate.expiry.remover import Remover
+from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.loader import Loader
+from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.shard_runner import ShardRunner
+from coordinator.serve.server import CoordinatorDirectory
 from protocol.errors import ErrorCode
 
 Patch = pytest.MonkeyPatch
@@ -170,6 +175,11 @@ def waits_for_no_earlier_lease(patch: Patch) -> None:
     patch.setattr(Ownership, "accepted", return_no_lease)
 
 
+@_register_mutant
+def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
+    patch.setattr(ownership, "CLOCK_DRIFT_MAX", 0.0)
+
+
 # Metadata.
 
 
@@ -183,6 +193,79 @@ def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
     patch.setattr(metadata_cache, "BROKERS_ASKED", 1)
     patch.setattr(MetadataCache, "_nodes_to_ask", MetadataCache.nodes_best_first)
     patch.setattr(NewestTopic, "update", update)
+
+
+# Routing.
+
+
+@_register_mutant
+def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
+    find_owner = Forwarder._find_owner
+
+    def find_next_owner(self: Any, shard: int) -> Any:
+        return find_owner(self, (shard + 1) % self._runtime.state_partitions)
+
+    patch.setattr(Forwarder, "_find_owner", find_next_owner)
+
+
+@_register_mutant
+def forwards_by_the_first_assignment(patch: Patch) -> None:
+    set_assignment = Forwarder.set_assignment
+
+    def set_first_assignment(self: Any, assignment: Any) -> None:
+        if self._assignment is None:
+            set_assignment(self, assignment)
+
+    patch.setattr(Forwarder, "set_assignment", set_first_assignment)
+
+
+@_register_mutant
+def finds_the_coordinator_of_another_shard(patch: Patch) -> None:
+    set_routes = CoordinatorDirectory._set_routes
+
+    def rotate_routes(self: Any, routes: Any) -> None:
+        first, *others = routes
+        set_routes(self, [*others, first])
+
+    patch.setattr(CoordinatorDirectory, "_set_routes", rotate_routes)
+
+
+# Expiry.
+
+
+@_register_mutant
+def takes_a_loading_group_coordinator_for_a_deleted_group(patch: Patch) -> None:
+    describe_groups = ShareGroups.describe_groups
+
+    async def describe_or_miss(self: Any, groups: Any) -> Any:
+        described = await describe_groups(self, groups)
+        return {
+            group: each._replace(error_code=each.error_code and ErrorCode.GROUP_ID_NOT_FOUND)
+            for group, each in described.items()
+        }
+
+    patch.setattr(ShareGroups, "describe_groups", describe_or_miss)
+
+
+@_register_mutant
+def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
+    patch.setattr(Remover, "_remove_by_kafka", _return_no_removals)
+
+
+async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
+    return []
+
+
+# HTTP.
+
+
+@_register_mutant
+def prunes_all_records_over_http(patch: Patch) -> None:
+    def prune_now(self: Any, state_partition: int) -> None:
+        log = self._runners[state_partition]._log
+        log.prune(state_partition, log.end_offset(state_partition))
+
+    patch.setattr(MaintenanceJobs, "prune_now", prune_now)
 
 
 # Claims and resignations.

@@ -220,6 +220,22 @@ async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
         world.make_stale(rng.choice(leaders))
 
 
+async def _load_groups(world: KafkaWorld, rng: Random) -> None:
+    """Let the coordinators of share groups load their groups for a while."""
+    world.share_groups.loading = True
+    await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.groups_load_for_s))
+    world.share_groups.loading = False
+
+
+async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
+    place = _choose_place(world, rng)
+    if place is not None:
+        process = world.processes[place]
+        assert process is not None
+        shard = {"shard": rng.randrange(len(world.brokers.partitions))}
+        process.send_http(*rng.choice((("snapshots", shard), ("prunes", {}), ("hand-overs", shard))))
+
+
 async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
     world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
@@ -243,6 +259,8 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
         (plan.hold_s, _delay_appends),
         (plan.island_s, _isolate_broker_and_owner),
         (plan.stale_s, _disconnect_for_rest),
+        (plan.groups_load_s, _load_groups),
+        (plan.http_writes_s, _write_over_http),
     )
     return [
         _repeat_fault(world, mean_s, strike, Random(rng.getrandbits(64)))

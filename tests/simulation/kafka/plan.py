@@ -69,6 +69,11 @@ class KafkaNemesis:
     # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
     # it, and it answers with its old metadata.
     stale_s: float | None = None
+    # The coordinators of share groups load their groups.
+    groups_load_s: float | None = None
+    groups_load_for_s: float = 20.0
+    # An operator writes snapshots, prunes logs and hands shards over, through HTTP.
+    http_writes_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     hold_s: float | None = None
     held_s: float = 8.0
@@ -86,6 +91,10 @@ class KafkaPlan:
     ownership: Literal["simulated", "group"] = "simulated"
     # Whether the members of that group have a group.instance.id.
     named: bool = False
+    # Whether coordinators remove the state of empty and deleted groups.
+    expiry: bool = False
+    # Whether coordinators forward operations to the owners, and most requests are sent to other coordinators.
+    forwarding: bool = False
     coordinators: int = 2
     brokers: int = 3
     state_partitions: int = 3
@@ -119,7 +128,12 @@ class KafkaPlan:
     @property
     def kind(self) -> str:
         """Return the ownership and the scenario of this run as text."""
-        return f"kafka, {self.ownership}, {self.scenario}"
+        return (
+            f"kafka, {self.ownership}, {self.scenario}"
+            + ", forwarding" * self.forwarding
+            + ", expiry" * self.expiry
+            + ", http writes" * (self.nemesis.http_writes_s is not None)
+        )
 
     @property
     def settled_s(self) -> float:
@@ -127,15 +141,19 @@ class KafkaPlan:
         net, limits = self.net, self.log_limits
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + self.broker_faults.late_max_s
-        return self.runtime_limits.request_age_max_s + way_s + append_s + 5.0
+        return self._hops * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
+
+    @property
+    def _hops(self) -> int:
+        return 2 if self.forwarding else 1
 
     @property
     def latest_effect_s(self) -> float:
-        """Return `settled_s` plus three pauses of a process: before the receipt, in the queue, during the
+        """Return `settled_s` plus three pauses of each process: before the receipt, in the queue, during the
         append.
         """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
-        return self.settled_s + 3 * paused_s
+        return self.settled_s + 3 * self._hops * paused_s
 
     @property
     def has_response_deadline(self) -> bool:
@@ -158,7 +176,8 @@ class KafkaPlan:
             metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
         calm = replace(self.membership, travel_s=0.005, lost_rate=0.0, hasty_rate=0.0)
-        return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=0.02)
+        astray_rate = self.astray_rate if self.forwarding else 0.02
+        return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=astray_rate)
 
 
 def draw_any(seed: int) -> KafkaPlan:

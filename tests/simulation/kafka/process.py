@@ -8,16 +8,24 @@ from random import Random
 from typing import Any, TypeVar
 
 from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster_reader import ClusterReader
+from coordinator.cluster.kafka.share_groups import ShareGroups
+from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
+from coordinator.operate.admin import OwnerDirectory
+from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener
 from coordinator.serve.service import Service
+from tests.simulation.history import History
 from tests.simulation.kafka.connections import BrokerNetwork
+from tests.simulation.kafka.forwarding import RecordedForwarder
 from tests.simulation.kafka.group import TOPIC, ProductMembership
+from tests.simulation.kafka.http_writes import HttpWrites
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.loop import PROCESS, Process, SimLoop
@@ -26,6 +34,9 @@ from tests.simulation.process import NODE_ID_FIRST, SimClock, StartStopTimeout
 _Result = TypeVar("_Result")
 
 DRAIN_S = 10.0
+# State expires at the second observation of an empty or deleted group.
+EXPIRY_RULES = ExpiryRules(retention_minutes=0, grace_minutes=0)
+EXPIRY_INTERVAL_S = 5.0
 
 
 def replica_address(place: int) -> HostPort:
@@ -49,6 +60,7 @@ class KafkaProcess:
         membership: SimMembership | ProductMembership,
         clock: SimClock,
         topics: TopicDirectory,
+        history: History,
     ) -> None:
         self.place = place
         self.name = f"{place}.{life}"
@@ -56,7 +68,10 @@ class KafkaProcess:
         self.log: KafkaLog
         self.runtime: Runtime
         self.listener: Listener
+        self.assignment: Assignment | None = None
         self._directory: CoordinatorDirectory
+        self._forwarder: RecordedForwarder
+        self._history = history
         self._loop = loop
         self._plan = plan
         self._clock = clock
@@ -69,6 +84,11 @@ class KafkaProcess:
         self._membership = membership
         replica = Replica(self.name, str(self.address))
         self._ownership = membership.ownership(replica, bootstrap_servers, kafka.world)
+        self._bootstrap_servers = bootstrap_servers
+        self._expiry: Expiry | None = None
+        self._http: HttpWrites | None = None
+        self._owners = OwnerDirectory()
+        self._readers: list[ClusterReader] = []
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
 
     def _monotonic_s(self) -> float:
@@ -112,11 +132,39 @@ class KafkaProcess:
             state_partitions=plan.state_partitions,
         )
         self._directory.follow(None)
-        api = Api(Service(self.runtime), self._directory, metrics)
+        self._forwarder = RecordedForwarder(
+            self.runtime, instance=self.name, metrics=metrics, history=self._history
+        )
+        self._forwarder.active = plan.forwarding
+        service = Service(self.runtime, self._forwarder if plan.forwarding else None)
+        api = Api(service, self._directory, metrics)
         self.listener = Listener(api, metrics, plan.server_limits)
         await self.runtime.start(elect_all=False)
         await self.listener.start(self.address)
         await self._ownership.start(self)
+        if plan.expiry:
+            self._start_expiry(metrics)
+        if plan.nemesis.http_writes_s is not None:
+            self._http = HttpWrites(self.runtime, metrics, self._owners, self._ownership.hand_over)
+
+    def _start_expiry(self, metrics: Metrics) -> None:
+        timeout_s = self._plan.log_limits.request_timeout_s
+        groups = ShareGroups(self._bootstrap_servers, request_timeout_s=timeout_s)
+        topics = TopicIdResolver(self._bootstrap_servers, request_timeout_s=timeout_s)
+        self._readers = [groups, topics]
+        self._expiry = Expiry(
+            self.runtime,
+            groups,
+            topics,
+            EXPIRY_RULES,
+            interval_s=EXPIRY_INTERVAL_S,
+            # A clock that does not jump.
+            clock=SimClock(self._loop),
+            metrics=metrics,
+            may_act=self._ownership.lease_is_fresh,
+            watch_all=True,
+        )
+        self._expiry.start()
 
     async def stop(self) -> None:
         """Stop as on SIGTERM: give the shards away first."""
@@ -124,11 +172,15 @@ class KafkaProcess:
         await self._end()
 
     async def _stop(self) -> None:
+        self._forwarder.freeze_assignment()
         await self._ownership.drain(DRAIN_S)
         self.runtime.mark_not_ready()
         await self.listener.drain(5.0)
+        if self._expiry is not None:
+            await self._expiry.stop()
         await self.listener.stop()
         await self._ownership.stop()
+        await self._forwarder.close()
         await self.runtime.stop()
 
     async def crash(self) -> None:
@@ -144,6 +196,8 @@ class KafkaProcess:
     async def release(self) -> None:
         """Close the connections in memory after the end of the process. They no longer reach a broker."""
         await self._cluster.close()
+        for reader in self._readers:
+            await reader.close()
         await self._membership.ended(self.name)
 
     def pause(self) -> None:
@@ -159,32 +213,56 @@ class KafkaProcess:
         """Return whether the process is paused."""
         return self._process.paused
 
+    def send_http(self, path: str, body: dict[str, object]) -> None:
+        """Send a request that writes, and do not wait for the response."""
+        http = self._http
+        if http is not None:
+            self._create_task(http.send(path, body)).add_done_callback(self._check_http)
+
+    def _check_http(self, done: asyncio.Task[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            self._loop.failures.append(error)
+
+    def _create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        token = PROCESS.set(self._process)
+        try:
+            return asyncio.create_task(coro)
+        finally:
+            PROCESS.reset(token)
+
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
         """Run a coroutine as part of the process. Raises Interrupted on a timeout."""
-        token = PROCESS.set(self._process)
-        try:
-            task = asyncio.create_task(run())
-        finally:
-            PROCESS.reset(token)
+        task = self._create_task(run())
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():
             raise StartStopTimeout
         return task.result()
 
+    @property
+    def operations_forwarded(self) -> int:
+        """The number of operations and requests that the forwarder has not finished."""
+        return self._forwarder.held + self._forwarder.in_flight
+
     # The methods of OwnershipListener.
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
         """Adopt an assignment of all shards."""
+        self.assignment = assignment
+        self._owners.follow(assignment)
         self._directory.follow(assignment)
+        self._forwarder.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         """Start to own a shard."""
+        self._history.owner_changes_s.append(self._loop.time())
         self.runtime.elect(state_partition, release_expected=release_expected)
 
     def on_resigned(self, state_partition: int) -> None:
         """Stop owning a shard."""
+        self._history.owner_changes_s.append(self._loop.time())
         self.runtime.resign(state_partition)
 
     def ready(self) -> bool:

@@ -16,8 +16,12 @@ from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
 
-# Changes the random numbers of one scenario only.
+# Change the random numbers of one scenario only.
 STALE = 0xC6
+FORWARDING = 0x15F8
+EXPIRY = 0x2C30
+HTTP_WRITES = 0x30F4
+CLOCK_DRIFT = 0xE005
 # Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
@@ -35,9 +39,23 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         if islands.random() < 0.3:
             # The clock may run 10 times too fast, so that claimants wait only for a part of the lease.
             plan = replace(plan, clock_rate_max=10.0)
+        elif Random(seed ^ CLOCK_DRIFT).random() < 0.5:
+            plan = _read_at_the_end_of_leases(plan)
     stale = Random(seed ^ STALE)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and stale.random() < 0.1:
         plan = replace(_stale_metadata(plan, stale), scenario="stale metadata")
+    forwarding = Random(seed ^ FORWARDING)
+    if forwarding.random() < 0.2:
+        # With a small queue, an operation may be deferred for another reason than its route.
+        limits = plan.runtime_limits._replace(queued_operations_max=100_000)
+        astray_rate = forwarding.uniform(0.3, 1.0)
+        plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
+    if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
+        plan = replace(plan, expiry=True, nemesis=replace(plan.nemesis, groups_load_s=10.0))
+    http_writes = Random(seed ^ HTTP_WRITES)
+    if http_writes.random() < 0.1:
+        every_s = draw_log_uniform(http_writes, 0.5, 5.0)
+        plan = replace(plan, nemesis=replace(plan.nemesis, http_writes_s=every_s))
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
@@ -178,6 +196,15 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         ),
         membership=replace(_set_session_timeout(plan, session_s), hasty_rate=0.0),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
+
+
+def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
+    """Leases are long and requests are frequent, so that reads hit the margin for different clock rates."""
+    return replace(
+        plan,
+        log_limits=plan.log_limits._replace(lease_s=6.0),
+        load=replace(plan.load, watch_s=0.05, think_s=0.2),
     )
 
 

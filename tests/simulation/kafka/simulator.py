@@ -13,11 +13,13 @@ import pytest
 
 from coordinator.cluster.kafka import connections
 from coordinator.shard import ShareState
+from protocol.errors import ErrorCode
+from protocol.messages.delete_share_group_state import PartitionData as DeletePart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import permit_stale_reads
 from tests.simulation.clients import ConnectionLost, Peer
-from tests.simulation.history import SUMMARY, History, Violation
+from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, History, Operation, Violation
 from tests.simulation.hostile_clients import random_target
 from tests.simulation.kafka.clients import ManyClients
 from tests.simulation.kafka.membership import SimMembership
@@ -28,6 +30,11 @@ from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Outcome, Simulation
 from tests.simulation.workloads import Cluster
 from tests.simulation.world import wait_until
+
+# All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
+OWNER_KNOWN_BY_S = 20.0
+# State expires within this number of seconds after the group was deleted or became empty.
+EXPIRES_BY_S = 150.0
 
 
 class KafkaSimulator(Simulation):
@@ -81,6 +88,7 @@ class KafkaSimulator(Simulation):
         self._clients.astray_rate = plan.astray_rate
         self._clients.apart = world.apart
         self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork_random())
+        world.delete_state = self._delete_state
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
@@ -142,6 +150,8 @@ class KafkaSimulator(Simulation):
         self._clients.astray_rate = 0.0
         await self._wait_until_idle()
         world.history.close_unknown(self.loop.time())
+        if any(process.operations_forwarded for process in world.alive()):
+            raise Violation("no operation is in progress, but a coordinator forwards one")
         before = await world.compare_memory_with_log()
         if self._rng.random() < 0.5:
             await self._change_owners(before)
@@ -149,7 +159,63 @@ class KafkaSimulator(Simulation):
         if was_faulty:
             world.resume_faults()
             self._clients.astray_rate = self.plan.astray_rate
+        else:
+            await self._check_found_owners()
+            if self.plan.expiry:
+                await self._check_expiry()
         self._cluster.gate.set()
+
+    async def _check_found_owners(self) -> None:
+        """Check that FindCoordinator of every coordinator names the owner, at the latest after a while."""
+        clients = self._clients
+        for place in range(self.plan.coordinators):
+            try:
+                peer = await clients.connect("observer", place)
+                for key in self._keys:
+                    until_s = self.loop.time() + OWNED_BY_S
+                    while (found := await clients.find_owner(peer, key)) != (
+                        owner := clients.owner_address(key)
+                    ):
+                        if self.loop.time() > until_s:
+                            raise Violation(f"coordinator {place} names {found} for {key}, not {owner}")
+                        await asyncio.sleep(0.5)
+            except ConnectionLost:
+                raise Violation("no fault is active, but FindCoordinator fails") from None
+            peer.close()
+
+    async def _check_expiry(self) -> None:
+        """Check that the state of a deleted or empty group expires, and no other state."""
+        world, group = self._world, self._rng.choice(self._keys).group_id
+        before = await world.compare_memory_with_log()
+        (world.share_groups.deleted if self._rng.random() < 0.5 else world.share_groups.empty).add(group)
+        kept = {key: state for key, state in before.items() if key.group_id != group}
+        until_s = self.loop.time() + EXPIRES_BY_S
+        while (after := await world.compare_memory_with_log()).keys() != kept.keys():
+            if self.loop.time() > until_s or kept.keys() - after.keys():
+                raise Violation(f"group {group} has expired, but of {[*before]}, {[*after]} are left")
+            await asyncio.sleep(5.0)
+        if _visible_state(after) != _visible_state(kept):
+            raise Violation(f"the expiry of group {group} changed {kept} to {after}")
+
+    async def _delete_state(self, group: str, topic: str) -> int:
+        """Delete the state of a topic as a group coordinator does. Return an error code."""
+        states = self._world.states_in_log()
+        keys = [key for key in states if (key.group_id, key.topic_id.hex()) == (group, topic)]
+        for key in keys:
+            op = await self._cluster.brokers[0].call(DELETE, key, DeletePart(key.partition))
+            if op.error_code != ErrorCode.NONE:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE if keys else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _may_be_deferred(self, op: Operation) -> bool:
+        """Return whether no fault is required: the owner has changed, or its connection was lost."""
+        if not op.forwarded:
+            return super()._may_be_deferred(op)
+        assert op.answered is not None
+        changes = self._history.owner_changes_s
+        return op.answer.error_message == OWNER_SILENT or any(
+            op.invoked[0] - OWNER_KNOWN_BY_S < change_s < op.answered[0] for change_s in changes
+        )
 
     async def _change_owners(self, before: dict[SharePartitionKey, ShareState]) -> None:
         """Crash or stop a coordinator. No request is in flight, so the states must not change."""

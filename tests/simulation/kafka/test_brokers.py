@@ -13,10 +13,8 @@ from coordinator.cluster.kafka.cluster import NoResponse
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
-from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.loop import PROCESS, Process, SimLoop
-from tests.simulation.net import Network
-from tests.simulation.pipes import NetFaults
+from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
+from tests.simulation.loop import SimLoop
 from tests.simulation.world import wait_until
 
 Scene = Callable[[SimBrokers, Brokers], Awaitable[None]]
@@ -31,10 +29,8 @@ def play() -> Iterator[Play]:
 
     def run(scene: Scene, **faults: float) -> None:
         async def main() -> None:
-            PROCESS.set(Process("one"))
             brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=2)
-            loop.network = Network(loop, Random(1), NetFaults())
-            loop.network.brokers = BrokerNetwork(brokers, TIMEOUT_S)
+            connect_to_brokers(brokers, TIMEOUT_S)
             cluster = Brokers("broker-2:9092,broker-3:9092", "state", request_timeout_s=TIMEOUT_S)
             await cluster.connect()
             assert cluster.pin_topic_id() == brokers.topic_id
@@ -173,7 +169,7 @@ def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Pla
 def test_process_without_one_node_reaches_the_others(play: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
-        brokers.blocked.add(("one", node))
+        brokers.blocked.add((PROCESS_NAME, node))
         with pytest.raises(NoResponse) as unanswered:
             await produce_batch(cluster, encode_test_batch(0))
         assert unanswered.value.sent

@@ -10,6 +10,7 @@ from coordinator.errors import LogError
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
+from tests.kafka_in_memory.share_groups import DeleteState, ShareGroups
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork
@@ -35,7 +36,7 @@ class KafkaWorld:
     def __init__(self, plan: KafkaPlan, loop: SimLoop, rng: Random, topics: TopicDirectory) -> None:
         self.plan = plan
         self.loop = loop
-        self.history = History()
+        self.history = History(forwarding=plan.forwarding)
         self.network = Network(loop, Random(rng.getrandbits(64)), plan.net)
         loop.network = self.network
         self.brokers = SimBrokers(
@@ -46,10 +47,14 @@ class KafkaWorld:
             partitions=plan.state_partitions,
         )
         self.membership = self._make_membership(Random(rng.getrandbits(64)))
+        # Set by the simulator, whose clients delete state as brokers do.
+        self.delete_state: DeleteState
+        self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
         self.kafka = self.network.brokers = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,
             self.membership if isinstance(self.membership, ProductMembership) else None,
+            self.share_groups,
         )
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
@@ -94,6 +99,7 @@ class KafkaWorld:
                 membership=self.membership,
                 clock=self.clocks[place],
                 topics=self._topics,
+                history=self.history,
             )
             self._started.append(process)
             try:
@@ -196,6 +202,14 @@ class KafkaWorld:
                 [process.place for process in self._owning_processes(number)] == [self.owner_place(number)]
                 for number in range(self.plan.state_partitions)
             )
+            and (not self.plan.forwarding or all(map(self._knows_owners, self.alive())))
+        )
+
+    def _knows_owners(self, process: KafkaProcess) -> bool:
+        return process.assignment is not None and all(
+            owner is not None and owner.instance == self.membership.owner(number)
+            for number in range(self.plan.state_partitions)
+            for owner in [process.assignment.owner(number)]
         )
 
     def _owning_processes(self, number: int) -> list[KafkaProcess]:

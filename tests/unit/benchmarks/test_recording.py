@@ -17,8 +17,8 @@ from tests.benchmarks.recording import (
     Entry,
     Recording,
     Shape,
+    list_recordings,
     load_recording,
-    load_recordings,
     save_recording,
 )
 from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, Replay
@@ -152,8 +152,9 @@ def test_replay_initializes_its_share_partitions() -> None:
     assert (topic.topic_id, [part.partition for part in topic.partitions]) == (TOPIC_IDS[0], [0])
 
 
-@pytest.mark.parametrize("recording", load_recordings(), ids=lambda recording: recording.name)
-def test_every_recording_in_the_repository_can_be_replayed(recording: Recording) -> None:
+@pytest.mark.parametrize("path", list_recordings(), ids=lambda path: path.name)
+def test_every_recording_in_the_repository_can_be_replayed(path: Path) -> None:
+    recording = load_recording(path)
     replay = Replay(recording, brokers=1)
     clients = replay.clients(0, TOPIC_IDS)
     assert sum(len(client.run) for client in clients) == len(recording.shapes) == recording.about["requests"]

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
@@ -26,16 +27,18 @@ from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.builders import TOPIC_ID
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
 from tests.simulation.loop import SimLoop, run
 from tests.simulation.net import Network
-from tests.simulation.pipes import NetFaults
 from tests.unit.forwarding.faulty_proxy import FaultyProxy
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 
 STATE_PARTITIONS = 6
 GROUP = "group"
 NOBODY = -1
+BOOTSTRAP_SERVERS = "broker-1:9092"
+REQUEST_TIMEOUT_S = 1.0
 # The wait after a claim if the previous owner wrote no release.
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
@@ -61,7 +64,7 @@ def shard_partition(shard: int, which: int = 0) -> int:
 class CoordinatorNode:
     """One coordinator. Brokers and other coordinators connect to it through a faulty proxy."""
 
-    def __init__(self, place: int, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
+    def __init__(self, place: int, network: Network, limits: ForwardingLimits) -> None:
         self.metrics = Metrics()
         self.replica = Replica(f"instance-{place}", f"coordinator-{place}:9095")
         self.relay = FaultyProxy(network, (f"coordinator-{place}", 9095), (f"behind-{place}", 9095))
@@ -69,7 +72,7 @@ class CoordinatorNode:
         self._limits = limits
         self._listens = HostPort(f"behind-{place}", 9095)
         self._log = KafkaLog(
-            fake.cluster("state"),
+            Brokers(BOOTSTRAP_SERVERS, "state", request_timeout_s=REQUEST_TIMEOUT_S),
             TopicConfig("state", STATE_PARTITIONS),
             owner=self.replica.instance,
             clock=SystemClock(),
@@ -153,11 +156,15 @@ class CoordinatorNode:
 class ForwardingGroup:
     """Three coordinators that know the assignment. Initially coordinator n owns the shards n and n + 3."""
 
-    def __init__(self, fake: FakeKafka, network: Network, limits: ForwardingLimits) -> None:
-        self.fake = fake
+    def __init__(self, brokers: SimBrokers, network: Network, limits: ForwardingLimits) -> None:
+        self.brokers = brokers
         self.network = network
-        self.nodes = [CoordinatorNode(place, fake, network, limits) for place in range(3)]
+        self.nodes = [CoordinatorNode(place, network, limits) for place in range(3)]
         self._generation = 0
+
+    def block_brokers(self, *nodes: int) -> None:
+        """Disconnect the coordinators from these brokers, and from no others."""
+        self.brokers.blocked = {(PROCESS_NAME, node) for node in nodes}
 
     def assignment(self, *owners: int) -> Assignment:
         """Return the next assignment; `owners` has the index of the owning coordinator for each shard."""
@@ -186,13 +193,12 @@ class ForwardingGroup:
 
 
 @asynccontextmanager
-async def run_group(
-    limits: ForwardingLimits, faults: NetFaults | None, seed: int
-) -> AsyncIterator[ForwardingGroup]:
+async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
-    network = loop.network = Network(loop, Random(seed), faults or NetFaults())
-    it = ForwardingGroup(FakeKafka(), network, limits)
+    brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=3, partitions=STATE_PARTITIONS)
+    connect_to_brokers(brokers, REQUEST_TIMEOUT_S)
+    it = ForwardingGroup(brokers, loop.network, limits)
     for one in it.nodes:
         await one.start()
     it.publish_assignment(0, 1, 2, 0, 1, 2)
@@ -206,16 +212,12 @@ async def run_group(
 
 
 def run_scene(
-    scene: Callable[[ForwardingGroup], Awaitable[object]],
-    limits: ForwardingLimits | None = None,
-    *,
-    faults: NetFaults | None = None,
-    seed: int = 1,
+    scene: Callable[[ForwardingGroup], Awaitable[object]], limits: ForwardingLimits | None = None
 ) -> None:
     """Run a test on virtual time with a new group of coordinators."""
 
     async def run_in_group() -> None:
-        async with run_group(limits or ForwardingLimits(), faults, seed) as it:
+        async with run_group(limits or ForwardingLimits()) as it:
             await scene(it)
 
     run(run_in_group())

@@ -116,15 +116,15 @@ def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> Non
     async def scenario(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], shard_partition(3)
         assert await asked.codes(INITIALIZE, initialize(partition=own)) == [NONE]
-        # The log cannot be read, so that the shard stays loading and operations wait.
-        it.fake.down = {1, 2, 3}
         asked.runtime.resign(3)
         await it.wait_until(lambda: not asked.runtime.resigning_shards)
+        # The log cannot be read, so that the shard stays loading and operations wait.
+        it.block_brokers(1, 2, 3)
         asked.runtime.elect(3)
         answer = asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
         assert (answer.done(), asked.forwarder.held) == (False, 0)
-        it.fake.down = set()
+        it.block_brokers()
         it.publish_assignment(0, 1, 2, 1, 1, 2)
         await it.wait_until(answer.done, 5.0)
         assert [result.error_code for result in await answer] == [NONE]
@@ -224,7 +224,7 @@ def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, pa
 def test_repeated_initialize_writes_no_second_record() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, second, _ = it.nodes
-        log = it.fake.topics["state"][SHARD]
+        log = it.brokers.partitions[SHARD]
         end = log.end
         second.relay.answers_lost = 3
         assert await asked.codes(INITIALIZE, initialize(1, 5, partition=THEIRS)) == [NONE]

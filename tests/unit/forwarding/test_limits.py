@@ -250,16 +250,16 @@ def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         # Shard 4 of the second coordinator: its log partition has no reachable leader.
-        slow = it.fake.leaders[4] = 3
+        it.brokers.move(4)
         second.runtime.resign(4)
         await it.wait_until(lambda: not second.runtime.resigning_shards)
-        it.fake.down = {slow}
+        it.block_brokers(it.brokers.partitions[4].leader)
         second.runtime.elect(4)
         waiting = asked.ask(READ, read(partition=shard_partition(4)))
         await asyncio.sleep(0.5)
         answered_code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
-        it.fake.down = set()
+        it.block_brokers()
         await it.wait_until(waiting.done)
 
     run_scene(scenario)

@@ -1,15 +1,55 @@
 """Metadata when brokers disagree: a broker without a connection to the controller reports old leaders."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
 
 import pytest
 
 from coordinator.cluster.kafka.brokers import Brokers
-from tests.unit.kafka.fake_brokers import NEW_TOPIC_ID, TOPIC, FakeBroker, start_brokers
+from coordinator.cluster.kafka.metadata import PartitionMetadata
+from protocol.messages import metadata
+from tests.kafka_in_memory.broker import Broker
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.connections import BrokerNetwork, connect_to_brokers
+from tests.simulation.loop import SimLoop, run
 
-OLD, NEW = [(1, 4)], [(2, 5)]
+OLD, NEW, RECREATED = (PartitionMetadata(0, *leader) for leader in ((1, 4), (2, 5), (3, 0)))
+NEW_TOPIC_ID = b"\2" * 16
 DEADLINE_S = 30.0
+
+Scenario = Callable[[Brokers, SimBrokers, BrokerNetwork], Awaitable[None]]
+
+
+def play(
+    scenario: Scenario,
+    *reported: PartitionMetadata,
+    newest_version: int = metadata.MAX_VERSION,
+    silent: Sequence[int] = (),
+    timeout_s: float = 5.0,
+) -> None:
+    """Run a scenario with a client of brokers that report these leaders of partition 0."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimLoop)
+        fleet = SimBrokers(loop, Random(3), BrokerFaults(), nodes=len(reported), partitions=1)
+        for node, leader in enumerate(reported, 1):
+            fleet.report(node, leader)
+        network = connect_to_brokers(fleet, timeout_s)
+        network.served_by = {
+            node: Broker(node, fleet, newest={metadata.API_KEY: newest_version}) for node in fleet.nodes
+        }
+        # Silent brokers are the last bootstrap servers, because the first one must answer.
+        order = sorted(fleet.nodes, key=lambda node: node in silent)
+        servers = ",".join(f"broker-{node}:9092" for node in order)
+        fleet.silent = set(silent)
+        brokers = Brokers(servers, fleet.topic, request_timeout_s=timeout_s)
+        await brokers.connect()
+        await scenario(brokers, fleet, network)
+        await brokers.close()
+
+    run(main())
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -19,136 +59,99 @@ async def wait_until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def make_brokers(bootstrap: str) -> Brokers:
-    return Brokers(bootstrap, TOPIC, request_timeout_s=5.0)
+async def refresh_from(node: int, brokers: Brokers, network: BrokerNetwork) -> None:
+    """Refresh until a broker was asked again."""
+    requests = network.served_by[node].requests
+    asked = requests[metadata.API_KEY]
+    brokers.refresh_soon()
+    await wait_until(lambda: requests[metadata.API_KEY] > asked)
 
 
 def test_stale_broker_does_not_hide_the_newest_leader() -> None:
-    async def main() -> None:
-        stale = FakeBroker(1, OLD)
-        async with start_brokers(stale, FakeBroker(2, NEW), FakeBroker(3, NEW)) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
-            for _ in range(20):
-                asked = stale.answered
-                brokers.refresh_soon()
-                await wait_until(lambda asked=asked: stale.answered > asked)  # type: ignore[misc]
-                await wait_until(lambda: brokers.leader(0) == 2)
-            # Requests that any broker may answer are not sent to the stale broker first.
-            assert brokers._connections.metadata.nodes_best_first()[0] != 1
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        for _ in range(20):
+            await refresh_from(1, brokers, network)
+            await wait_until(lambda: brokers.leader(0) == 2)
+        # Requests that any broker may answer are not sent to the stale broker first.
+        assert brokers._connections.metadata.nodes_best_first()[0] != 1
 
-    asyncio.run(main())
+    play(scenario, OLD, NEW, NEW)
 
 
 def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
-    async def main() -> None:
-        stale, *others = FakeBroker(1, OLD), FakeBroker(2, OLD), FakeBroker(3, OLD)
-        async with start_brokers(stale, *others) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
-            assert brokers.leader(0) == 1
-            for broker in others:
-                broker.leaders = NEW
-            brokers.refresh_soon()
-            await wait_until(lambda: brokers.leader(0) == 2)
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        assert brokers.leader(0) == 1
+        for node in (2, 3):
+            fleet.report(node, NEW)
+        brokers.refresh_soon()
+        await wait_until(lambda: brokers.leader(0) == 2)
 
-    asyncio.run(main())
+    play(scenario, OLD, OLD, OLD)
 
 
 def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
-    async def main() -> None:
-        fleet = [FakeBroker(node, OLD) for node in range(1, 8)]
-        fleet[5].leaders = NEW
-        async with start_brokers(*fleet) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        def is_found() -> bool:
+            brokers.refresh_soon()
+            return brokers.leader(0) == 2
 
-            def is_found() -> bool:
-                brokers.refresh_soon()
-                return brokers.leader(0) == 2
+        await wait_until(is_found)
 
-            await wait_until(is_found)
-            await brokers.close()
-
-    asyncio.run(main())
+    play(scenario, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
 
 
 def test_silent_broker_does_not_delay_a_refresh() -> None:
-    async def main() -> None:
-        silent, *others = FakeBroker(1, OLD), FakeBroker(2, NEW), FakeBroker(3, NEW)
-        async with start_brokers(*others, silent) as bootstrap:
-            silent.silent = True
-            brokers = Brokers(bootstrap, TOPIC, request_timeout_s=DEADLINE_S)
-            await brokers.connect()
-            async with asyncio.timeout(DEADLINE_S / 2):
-                for _ in range(5):
-                    await brokers._connections.refresh()
-            assert brokers.leader(0) == 2
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        async with asyncio.timeout(DEADLINE_S / 2):
+            for _ in range(5):
+                await brokers._connections.refresh()
+        assert brokers.leader(0) == 2
 
-    asyncio.run(main())
+    play(scenario, OLD, NEW, NEW, silent=[1], timeout_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> None:
-    async def main() -> None:
-        fleet = [FakeBroker(node, OLD) for node in (1, 2, 3)]
-        async with start_brokers(*fleet) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
-            brokers.pin_topic_id()
-            assert brokers.recreated_reason() is None
-            for broker in fleet:
-                if broker.node != stale_node:
-                    broker.topic_id, broker.leaders = NEW_TOPIC_ID, [(3, 0)]
-            brokers.refresh_soon()
-            await wait_until(lambda: brokers.recreated_reason() is not None)
-            reason = brokers.recreated_reason() or ""
-            assert reason.startswith(f"Topic {TOPIC} was deleted and created again: its topic id was ")
-            assert "Restart this process" in reason
-            assert "\n" not in reason
-            assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        brokers.pin_topic_id()
+        assert brokers.recreated_reason() is None
+        for node in {1, 2, 3} - {stale_node}:
+            fleet.report(node, RECREATED, NEW_TOPIC_ID)
+        brokers.refresh_soon()
+        await wait_until(lambda: brokers.recreated_reason() is not None)
+        reason = brokers.recreated_reason() or ""
+        assert reason.startswith(f"Topic {fleet.topic} was deleted and created again: its topic id was ")
+        assert "Restart this process" in reason
+        assert "\n" not in reason
+        assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
 
-    asyncio.run(main())
+    play(scenario, OLD, OLD, OLD)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> None:
     """A coordinator that starts after the topic was created again also receives the old topic id."""
 
-    async def main() -> None:
-        fleet = [FakeBroker(node, [(3, 0)], NEW_TOPIC_ID) for node in (1, 2, 3)]
-        stale = fleet[stale_node - 1]
-        stale.topic_id, stale.leaders = b"\1" * 16, OLD
-        async with start_brokers(*fleet) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
-            assert brokers.pin_topic_id() == NEW_TOPIC_ID
-            asked = stale.answered
-            brokers.refresh_soon()
-            await wait_until(lambda: stale.answered > asked)
-            assert brokers.recreated_reason() is None
-            assert brokers.leader(0) == 3
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        fleet.report(stale_node, OLD, NEW_TOPIC_ID)
+        restarted = Brokers("broker-1:9092,broker-2:9092,broker-3:9092", fleet.topic, request_timeout_s=5.0)
+        await restarted.connect()
+        assert restarted.pin_topic_id() == fleet.topic_id
+        await refresh_from(stale_node, restarted, network)
+        assert restarted.recreated_reason() is None
+        assert restarted.leader(0) == 3
+        await restarted.close()
 
-    asyncio.run(main())
+    play(scenario, RECREATED, RECREATED, RECREATED)
 
 
 def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
-    async def main() -> None:
-        fleet = [FakeBroker(node, NEW, newest_version=5) for node in (1, 2, 3)]
-        async with start_brokers(*fleet) as bootstrap:
-            brokers = make_brokers(bootstrap)
-            await brokers.connect()
-            assert brokers.leader(0) == 2
-            assert brokers.pin_topic_id() == bytes(16)
-            assert brokers.recreated_reason() is None
-            topic = await brokers.describe_topic()
-            assert topic is not None
-            assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
-            await brokers.close()
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        assert brokers.leader(0) == 2
+        assert brokers.pin_topic_id() == bytes(16)
+        assert brokers.recreated_reason() is None
+        topic = await brokers.describe_topic()
+        assert topic is not None
+        assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
 
-    asyncio.run(main())
+    play(scenario, NEW, NEW, NEW, newest_version=5)

@@ -1,0 +1,47 @@
+"""Send requests that write to the HTTP routes of a coordinator, without a socket."""
+
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from coordinator.config import Config
+from coordinator.metrics import Metrics
+from coordinator.operate.admin.access_control import HttpPrincipal
+from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
+from coordinator.operate.admin.cluster_info import ClusterInfoCache
+from coordinator.operate.admin.coordinator_view import CoordinatorView, HandOver
+from coordinator.operate.admin.owner_directory import OwnerDirectory
+from coordinator.operate.admin.write_routes import write_routes
+from coordinator.serve.runtime import Runtime
+from tests.simulation.history import Violation
+
+_OPERATOR = {
+    AUTHORIZE_WRITE: lambda: None,
+    PRINCIPAL: HttpPrincipal("token operator", "127.0.0.1", may_write=True),
+}
+# The documented statuses: done, unknown, refused or executed in part, and owned by another coordinator.
+_STATUSES = (200, 404, 409, 503)
+
+
+class HttpWrites:
+    """The routes of a coordinator that write, for an operator who is logged in."""
+
+    def __init__(
+        self, runtime: Runtime, metrics: Metrics, owners: OwnerDirectory, hand_over: HandOver
+    ) -> None:
+        config = Config(log="kafka", ownership="group", bootstrap_servers="broker-1:9092")
+        view = CoordinatorView(runtime, metrics, config, owners, ClusterInfoCache(None), hand_over)
+        app = FastAPI()
+        app.include_router(write_routes(view))
+
+        async def log_in(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": dict(_OPERATOR)}, receive, send)
+
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(log_in), base_url="http://coordinator")
+
+    async def send(self, path: str, body: dict[str, object]) -> None:
+        """Send a request. Raises Violation if the status of the response is not documented."""
+        response = await self._client.post(f"/api/v1/{path}", json={**body, "execute": True})
+        if response.status_code not in _STATUSES:
+            raise Violation(f"{path} {body}: {response.status_code} {response.text}")
