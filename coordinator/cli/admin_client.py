@@ -3,17 +3,15 @@
 Responses are plain JSON values; this module does not depend on the server's code.
 """
 
+import asyncio
 import json
 import os
 import ssl
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from http.client import BadStatusLine, HTTPException, HTTPMessage, RemoteDisconnected
-from threading import Thread
-from typing import IO, TYPE_CHECKING, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx
 
 from coordinator.errors import ConfigError, CoordinatorError
 
@@ -57,20 +55,15 @@ class AdminClient:
         self._headers = {"Accept": "application/json"}
         if token_file:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
-        context = _make_tls_context(scheme, ca, cert, key)
-        self._opener = build_opener(HTTPSHandler(context=context), _NoRedirects())
+        self._tls = _make_tls_context(scheme, ca, cert, key)
 
     def get(self, path: str, **query: object) -> Answer:
         """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
-        given = {name: value for name, value in query.items() if value is not None}
-        address = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
-        return self._send_with_timeout(Request(address, headers=self._headers), _TIMEOUT_S)
+        return self._send("GET", path, _TIMEOUT_S, params=_drop_none(query))
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
         """Send a write request and return the response. Raises like `get`."""
-        body = json.dumps({name: value for name, value in order.items() if value is not None}).encode()
-        headers = {**self._headers, "Content-Type": "application/json"}
-        return self._send_with_timeout(Request(f"{self.url}{path}", body, headers), _WRITE_TIMEOUT_S)
+        return self._send("POST", path, _WRITE_TIMEOUT_S, json=_drop_none(order))
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page; changes meanwhile neither repeat nor omit other items."""
@@ -84,42 +77,39 @@ class AdminClient:
             if after is None and (not offset or offset >= page["total"]):
                 return
 
-    def _send_with_timeout(self, request: Request, timeout_s: float) -> Answer:
-        asked: Future[Answer] = Future()
-
-        def send() -> None:
-            try:
-                asked.set_result(self._open_request(request, timeout_s))
-            except BaseException as error:
-                asked.set_exception(error)
-
-        # The thread may continue after the timeout: a server may never finish its response, and a socket's
-        # timeout covers only one read.
-        Thread(target=send, daemon=True).start()
+    def _send(self, method: str, path: str, timeout_s: float, **content: Any) -> Answer:
         try:
-            return asked.result(timeout_s)
-        except (URLError, OSError, ValueError, HTTPException) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            said = str(reason) or f"no complete response within {timeout_s} s"
-            raise CoordinatorError(
-                f"no coordinator answers at {self.url}: {said}{self._failure_hint(reason)}"
-            ) from None
-
-    def _open_request(self, request: Request, timeout_s: float) -> Answer:
-        answer: object
-        try:
-            with self._opener.open(request, timeout=timeout_s) as response:
-                answer = json.load(response, object_hook=_JsonObject)
-        except HTTPError as error:
-            answer = _read_error_body(error)
-            # While a coordinator is not ready, /healthz has a complete body with status 503.
-            if error.code != 503 or "reasons" not in answer:
-                raise RequestRefused(error.code, _format_error(answer, error)) from None
-        if not isinstance(answer, _JsonObject):
-            raise CoordinatorError(f"no coordinator answers at {self.url}: the response is not a JSON object")
+            response = asyncio.run(self._request(method, path, timeout_s, content))
+        except TimeoutError:
+            raise self._unreachable(f"no complete response within {timeout_s} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._unreachable(self._describe(error)) from None
+        answer = _parse_answer(response)
+        # While a coordinator is not ready, /healthz has a complete body with status 503.
+        if not response.is_success and (response.status_code != 503 or "reasons" not in (answer or {})):
+            raise RequestRefused(response.status_code, _format_error(answer or {}, response.status_code))
+        if answer is None:
+            raise self._unreachable("the response is not a JSON object")
         return answer
 
-    def _failure_hint(self, reason: object) -> str:
+    async def _request(self, method: str, path: str, timeout_s: float, content: Any) -> httpx.Response:
+        # httpx limits each read, and a server could send single bytes forever. Redirects are not followed,
+        # because the token is for the given address only.
+        async with (
+            asyncio.timeout(timeout_s),
+            httpx.AsyncClient(headers=self._headers, verify=self._tls, timeout=None) as client,
+        ):
+            return await client.request(method, f"{self.url}{path}", **content)
+
+    def _unreachable(self, reason: str) -> CoordinatorError:
+        return CoordinatorError(f"no coordinator answers at {self.url}: {reason}")
+
+    def _describe(self, error: Exception) -> str:
+        """Return the reason why there was no response, and a hint for the user."""
+        reason = _root_cause(error)
+        return f"{str(reason) or str(error)}{self._failure_hint(error, reason)}"
+
+    def _failure_hint(self, error: Exception, reason: BaseException) -> str:
         """Return a hint for the user, as the end of a sentence."""
         if isinstance(reason, ssl.SSLCertVerificationError):
             return "; give the authority of its certificate with --ca FILE"
@@ -129,21 +119,37 @@ class AdminClient:
             if "CERTIFICATE" in (reason.reason or ""):
                 return "; give a client certificate with --cert FILE and --key FILE"
             return ""
-        cut = isinstance(reason, RemoteDisconnected | BadStatusLine | ConnectionResetError)
-        if cut and self.url.startswith("http:"):
+        if not isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+            return ""
+        if self.url.startswith("http:"):
             return "; check whether the server uses https://"
-        if cut:
-            return "; check whether it requires a client certificate (--cert FILE)"
-        return ""
+        return "; check whether it requires a client certificate (--cert FILE)"
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Follow no redirections: the token is for the given address only."""
+def _drop_none(values: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
 
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        """Treat a redirection as the response."""
+
+def _parse_answer(response: httpx.Response) -> _JsonObject | None:
+    """Return the JSON object in a response, or None."""
+    try:
+        answer = json.loads(response.content, object_hook=_JsonObject)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, _JsonObject) else None
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the TLS error that caused an error of httpx, or else the first error of its chain."""
+    while not isinstance(error, ssl.SSLError):
+        if isinstance(error, BaseExceptionGroup):
+            cause: BaseException | None = error.exceptions[0]
+        else:
+            cause = error.__cause__ or error.__context__
+        if cause is None:
+            break
+        error = cause
+    return error
 
 
 def _parse_scheme(url: str) -> str:
@@ -154,10 +160,10 @@ def _parse_scheme(url: str) -> str:
         raise ConfigError("--url", shown, f"{allowed}, without a user name; give a token with --token-file")
     try:
         parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError(url)
     except ValueError:
         raise ConfigError("--url", url, allowed) from None
-    if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError("--url", url, allowed)
     return parts.scheme
 
 
@@ -181,8 +187,8 @@ def _read_token(path: str) -> str:
     return token
 
 
-def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext | None:
-    """Return the TLS context for https, None for http. Raises ConfigError for an invalid file."""
+def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLContext:
+    """Return the TLS context for https, and one that trusts nothing for http. Raises ConfigError."""
     if key and not cert:
         raise ConfigError("--key", key, "given together with --cert")
     if scheme == "http":
@@ -192,7 +198,7 @@ def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLConte
                 raise ConfigError(
                     f"--{option}", file, f"omitted ({places}) with an http:// URL, which has no TLS"
                 )
-        return None
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except OSError as error:
@@ -209,21 +215,13 @@ def _make_tls_context(scheme: str, ca: str, cert: str, key: str) -> ssl.SSLConte
     return context
 
 
-def _read_error_body(error: HTTPError) -> Answer:
-    try:
-        answer = json.load(error, object_hook=_JsonObject)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, _JsonObject) else {}
-
-
-def _format_error(answer: Answer, error: HTTPError) -> str:
+def _format_error(answer: Answer, http_status: int) -> str:
     """Return the error message, and the coordinator that should be asked instead."""
     if "message" not in answer:
-        status = f"HTTP status {error.code}"
+        status = f"HTTP status {http_status}"
         return (
             f"{status}: the server is not a share coordinator, or is overloaded"
-            if error.code == 503
+            if http_status == 503
             else status
         )
     message, owner = str(answer["message"]), answer.get("owner")

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,35 +36,20 @@ def print_json(value: object) -> None:
 
 
 def print_yaml(value: object) -> None:
-    """Print a value as YAML."""
-    typer.echo("\n".join(_yaml_lines(value)))
+    """Print a value as YAML. Unprintable characters are escaped; in quotes, YAML restores them."""
+    import yaml
 
+    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        """Writes subclasses of dict, and texts with unprintable characters in quotes."""
 
-def _yaml_lines(value: object) -> Iterator[str]:
-    """Format a value as block-style YAML. Scalars are JSON, which is valid YAML.
+    def represent_text(dumper: Any, text: str) -> Any:
+        style = None if text.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
-    Control characters are escaped; in quotes, YAML restores them.
-    """
-    if isinstance(value, Mapping) and value:
-        for name, item in value.items():
-            yield from _yaml_entry(f"{name}:", item)
-    elif isinstance(value, list) and value:
-        for item in value:
-            yield from _yaml_entry("-", item)
-    else:
-        yield escape_unprintable(json.dumps(value, ensure_ascii=False))
-
-
-def _yaml_entry(label: str, item: object) -> Iterator[str]:
-    first, *others = _yaml_lines(item)
-    if not (isinstance(item, Mapping | list) and item):
-        yield f"{label} {first}"
-    elif label == "-":
-        yield f"- {first}"
-        yield from (f"  {line}" for line in others)
-    else:
-        yield label
-        yield from (f"  {line}" for line in (first, *others))
+    Dumper.add_representer(str, represent_text)
+    Dumper.add_multi_representer(dict, Dumper.represent_dict)
+    text = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    typer.echo("\n".join(map(escape_unprintable, text.split("\n"))), nl=False)
 
 
 def print_line(text: str, *, err: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
@@ -56,6 +57,15 @@ def _check_path(value: object) -> object:
     if value == "":
         raise ValueError(value)
     return value
+
+
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an http or https URL with a host and a valid port."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
 
 
 def to_upper(value: object) -> object:

@@ -20,13 +20,11 @@ dots as underscores | `SHARE_COORDINATOR_MAX_CONNECTIONS=500` |
 | flag | `--`, then the name without `share.coordinator.`, dots as dashes | `--max-connections 500` |
 
 Flags take precedence over the environment, then the file, then the defaults. `share-coordinator config show`
-prints every value with its origin; `config check` validates them. If Kafka has a setting, its name and
-default are used. The file has Java's properties syntax in UTF-8. Unknown and duplicate names are errors. An
-empty environment variable counts as not set.
+prints every value with its origin; `config check` validates them. The file has Java's properties syntax in
+UTF-8. Unknown and duplicate names are errors.
 
-Each heading below is a setting with its default. Without a range, a number is from 1 to 2147483647. IPv6
-addresses are in brackets. A setting with a secret has a variant `NAME.file`: the name of a file that contains
-it.
+Each heading below is a setting with its default. Without a range, a number is from 1 to 2147483647. A setting
+with a secret has a variant `NAME.file`: the name of a file that contains it.
 """
 
 _KAFKA_SETTINGS_HEAD = """\

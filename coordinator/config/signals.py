@@ -1,11 +1,10 @@
 """Settings of share-group signals: thresholds, and the destination of events."""
 
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field
 
-from coordinator.config.fields import INT32_MAX, Count, SettingInfo
+from coordinator.config.fields import INT32_MAX, Count, SettingInfo, is_http_url
 from coordinator.errors import ConfigError
 
 
@@ -59,6 +58,5 @@ class SignalSettings(BaseModel):
             raise ConfigError(
                 "signals.events.topic", self.signals_events_topic, "used with bootstrap.servers"
             )
-        url = urlsplit(self.signals_webhook_url)
-        if self.signals_webhook_url and not (url.scheme in ("http", "https") and url.hostname):
+        if self.signals_webhook_url and not is_http_url(self.signals_webhook_url):
             raise ConfigError("signals.webhook.url", self.signals_webhook_url, "an http or https URL")

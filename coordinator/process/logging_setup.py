@@ -44,8 +44,10 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     root.addHandler(handler)
     root.setLevel(level)
     sys.unraisablehook = _IgnoredExceptions().log
-    # uvicorn logs its start and stop at INFO, which this program already logs.
-    logging.getLogger("uvicorn").setLevel(max(logging.WARNING, root.level))
+    # uvicorn logs its start and stop at INFO, which this program already logs. httpx logs each URL at INFO,
+    # and the URL of a webhook may contain a secret.
+    for name in ("uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 class _IgnoredExceptions:

@@ -8,18 +8,18 @@ import asyncio
 import json
 import logging
 import ssl
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import jwt
 
 from coordinator.client.tls import client_context
+from coordinator.config.fields import is_http_url
 from coordinator.errors import ConfigError
 from coordinator.process.clock import seconds_since_boot
+from coordinator.process.http_request import send_request
 from coordinator.security.reloading_files import ReloadingFiles
 
 _logger = logging.getLogger(__name__)
@@ -30,48 +30,46 @@ FETCH_TIMEOUT_S = 10.0
 RETRY_INTERVAL_S = 10.0
 
 
-class KeySet:
-    """Keys by key id. Only asymmetric keys are accepted, so that a verifier cannot sign tokens."""
+def parse_keys(text: bytes) -> list[jwt.PyJWK]:
+    """Return the asymmetric signature keys of a key set. Raises ValueError with a message.
 
-    def __init__(self, keys: list[jwt.PyJWK]) -> None:
-        self._keys = keys
+    Symmetric keys are ignored, because a verifier could sign tokens with them.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    try:
+        usable = jwt.PyJWKSet.from_dict(found).keys
+    except jwt.PyJWTError:
+        usable = []
+    keys = [key for key in usable if key.key_type != "oct" and key.public_key_use in ("sig", None)]
+    if not keys:
+        raise ValueError("it has no key for signatures")
+    return keys
 
-    @classmethod
-    def parse(cls, text: bytes) -> "KeySet":
-        """Parse a key set; keys of other types and uses are ignored. Raises ValueError with a message."""
-        try:
-            found = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"it is not JSON: {error}") from None
-        if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
-            raise ValueError('it has no list "keys"')
-        keys = [key for entry in found["keys"] if (key := _parse_key(entry)) is not None]
-        if not keys:
-            raise ValueError("it has no key for signatures")
-        return cls(keys)
 
-    def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id; for None, return all keys."""
+class KeySource:
+    """Source of verification keys; a subclass loads them into `_keys`."""
+
+    _keys: Sequence[jwt.PyJWK] = ()
+
+    def select(self, key_id: str | None) -> list[jwt.PyJWK]:
+        """Return the current keys with a key id; for None, return all keys."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
-
-class KeySource(Protocol):
-    """Source of verification keys."""
-
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id; for None, return all keys."""
-        ...
-
-    def has(self, key_id: str | None) -> bool:
-        """Return whether the current set has a key with this id."""
-        ...
+        """Return the keys with a key id; for None, return all keys. A subclass may load them first."""
+        return self.select(key_id)
 
     async def watch(self, interval_s: float) -> None:
-        """Refresh the set periodically until cancelled."""
-        ...
+        """Refresh the keys periodically until cancelled."""
+        raise NotImplementedError
 
 
-class FileKeySource(ReloadingFiles):
+class FileKeySource(ReloadingFiles, KeySource):
     """The keys in a file."""
 
     def __init__(self, file: str, setting: str) -> None:
@@ -81,51 +79,42 @@ class FileKeySource(ReloadingFiles):
         self._setting = setting
         self._load()
 
-    async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id; for None, return all keys."""
-        return self._set.find_keys(key_id)
-
-    def has(self, key_id: str | None) -> bool:
-        """Return whether the current set has a key with this id."""
-        return bool(self._set.find_keys(key_id))
-
     def _load(self) -> None:
         try:
             with open(self._file, "rb") as file:
-                self._set = KeySet.parse(file.read(KEY_SET_BYTES_MAX))
+                self._keys = parse_keys(file.read(KEY_SET_BYTES_MAX))
         except OSError as error:
             raise ConfigError(self._setting, self._file, f"a readable file ({error.strerror})") from None
         except ValueError as error:
             raise ConfigError(self._setting, self._file, f"a JSON Web Key Set: {error}") from None
 
 
-class UrlKeySource:
-    """The keys at a URL; empty until the first successful fetch."""
+class UrlKeySource(KeySource):
+    """The keys at a URL; empty until the first successful fetch.
+
+    `jwt.PyJWKClient` cannot replace it. It limits neither the size nor the total time of a response, it
+    forgets the keys when their lifetime ends, and its rate limit ignores failed fetches.
+    """
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
         self._url = url
         self._tls = tls
         self._refresh_s = refresh_s
-        self._set = KeySet([])
         self._fetched_s = -RETRY_INTERVAL_S
         self._refresh_task: asyncio.Task[None] | None = None
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
-        found = self._set.find_keys(key_id)
+        found = self.select(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
             await self._refresh()
-            found = self._set.find_keys(key_id)
+            found = self.select(key_id)
         return found
-
-    def has(self, key_id: str | None) -> bool:
-        """Return whether the current set has a key with this id."""
-        return bool(self._set.find_keys(key_id))
 
     async def watch(self, interval_s: float) -> None:
         """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
-            if not self._set.find_keys(None) or self._age_s() >= self._refresh_s:
+            if not self._keys or self._age_s() >= self._refresh_s:
                 await self._refresh()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
@@ -145,7 +134,15 @@ class UrlKeySource:
     async def _fetch_keys(self) -> None:
         self._fetched_s = seconds_since_boot()
         try:
-            self._set = KeySet.parse(await asyncio.to_thread(_http_get, self._url, self._tls()))
+            body = await send_request(
+                "GET",
+                self._url,
+                tls=self._tls(),
+                timeout_s=FETCH_TIMEOUT_S,
+                bytes_max=KEY_SET_BYTES_MAX,
+                headers={"Accept": "application/json"},
+            )
+            self._keys = parse_keys(body)
         except (OSError, ValueError, ConfigError) as error:
             _logger.error(
                 "The keys for tokens could not be fetched. The previous keys stay in use.",
@@ -159,8 +156,9 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
     `ca_file` has the trusted authorities for an https location; without it, the system's are used. It is read
     at each fetch.
     """
-    parts = urlsplit(location)
-    if parts.scheme in ("http", "https"):
+    if location.startswith(("http:", "https:")):
+        if not is_http_url(location):
+            raise ConfigError(setting, location, "an http or https URL, or a file")
         tls = partial(
             client_context,
             ca=ca_file,
@@ -172,21 +170,5 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
         )
         tls()
         return UrlKeySource(location, refresh_s, tls)
-    return FileKeySource(url2pathname(parts.path) if parts.scheme == "file" else location, setting)
-
-
-def _http_get(url: str, context: ssl.SSLContext) -> bytes:
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})
-    with urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S, context=context) as response:
-        body: bytes = response.read(KEY_SET_BYTES_MAX)
-    return body
-
-
-def _parse_key(entry: Any) -> jwt.PyJWK | None:
-    """Return a key of a set, or None if it is not an asymmetric signature key."""
-    if not isinstance(entry, dict) or entry.get("kty") == "oct" or entry.get("use", "sig") != "sig":
-        return None
-    try:
-        return jwt.PyJWK.from_dict(entry)
-    except jwt.PyJWTError:
-        return None
+    file = url2pathname(urlsplit(location).path) if location.startswith("file:") else location
+    return FileKeySource(file, setting)

@@ -146,7 +146,7 @@ class TokenExchange:
                 f"different from the token's principal name ({identity.name})"
             )
         key_id = jwt.get_unverified_header(bearer).get("kid")
-        return SaslStep(b"", identity, is_valid=lambda: self._tokens.keys.has(key_id))
+        return SaslStep(b"", identity, is_valid=lambda: bool(self._tokens.keys.select(key_id)))
 
 
 def _parse_bearer_token(token: bytes) -> tuple[str, str]:

@@ -149,3 +149,10 @@ def test_tls_exceptions_in_callbacks_are_logged_once_in_an_interval(
             tls.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
     (line,) = stream.getvalue().splitlines()
     assert json.loads(line)["event"] == "A TLS server name is not ASCII; the handshake was refused."
+
+
+def test_urls_of_requests_are_not_logged() -> None:
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream)
+    logging.getLogger("httpx").info("HTTP Request: POST https://hooks.example/secret")
+    assert stream.getvalue() == ""

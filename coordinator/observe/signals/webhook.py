@@ -1,13 +1,14 @@
 """Send events of share groups to an HTTP endpoint."""
 
-import asyncio
-import urllib.request
+import ssl
 
 import msgspec
 
 from coordinator.observe.signals.monitor import Event
+from coordinator.process.http_request import send_request
 
 TIMEOUT_S = 10.0
+_RESPONSE_BYTES_MAX = 1_000
 
 
 class Webhook:
@@ -18,16 +19,19 @@ class Webhook:
     def __init__(self, url: str) -> None:
         """Prepare for an http or https URL without connecting."""
         self._url = url
+        self._tls = ssl.create_default_context()
 
     async def deliver(self, event: Event) -> None:
         """Send an event. Raises OSError if the response status is not 2xx."""
-        await asyncio.to_thread(self._post_event, msgspec.json.encode(event))
+        await send_request(
+            "POST",
+            self._url,
+            tls=self._tls,
+            timeout_s=TIMEOUT_S,
+            bytes_max=_RESPONSE_BYTES_MAX,
+            body=msgspec.json.encode(event),
+            headers={"Content-Type": "application/json"},
+        )
 
     async def close(self) -> None:
         """Do nothing: each event has a connection of its own."""
-
-    def _post_event(self, body: bytes) -> None:
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._url, data=body, headers=headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            response.read(1_000)

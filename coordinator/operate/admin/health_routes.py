@@ -10,9 +10,7 @@ from collections import Counter
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.exposition import gzip_accepted
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE_OPENMETRICS
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from coordinator.metrics import exposition
 from coordinator.operate.admin.api_models import Liveness, Readiness, Responses, Summary
@@ -85,15 +83,14 @@ def health_routes(view: CoordinatorView) -> APIRouter:
     @routes.get("/metrics", response_class=Response, responses=_METRICS)
     async def metrics_text(request: Request) -> Response:
         """Return all metrics in Prometheus' text format or as OpenMetrics, compressed if accepted."""
-        openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        encoder, media_type = choose_encoder(request.headers.get("accept", ""))
         states = runtime.share_partitions() if config.metrics_partition_level == "all" else None
-        text = await exposition(metrics, states, config.metrics_partitions_max, openmetrics=openmetrics)
+        text = await exposition(metrics, states, config.metrics_partitions_max, encoder=encoder)
         headers = {"Vary": "Accept, Accept-Encoding"}
         if gzip_accepted(request.headers.get("accept-encoding", "")):
             # With metrics per share-partition, the text has megabytes, so a thread compresses it.
             text = await asyncio.to_thread(gzip.compress, text, _GZIP_LEVEL)
             headers["Content-Encoding"] = "gzip"
-        media_type = CONTENT_TYPE_OPENMETRICS if openmetrics else CONTENT_TYPE_PLAIN_0_0_4
         return Response(text, media_type=media_type, headers=headers)
 
     return routes

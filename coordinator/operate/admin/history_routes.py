@@ -14,7 +14,7 @@ from coordinator.operate.admin.state_routes import NOT_FOUND, require_loaded
 from coordinator.operate.admin.views import iso_time
 from protocol.state_records import SharePartitionKey, topic_id_text
 
-# Each request starts a process that reads a log, so few may wait.
+# One process reads one log at a time, so few may wait.
 _WAITING_MAX = 4
 
 

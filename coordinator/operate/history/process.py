@@ -1,26 +1,32 @@
 """Read delivery histories in a separate process, so that decoding a log does not delay brokers.
 
 Decoding on a thread would hold the interpreter lock, and decoding on the event loop would delay writes. The
-process has its own limits of time and memory (`worker`).
+process starts with the first request, because most coordinators never need it. It serves further requests
+until it has been idle for some minutes: a start takes more processor time than reading a short log.
 """
 
 import asyncio
-import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from multiprocessing.connection import Pipe
 
 from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
 from coordinator.operate.history.request import HistoryRequest
-from coordinator.operate.history.worker import SECONDS_MAX
+from coordinator.operate.history.worker import SECONDS_MAX, Answer
 from protocol.state_records import SharePartitionKey
 
-# The priority is lowered before the imports, which take most of the processor time of a short log.
+# The priority is lowered before the imports, which take most of the processor time of the first request.
 _PROGRAM = "import os; os.nice(5); from coordinator.operate.history.worker import main; main()"
 COMMAND = [sys.executable, "-P", "-c", _PROGRAM]
+
+# The process ends after so long without a request, or if it keeps so much memory after a request.
+IDLE_S = 300.0
+RESIDENT_BYTES_MAX = 128 << 20
 
 # Opens the log of a state partition for another process.
 OpenLog = Callable[[int], AbstractContextManager[LogLocation]]
@@ -31,43 +37,99 @@ class HistoryUnavailable(CoordinatorError):
 
 
 class HistoryProcess:
-    """Runs a process for each request; the caller limits the number of concurrent requests to one."""
+    """A process that reads one history at a time; the caller limits the number of waiting requests."""
 
     def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
-        self._running: subprocess.Popen[bytes] | None = None
+        self._exchanging = threading.Lock()
+        self._worker: _Worker | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def read(
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> bytes:
         """Return a page as JSON. Raises CoordinatorError."""
-        with self._open_log(state_partition) as log:
-            request = HistoryRequest(log, state_partition, key, offset, before, limit)
-            return await asyncio.to_thread(self._run, pickle.dumps(request))
+        self._cancel_idle_timer()
+        try:
+            with self._open_log(state_partition) as log:
+                request = HistoryRequest(log, state_partition, key, offset, before, limit)
+                return await asyncio.to_thread(self._exchange, request)
+        finally:
+            loop = asyncio.get_running_loop()
+            self._cancel_idle_timer()
+            self._idle = loop.call_later(IDLE_S, loop.run_in_executor, None, self._end_idle_worker)
 
     @property
-    def is_running(self) -> bool:
-        """True while a process reads a log."""
-        return self._running is not None
+    def pid(self) -> int | None:
+        """Process id of the worker; None if no worker runs."""
+        worker = self._worker
+        return None if worker is None else worker.process.pid
 
     def close(self) -> None:
-        """Stop the process, if one is running."""
-        if self._running is not None:
-            self._running.kill()
+        """End the process, also while it reads a log; later requests fail."""
+        self._is_closed = True
+        self._cancel_idle_timer()
+        if self._worker is not None:
+            self._worker.process.kill()
+        with self._exchanging:
+            self._end_worker()
 
-    def _run(self, request: bytes) -> bytes:
-        pipe = subprocess.PIPE
-        with subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-            self._running = process
+    def _cancel_idle_timer(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+
+    def _end_idle_worker(self) -> None:
+        # A request that holds the lock starts the timer again.
+        if self._exchanging.acquire(blocking=False):
             try:
-                page, problem = process.communicate(request)
+                self._end_worker()
             finally:
-                self._running = None
-        if process.returncode == -signal.SIGALRM:
-            raise HistoryUnavailable(
-                f"the log takes longer than {SECONDS_MAX} s to read; use share-coordinator recovery explain"
-            )
-        if process.returncode:
-            lines = problem.decode(errors="replace").strip().splitlines()
-            raise HistoryUnavailable(lines[-1] if lines else f"the reader ended with {process.returncode}")
-        return page
+                self._exchanging.release()
+
+    def _end_worker(self) -> int:
+        """End the worker, if there is one; return its exit code."""
+        worker, self._worker = self._worker, None
+        return 0 if worker is None else worker.end()
+
+    def _exchange(self, request: HistoryRequest) -> bytes:
+        with self._exchanging:
+            if self._worker is not None and self._worker.process.poll() is not None:
+                self._end_worker()
+            worker = self._worker = self._worker or _Worker()
+            if self._is_closed:
+                self._end_worker()
+                raise HistoryUnavailable("the coordinator stops")
+            try:
+                worker.connection.send(request)
+                answer: Answer = worker.connection.recv()
+            except (EOFError, OSError):
+                raise HistoryUnavailable(_describe_end(self._end_worker())) from None
+            if answer.resident_bytes > RESIDENT_BYTES_MAX:
+                self._end_worker()
+        if answer.problem:
+            raise HistoryUnavailable(answer.problem)
+        return answer.page
+
+
+class _Worker:
+    """A running process and the connection to it."""
+
+    def __init__(self) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            fd = theirs.fileno()
+            self.process = subprocess.Popen([*COMMAND, str(fd)], pass_fds=[fd], stderr=subprocess.DEVNULL)
+
+    def end(self) -> int:
+        """End the process, unless it has ended; return its exit code."""
+        self.connection.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        return self.process.wait()
+
+
+def _describe_end(exit_code: int) -> str:
+    if exit_code == -signal.SIGALRM:
+        return f"the log takes longer than {SECONDS_MAX} s to read; use share-coordinator recovery explain"
+    return f"the reader ended with {exit_code}"

@@ -1,14 +1,15 @@
-"""The process that reads a delivery history: a pickled request on stdin, a page as JSON on stdout.
+"""The process that reads delivery histories, one request of a connection after another.
 
-The process ends itself at its limits of time and memory. A failure is one line on stderr.
+The process ends itself at its limit of time for a request. Its memory is limited.
 """
 
 import asyncio
 import json
-import pickle
 import resource
 import signal
 import sys
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.history.page import read_page
@@ -20,15 +21,45 @@ SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 
 
+class Answer(NamedTuple):
+    """A page as JSON, or the reason why there is none, and the memory of the process after it."""
+
+    page: bytes
+    problem: str
+    resident_bytes: int
+
+
 def main() -> None:
-    """Answer the request. Raises SystemExit with a message."""
-    signal.alarm(SECONDS_MAX)
+    """Answer requests until the coordinator closes the connection or ends."""
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES_MAX, _MEMORY_BYTES_MAX))
-    request: HistoryRequest = pickle.load(sys.stdin.buffer)
+    with Connection(int(sys.argv[1])) as connection:
+        while True:
+            try:
+                request: HistoryRequest = connection.recv()
+            except EOFError:
+                return
+            signal.alarm(SECONDS_MAX)
+            connection.send(_make_answer(request))
+            signal.alarm(0)
+
+
+def _make_answer(request: HistoryRequest) -> Answer:
+    page, problem = b"", ""
     try:
-        page = asyncio.run(read_page(request))
+        page = json.dumps(asyncio.run(read_page(request))).encode()
     except (CoordinatorError, DecodeError, OSError) as error:
-        raise SystemExit(str(error)) from None
+        problem = str(error)
     except MemoryError:
-        raise SystemExit(f"the history needs more than {_MEMORY_BYTES_MAX >> 20} MiB of memory") from None
-    json.dump(page, sys.stdout)
+        problem = f"the history needs more than {_MEMORY_BYTES_MAX >> 20} MiB of memory"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    return Answer(page, problem, _resident_bytes())
+
+
+def _resident_bytes() -> int:
+    """Return the resident memory; 0 if the system does not report it."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

@@ -169,9 +169,11 @@ async def run_admin(
     await runtime.start()
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
+    admin = Admin(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
     try:
-        yield Admin(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
+        yield admin
     finally:
+        admin.history.close()
         await runtime.stop()
 
 

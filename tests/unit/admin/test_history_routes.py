@@ -1,6 +1,8 @@
 """The delivery history of a share-partition and of one record over HTTP, as `recovery explain` shows it."""
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -101,17 +103,52 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
     monkeypatch.setattr(history_process, "COMMAND", ["sleep", "600"])
     async with run_admin(RECORDS) as coordinator:
         reading = asyncio.create_task(coordinator.get(PATH))
-        while not coordinator.history.is_running:  # noqa: ASYNC110 (a thread starts the process)
+        while coordinator.history.pid is None:  # noqa: ASYNC110 (a thread starts the process)
             await asyncio.sleep(0)
         assert (await coordinator.get("/livez")).status_code == 200
         waiting = [asyncio.create_task(coordinator.get(PATH)) for _ in range(5)]
         done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         assert {task.result().status_code for task in done} == {503}
-        for task in (reading, *waiting):
-            while not task.done():
-                coordinator.history.close()
-                await asyncio.sleep(0)
+        coordinator.history.close()
         assert (await reading).status_code == 503
+        assert {task.result().status_code for task in (await asyncio.wait(waiting))[0]} == {503}
+        assert coordinator.history.pid is None
+
+
+async def wait_until_ended(coordinator: Admin) -> None:
+    async with asyncio.timeout(60):
+        while coordinator.history.pid is not None:  # noqa: ASYNC110 (a thread ends the process)
+            await asyncio.sleep(0.01)
+
+
+@async_test
+async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> None:
+    async with run_admin(RECORDS) as coordinator:
+        found = await read(coordinator)
+        pid = coordinator.history.pid
+        assert pid is not None
+        assert (await read(coordinator), coordinator.history.pid) == (found, pid)
+        os.kill(pid, signal.SIGKILL)
+        # The status remains available until the coordinator takes it.
+        await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert await read(coordinator) == found
+        assert coordinator.history.pid not in (None, pid)
+
+
+@async_test
+async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_process, "IDLE_S", 0.0)
+    async with run_admin(RECORDS) as coordinator:
+        await read(coordinator)
+        await wait_until_ended(coordinator)
+
+
+@async_test
+async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_process, "RESIDENT_BYTES_MAX", 0)
+    async with run_admin(RECORDS) as coordinator:
+        await read(coordinator)
+        assert coordinator.history.pid is None
 
 
 @async_test

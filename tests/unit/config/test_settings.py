@@ -101,6 +101,14 @@ def test_wildcard_address_cannot_be_advertised(host: str) -> None:
         Config(listen=HostPort(host, 9095))
 
 
+@pytest.mark.parametrize(
+    "url", ["h:1", "ftp://h", "http://", "http://[::1", "http://h:99999", "http://h:port"]
+)
+def test_webhook_must_be_an_http_url(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"signals.webhook.url=.* an http or https URL"):
+        Config(signals_webhook_url=url)
+
+
 def test_queue_must_hold_one_frame() -> None:
     with pytest.raises(
         ConfigError, match=r"queued.max.request.bytes=2048 .* at least socket.request.max.bytes"

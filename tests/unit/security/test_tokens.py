@@ -317,6 +317,11 @@ def test_key_server_certificate_must_match_the_host_name(
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 
 
+def test_invalid_key_server_url_is_refused() -> None:
+    with pytest.raises(ConfigError, match="an http or https URL, or a file"):
+        open_key_source("https://keys.example:99999/", SETTING, 3600)
+
+
 def test_unreadable_key_server_authority_is_named() -> None:
     with pytest.raises(ConfigError) as raised:
         open_key_source("https://keys.example/", SETTING, 3600, ca_file="/nowhere")

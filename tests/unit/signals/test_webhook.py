@@ -85,7 +85,7 @@ def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixtur
     with Endpoint([500, 500, 500]) as endpoint:
         bodies = send_events(endpoint, [make_event(1), make_event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
-    assert "which was dropped: HTTP Error 500" in caplog.text
+    assert "which was dropped: HTTP status 500" in caplog.text
 
 
 def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:

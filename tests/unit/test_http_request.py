@@ -1,0 +1,42 @@
+"""A request has limits for time and size, follows no redirect, and its errors do not contain the URL."""
+
+import asyncio
+import ssl
+
+import pytest
+
+from coordinator.process.http_request import send_request
+from tests.unit.cli.test_admin_commands import serve_bytes
+
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+
+
+def send(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
+    request = send_request("GET", url, tls=TLS, timeout_s=timeout_s, bytes_max=bytes_max, headers={})
+    return asyncio.run(request)
+
+
+def test_response_is_cut_at_its_maximum_size() -> None:
+    with serve_bytes(HEAD + b"x" * 100_000) as url:
+        assert send(url) == b"x" * 10
+
+
+def test_response_that_never_ends_times_out() -> None:
+    with (
+        serve_bytes(HEAD, *[b"x"] * 100) as url,
+        pytest.raises(OSError, match=r"^no complete response within 0\.3 s$"),
+    ):
+        send(url, timeout_s=0.3, bytes_max=1_000)
+
+
+def test_redirect_is_not_followed() -> None:
+    head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
+    with serve_bytes(head) as url, pytest.raises(OSError, match=r"^HTTP status 302$"):
+        send(url)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/?token=secret", "http://127.0.0.1:port/?token=secret"])
+def test_error_does_not_contain_the_url(url: str) -> None:
+    with pytest.raises(OSError, match=r"^((?!secret).)+$"):
+        send(url)
