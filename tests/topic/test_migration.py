@@ -142,7 +142,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         await cluster.write(first, cluster.make_random_states(seed=1))
         # A dry run sends no request that would make the broker create its state topic.
         told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
-        assert await cluster.reader(KAFKA_STATE_TOPIC).partitions() is None
+        assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
         assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS
 
         target = cluster.builtin_coordinator()
