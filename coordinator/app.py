@@ -50,17 +50,14 @@ _GC_THRESHOLD = 50_000
 _HAND_OVER_SHARE = 0.6
 
 
-def serve(config: Config, *, on_ready: Callable[[str], None] | None = None) -> int:
-    """Run a coordinator until SIGTERM or SIGINT; return the exit code of the process.
-
-    `on_ready` is called once with a sentence when both listeners accept connections.
-    """
+def serve(config: Config) -> int:
+    """Run a coordinator until SIGTERM or SIGINT; return the exit code of the process."""
     if not __debug__:
         # Assertions check conditions that must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
     _log_listen_risk(config)
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
-    return event_loop.run(_Coordinator(config).run(on_ready or _logger.info))
+    return event_loop.run(_Coordinator(config).run(_logger.info))
 
 
 def _log_listen_risk(config: Config) -> None:
@@ -133,6 +130,7 @@ class _Coordinator:
         self._append_sample = AppendSample()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
+        """Run until a signal; `on_ready` is called with a sentence when both listeners accept connections."""
         self._install_signal_handlers()
         config, metrics = self._config, self._metrics
         log = self._make_log()

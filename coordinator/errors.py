@@ -45,6 +45,11 @@ def _restore_exception(
     return error
 
 
+def error_text(error: BaseException) -> str:
+    """Return the message of an error, or the name of its class if the message is empty."""
+    return str(error) or type(error).__name__
+
+
 class ConfigError(CoordinatorError):
     """A setting that cannot be used; the text is one line for the operator.
 

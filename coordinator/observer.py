@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
@@ -25,16 +24,16 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 
 
-def observe(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
+def observe(config: Config) -> int:
     """Run an observer of `config.state_topic` until SIGTERM or SIGINT; return the exit code of the process.
 
-    `said_ready` is called once with a sentence when HTTP accepts connections. Raises ConfigError.
+    Raises ConfigError.
     """
     if not config.bootstrap_servers:
         raise ConfigError("bootstrap.servers", "", "the cluster to observe, HOST:PORT[,HOST:PORT...]")
     if config.http_allows_writes:
         raise ConfigError("http.writes", "true", "false, because an observer is read-only")
-    return event_loop.run(_Observer(config).run(said_ready or _logger.info))
+    return event_loop.run(_Observer(config).run())
 
 
 class _Observer:
@@ -46,7 +45,7 @@ class _Observer:
         self._stop_asked = asyncio.Event()
         self._signals: SignalService | None = None
 
-    async def run(self, said_ready: Callable[[str], None]) -> int:
+    async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_asked.set)
@@ -65,7 +64,9 @@ class _Observer:
             return EXIT_FAILED
         following = asyncio.create_task(follower.run(), name="follower")
         signals.start()
-        said_ready(f"observing topic {config.state_topic} of {config.bootstrap_servers}, HTTP on {http.url}")
+        _logger.info(
+            f"observing topic {config.state_topic} of {config.bootstrap_servers}, HTTP on {http.url}"
+        )
         await self._stop_asked.wait()
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

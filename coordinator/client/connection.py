@@ -12,6 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 from coordinator.client.errors import (
@@ -23,6 +24,7 @@ from coordinator.client.errors import (
     UnsupportedVersion,
 )
 from coordinator.client.login import log_in
+from coordinator.client.rpcs import RPC_BY_REQUEST
 from coordinator.client.security import ClientSecurity
 from coordinator.errors import ConfigError
 from protocol.errors import DecodeError, ErrorCode, FrameError
@@ -36,21 +38,12 @@ from protocol.messages import (
     response_header,
     response_header_version,
 )
-from protocol.messages import delete_share_group_state as delete_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _API_KEYS: dict[type, int] = {
     ApiVersionsRequest: api_versions.API_KEY,
     find_coordinator.FindCoordinatorRequest: find_coordinator.API_KEY,
-    initialize_api.InitializeShareGroupStateRequest: initialize_api.API_KEY,
-    read_api.ReadShareGroupStateRequest: read_api.API_KEY,
-    write_api.WriteShareGroupStateRequest: write_api.API_KEY,
-    delete_api.DeleteShareGroupStateRequest: delete_api.API_KEY,
-    summary_api.ReadShareGroupStateSummaryRequest: summary_api.API_KEY,
+    **{request: rpc.api_key for request, rpc in RPC_BY_REQUEST.items()},
 }
 
 # Fraction of the session lifetime after which the client re-authenticates; Kafka's clients do so before 0.9.
@@ -157,15 +150,7 @@ class Connection(asyncio.Protocol):
         api_key = _API_KEYS[type(message)]
         if version is None:
             version = self.newest_version(type(message))
-        module: Any = APIS[api_key].module
-        body = module.encode_request(message, version)
-        header_version = response_header_version(api_key, version)
-
-        def decode(frame: bytes) -> Any:
-            _, offset = response_header.decode(frame, 0, header_version)
-            return module.decode_response(frame, offset, version)
-
-        return await self._send_and_decode(api_key, version, body, decode)
+        return await self._send_message(APIS[api_key].module, message, version)
 
     async def close(self) -> None:
         """Close now; pending requests fail with ClientClosed. A second call is harmless."""
@@ -232,7 +217,9 @@ class Connection(asyncio.Protocol):
 
     async def _log_in(self) -> None:
         """Log in, and re-authenticate before each session expires while the connection is open."""
-        lifetime_ms = await log_in(self._name, self.versions, self._security, self._send_sasl)
+        lifetime_ms = await log_in(
+            self._name, self.versions, self._security, partial(self._send_message, login=True)
+        )
         if lifetime_ms > 0:
             self._session = self._loop.create_task(self._reauthenticate(lifetime_ms / 1000))
 
@@ -246,7 +233,9 @@ class Connection(asyncio.Protocol):
             self.abandon(error)
         self._admitted.set()
 
-    async def _send_sasl(self, module: Any, message: Any, version: int) -> Any:
+    # Send requests.
+
+    async def _send_message(self, module: Any, message: Any, version: int, *, login: bool = False) -> Any:
         body = module.encode_request(message, version)
         header_version = response_header_version(module.API_KEY, version)
 
@@ -254,9 +243,7 @@ class Connection(asyncio.Protocol):
             _, offset = response_header.decode(frame, 0, header_version)
             return module.decode_response(frame, offset, version)
 
-        return await self._send_and_decode(module.API_KEY, version, body, decode, login=True)
-
-    # Send requests.
+        return await self._send_and_decode(module.API_KEY, version, body, decode, login=login)
 
     async def _send_and_decode(
         self,

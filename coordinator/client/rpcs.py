@@ -22,6 +22,8 @@ Parts = Mapping[SharePartitionKey, list[Any]]
 class Rpc(NamedTuple):
     """The generated classes of one RPC; their fields have the same names in all five RPCs."""
 
+    name: str
+    api_key: int
     request: Any
     topic: Any
     response: Any
@@ -32,6 +34,8 @@ class Rpc(NamedTuple):
 
 
 INITIALIZE = Rpc(
+    "InitializeShareGroupState",
+    initialize_api.API_KEY,
     initialize_api.InitializeShareGroupStateRequest,
     initialize_api.InitializeStateData,
     initialize_api.InitializeShareGroupStateResponse,
@@ -39,6 +43,8 @@ INITIALIZE = Rpc(
     initialize_api.PartitionResult,
 )
 READ = Rpc(
+    "ReadShareGroupState",
+    read_api.API_KEY,
     read_api.ReadShareGroupStateRequest,
     read_api.ReadStateData,
     read_api.ReadShareGroupStateResponse,
@@ -47,6 +53,8 @@ READ = Rpc(
     needs_state=True,
 )
 WRITE = Rpc(
+    "WriteShareGroupState",
+    write_api.API_KEY,
     write_api.WriteShareGroupStateRequest,
     write_api.WriteStateData,
     write_api.WriteShareGroupStateResponse,
@@ -55,6 +63,8 @@ WRITE = Rpc(
     needs_state=True,
 )
 DELETE = Rpc(
+    "DeleteShareGroupState",
+    delete_api.API_KEY,
     delete_api.DeleteShareGroupStateRequest,
     delete_api.DeleteStateData,
     delete_api.DeleteShareGroupStateResponse,
@@ -62,6 +72,8 @@ DELETE = Rpc(
     delete_api.PartitionResult,
 )
 SUMMARY = Rpc(
+    "ReadShareGroupStateSummary",
+    summary_api.API_KEY,
     summary_api.ReadShareGroupStateSummaryRequest,
     summary_api.ReadStateSummaryData,
     summary_api.ReadShareGroupStateSummaryResponse,
@@ -69,7 +81,8 @@ SUMMARY = Rpc(
     summary_api.PartitionResult,
 )
 
-RPC_BY_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+RPC_BY_API_KEY = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+RPC_BY_REQUEST: dict[type, Rpc] = {rpc.request: rpc for rpc in RPC_BY_API_KEY.values()}
 
 
 def parts_by_key(request: Any) -> dict[SharePartitionKey, list[Any]]:

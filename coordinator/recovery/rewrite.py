@@ -8,8 +8,8 @@ folds both logs in columns.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -114,17 +114,9 @@ class _Reader:
     async def check_unlocked(self) -> None:
         """Do nothing: a log can be rewritten while a coordinator uses it."""
 
-
-class _UnlockedSource:
-    """A source that is not locked against writes; the migration detects writes by its end offsets."""
-
-    def __init__(self, reader: _Reader) -> None:
-        self.reader = reader
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Do nothing."""
-        yield
+    def locked(self) -> AbstractContextManager[None]:
+        """Exclude no writer; the migration detects writes by the end offsets."""
+        return nullcontext()
 
 
 def _read_end_offsets(run: RebuildResult) -> tuple[int, ...]:
@@ -203,7 +195,7 @@ def rewrite(
     config = with_partitions(config, state_partitions)
     reader = _Reader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
     progress = _as_migration_progress(phases)
-    report = asyncio.run(migrate(_UnlockedSource(reader), make_target(place, config), options, progress))
+    report = asyncio.run(migrate(reader, make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
     differing_keys: tuple[str, ...] = ()
     if report.executed and report.is_good:

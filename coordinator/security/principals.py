@@ -7,8 +7,12 @@ Sources: Kafka's DefaultKafkaPrincipalBuilder, SslPrincipalMapper, StandardAutho
 
 import re
 import ssl
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
+
+from coordinator.errors import ConfigError
+
+_Parsed = TypeVar("_Parsed")
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -129,6 +133,14 @@ class AllowedPrincipals:
 
     def __bool__(self) -> bool:
         return bool(self._principals)
+
+
+def parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> _Parsed:
+    """Return the parsed text of a setting. Raises ConfigError instead of ValueError."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigError(setting, text, f"a list of valid entries: {error}") from None
 
 
 def principal_of_certificate(peer_certificate: Mapping[str, Any] | None, rules: MappingRules) -> str:

@@ -22,15 +22,19 @@ class RateLimitedLog:
 
     def warn(self, sentence: str, **facts: object) -> None:
         """Log a warning with a rate limit. The facts are logged unchanged and must contain no secrets."""
+        self.warn_by_kind(sentence, sentence, **facts)
+
+    def warn_by_kind(self, kind: str, sentence: str, **facts: object) -> None:
+        """Log a warning like `warn`, with one rate limit for all sentences of a kind."""
         now_s = seconds_since_boot()
-        if now_s - self._logged_s.get(sentence, -INTERVAL_S) < INTERVAL_S:
-            self._suppressed[sentence] = self._suppressed.get(sentence, 0) + 1
+        if now_s - self._logged_s.get(kind, -INTERVAL_S) < INTERVAL_S:
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
             return
         if len(self._logged_s) >= SENTENCES_MAX:
             self._logged_s.clear()
             self._suppressed.clear()
-        self._logged_s[sentence] = now_s
-        more = self._suppressed.pop(sentence, 0)
+        self._logged_s[kind] = now_s
+        more = self._suppressed.pop(kind, 0)
         sentence, facts = _shorten_fact(sentence), {name: _shorten_fact(fact) for name, fact in facts.items()}
         _logger.warning(sentence, extra={**facts, **({"more_before": more} if more else {})})
 

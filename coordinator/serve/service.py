@@ -12,16 +12,12 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from coordinator.client import rpcs
 from coordinator.serve.forwarding import ForwardableOperation, Forwarder
 from coordinator.serve.runtime import Origin, Runtime
 from coordinator.serve.runtime.operations import Decide, FastPathRequests
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
-from protocol.messages import delete_share_group_state as delete_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import BATCH_BYTES
 from protocol.state_records import SharePartitionKey
 from protocol.wire import ELEMENTS_MAX
@@ -59,55 +55,30 @@ class Rpc(NamedTuple):
     partition_result: Callable[..., Any]
     writes: bool
     # Kafka returns an empty response if a topic has no partitions, except for Initialize.
-    empty_topic_empties_answer: bool = True
+    empty_topic_empties_answer: bool
 
 
-INITIALIZE = Rpc(
-    "InitializeShareGroupState",
-    initialize_api.API_KEY,
-    Shard.initialize_state,
-    initialize_api.InitializeShareGroupStateResponse,
-    initialize_api.InitializeStateResult,
-    initialize_api.PartitionResult,
-    writes=True,
-    empty_topic_empties_answer=False,
-)
-READ = Rpc(
-    "ReadShareGroupState",
-    read_api.API_KEY,
-    Shard.read_state,
-    read_api.ReadShareGroupStateResponse,
-    read_api.ReadStateResult,
-    read_api.PartitionResult,
-    writes=False,
-)
-WRITE = Rpc(
-    "WriteShareGroupState",
-    write_api.API_KEY,
-    Shard.write_state,
-    write_api.WriteShareGroupStateResponse,
-    write_api.WriteStateResult,
-    write_api.PartitionResult,
-    writes=True,
-)
-DELETE = Rpc(
-    "DeleteShareGroupState",
-    delete_api.API_KEY,
-    Shard.delete_state,
-    delete_api.DeleteShareGroupStateResponse,
-    delete_api.DeleteStateResult,
-    delete_api.PartitionResult,
-    writes=True,
-)
-SUMMARY = Rpc(
-    "ReadShareGroupStateSummary",
-    summary_api.API_KEY,
-    Shard.read_state_summary,
-    summary_api.ReadShareGroupStateSummaryResponse,
-    summary_api.ReadStateSummaryResult,
-    summary_api.PartitionResult,
-    writes=False,
-)
+def _make_rpc(
+    messages: rpcs.Rpc, decide: Decide, *, writes: bool, empty_topic_empties_answer: bool = True
+) -> Rpc:
+    return Rpc(
+        messages.name,
+        messages.api_key,
+        decide,
+        messages.response,
+        messages.topic_result,
+        messages.partition_result,
+        writes,
+        empty_topic_empties_answer,
+    )
+
+
+INITIALIZE = _make_rpc(rpcs.INITIALIZE, Shard.initialize_state, writes=True, empty_topic_empties_answer=False)
+READ = _make_rpc(rpcs.READ, Shard.read_state, writes=False)
+WRITE = _make_rpc(rpcs.WRITE, Shard.write_state, writes=True)
+DELETE = _make_rpc(rpcs.DELETE, Shard.delete_state, writes=True)
+SUMMARY = _make_rpc(rpcs.SUMMARY, Shard.read_state_summary, writes=False)
+RPC_BY_API_KEY = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
 # Brokers repeat the Read only for the share-partitions with this error, so it is smaller.

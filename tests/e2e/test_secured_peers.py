@@ -156,7 +156,7 @@ def test_tools_authenticate_to_coordinator(
 ) -> None:
     journal = tmp_path / "from"
     asyncio.run(
-        migrate(MigrationLogs(sample_records(6)).source(), journal_target(journal), EXECUTE, ignore_progress)
+        migrate(MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress)
     )
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(

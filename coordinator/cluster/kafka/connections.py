@@ -11,9 +11,11 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.conn import AIOKafkaConnection, CloseReason, collect_hosts, create_conn
 from aiokafka.errors import (
     AuthenticationFailedError,
@@ -29,8 +31,7 @@ from coordinator.cluster.kafka.cluster import NoResponse, UnsupportedApi
 from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.metadata_requests import metadata_request, old_metadata_request, read_metadata
-from coordinator.cluster.kafka.token_provider import FileTokenProvider
-from coordinator.errors import LogRefused, LogUnavailable
+from coordinator.errors import LogRefused, LogUnavailable, error_text
 
 _logger = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Connections:
                     await connection.close()
             except _NEVER_SENT as error:
                 if kind is LogUnavailable:
-                    why = f"{host}:{port}: {_error_text(error)}"
+                    why = f"{host}:{port}: {error_text(error)}"
                 if isinstance(error, _REFUSED):
                     kind = LogRefused
         raise kind(f"No broker of {self._bootstrap} can be reached ({why}).")
@@ -224,14 +225,14 @@ class Connections:
         except (IncompatibleBrokerVersion, NotImplementedError) as error:
             raise UnsupportedApi(f"broker {node}: {error}") from error
         except KafkaError as error:
-            raise NoResponse(f"broker {node}: {_error_text(error)}", sent=False) from error
+            raise NoResponse(f"broker {node}: {error_text(error)}", sent=False) from error
         try:
             return await answer
         except (OSError, TimeoutError, KafkaError) as error:
             # A late response would match no request on this connection.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             self.refresh_soon()
-            raise NoResponse(f"broker {node} did not answer: {_error_text(error)}", sent=True) from error
+            raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
     async def _open_connection(self, node: int, channel: str) -> AIOKafkaConnection:
         key = (node, channel)
@@ -252,7 +253,7 @@ class Connections:
                 self.refresh_soon()
                 host, port = address
                 raise NoResponse(
-                    f"broker {node} at {host}:{port}: {_error_text(error)}", sent=False
+                    f"broker {node} at {host}:{port}: {error_text(error)}", sent=False
                 ) from error
             self._connections[key] = connection
             return connection
@@ -267,11 +268,50 @@ class Connections:
             return await create_conn(host, port, **options)
 
 
+class ClusterReader:
+    """The base class of queries that are not limited to one topic.
+
+    It queries the cluster at the bootstrap servers ("host:port,host:port"). Used on one event loop.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        security: ClientSecurity | None = None,
+        client_id: str = "share-coordinator-view",
+        request_timeout_s: float = 10.0,
+        channel_timeouts_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
+        self._connections = Connections(
+            bootstrap_servers,
+            None,
+            security=security,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            channel_timeouts_s=channel_timeouts_s,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
+
+class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
+    """A token in a file that another program keeps valid; the file is read at each login."""
+
+    def __init__(self, file: str) -> None:
+        self._file = Path(file)
+
+    async def token(self) -> str:
+        """Return the token. Raises LogUnavailable if the file cannot be read, because it may appear later."""
+        try:
+            return (await asyncio.to_thread(self._file.read_text, "utf-8")).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise LogUnavailable(f"no token in {self._file}: {error}") from None
+
+
 def process_number() -> int:
     """Return a number that differs between processes, so that they ask different brokers first."""
     return crc32(f"{socket.gethostname()}:{os.getpid()}".encode())
-
-
-def _error_text(error: BaseException) -> str:
-    """Return the message of an error, or the name of its class if the message is empty."""
-    return str(error) or type(error).__name__

@@ -57,7 +57,6 @@ class KafkaGroupClient:
         topic: str,
         *,
         security: ClientSecurity | None = None,
-        client_id: str = "share-coordinator",
         session_timeout_s: float = 10.0,
         rebalance_timeout_s: float = 10.0,
         request_timeout_s: float = 3.0,
@@ -75,7 +74,7 @@ class KafkaGroupClient:
             bootstrap_servers,
             topic,
             security=security,
-            client_id=client_id,
+            client_id="share-coordinator",
             request_timeout_s=request_timeout_s,
             channel_timeouts_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
         )

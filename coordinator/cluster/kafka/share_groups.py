@@ -14,8 +14,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka import share_group_requests as requests
 from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.cluster_reader import ClusterReader
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
 from coordinator.cluster.kafka.share_group_types import EMPTY, ChangeResult, GroupDescription, GroupOffset
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
@@ -38,6 +37,9 @@ _FIRST_PAUSE_S = 0.1
 
 # Changes have a separate channel, so that they do not delay queries.
 _CHANGE_CHANNEL = "changes"
+# Brokers answer a change after the share coordinator has made it, which may take several attempts. Therefore,
+# changes have the longer timeout of Kafka's admin client.
+_CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # The result if the response does not mention an item.
@@ -65,19 +67,14 @@ class ShareGroups(ClusterReader):
         security: ClientSecurity | None = None,
         client_id: str = "share-coordinator-view",
         request_timeout_s: float = 10.0,
-        change_timeout_s: float = 60.0,
     ) -> None:
-        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used.
-
-        Brokers answer a change after the share coordinator has made it, which may take several attempts.
-        Therefore, changes have a longer timeout, by default that of Kafka's admin client.
-        """
+        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
         super().__init__(
             bootstrap_servers,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
-            channel_timeouts_s={_CHANGE_CHANNEL: change_timeout_s},
+            channel_timeouts_s={_CHANGE_CHANNEL: _CHANGE_TIMEOUT_S},
         )
         self._coordinators: dict[str, int] = {}
 

@@ -20,7 +20,6 @@ class TopicExistence:
         topic: str,
         *,
         security: ClientSecurity | None = None,
-        client_id: str = "share-coordinator",
         request_timeout_s: float = 5.0,
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
@@ -31,7 +30,7 @@ class TopicExistence:
                 bootstrap_servers,
                 topic,
                 security=security,
-                client_id=client_id,
+                client_id="share-coordinator",
                 request_timeout_s=request_timeout_s,
             )
 

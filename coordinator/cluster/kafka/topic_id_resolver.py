@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.cluster_reader import ClusterReader
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
 from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.cluster.kafka.share_group_types import ResolvedTopicIds
 from protocol.errors import ErrorCode

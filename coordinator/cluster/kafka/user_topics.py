@@ -12,8 +12,7 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
-from coordinator.cluster.kafka.cluster_reader import ClusterReader
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.errors import LogUnavailable

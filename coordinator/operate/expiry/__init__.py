@@ -4,7 +4,7 @@
 `observer` queries Kafka, `remover` deletes state, and `expiry` runs both periodically.
 """
 
-from coordinator.operate.expiry.expiry import Expiry, ExpiryMetrics, Forecast, RoundResult
+from coordinator.operate.expiry.expiry import Expiry, Forecast, RoundResult
 from coordinator.operate.expiry.factory import make_expiry
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.remover import Removal
@@ -13,7 +13,6 @@ from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Reason
 __all__ = [
     "AbandonedState",
     "Expiry",
-    "ExpiryMetrics",
     "ExpiryRules",
     "Forecast",
     "ObservationStore",

@@ -8,9 +8,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from coordinator.errors import CoordinatorError
+from coordinator.metrics import Metrics
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, Observer, TopicIds
 from coordinator.operate.expiry.remover import Removal, Remover, topic_label
@@ -25,14 +26,6 @@ _OBSERVATION_AGE_MAX_S = 2.0
 # If two observations are more than this number of intervals apart, the history of a group has a gap.
 _GAP_INTERVALS = 3
 _LEFTOVER_INTERVALS = 6
-
-
-class ExpiryMetrics(Protocol):
-    """The metrics of expiry."""
-
-    def state_expired(self, reason: str, share_partitions: int) -> None: ...
-    def expiry_round_done(self, now_ms: int) -> None: ...
-    def expiry_failed(self) -> None: ...
 
 
 class Forecast(NamedTuple):
@@ -68,7 +61,7 @@ class Expiry:
         *,
         interval_s: float,
         clock: Clock,
-        metrics: ExpiryMetrics,
+        metrics: Metrics,
         may_act: Callable[[], bool] = lambda: True,
         file: ObservationStore | None = None,
         watch_all: bool = False,

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Callable
 
 from coordinator.config import Config
+from coordinator.metrics import Metrics
 from coordinator.operate.expiry.cluster_thread import ClusterThread
-from coordinator.operate.expiry.expiry import Expiry, ExpiryMetrics
+from coordinator.operate.expiry.expiry import Expiry
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.rules import ExpiryRules
 from coordinator.process.clock import Clock
@@ -19,7 +20,7 @@ _CLIENT_ID = "share-coordinator-expiry"
 
 
 def make_expiry(
-    config: Config, runtime: Runtime, metrics: ExpiryMetrics, *, clock: Clock, may_act: Callable[[], bool]
+    config: Config, runtime: Runtime, metrics: Metrics, *, clock: Clock, may_act: Callable[[], bool]
 ) -> Expiry | None:
     """Return the expiry, or None if there is no Kafka cluster to query.
 

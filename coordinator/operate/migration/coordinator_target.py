@@ -21,6 +21,7 @@ from coordinator.client import (
     ShareCoordinatorClient,
     ShareCoordinatorError,
 )
+from coordinator.client.addresses import parse_addresses
 from coordinator.operate.migration import requests
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState
@@ -77,10 +78,10 @@ class CoordinatorTarget:
     async def begin(self) -> None:
         """Query the API versions. Raises MigrationRefused if no address answers."""
         why: object = "no address is given"
-        for host, _, port in (address.rpartition(":") for address in self._bootstrap.split(",")):
+        for host, port in parse_addresses(self._bootstrap):
             try:
                 connection = await Connection.open(
-                    host.strip("[]"), int(port), client_id="share-coordinator", security=self._security
+                    host, port, client_id="share-coordinator", security=self._security
                 )
                 versions = connection.versions
                 await connection.close()

@@ -1,7 +1,6 @@
 """Make sources and targets from locations and settings."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from coordinator.client import ClientSecurity
@@ -9,41 +8,23 @@ from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.log.base import StateLog
-from coordinator.log.journal import Journal, RealDisk
+from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
 from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC, Location, LocationKind
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import Source, TopicSource
-from coordinator.operate.migration.readers import JournalReader, TopicReader
+from coordinator.operate.migration.readers import JournalReader, LogReader, TopicReader
 from coordinator.operate.migration.target import Target
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 
 
-class JournalSource:
-    """A journal as a source; its lock excludes a running coordinator."""
-
-    def __init__(self, folder: Path) -> None:
-        self.reader = JournalReader(folder)
-        self._disk = RealDisk(folder)
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
-        self._disk.lock()
-        try:
-            yield
-        finally:
-            self._disk.unlock()
-
-
-def make_source(place: Location, config: Config) -> Source:
-    """Return the source at a location."""
+def make_source(place: Location, config: Config) -> LogReader:
+    """Return the reader of the source at a location."""
     if place.kind is LocationKind.JOURNAL:
-        return JournalSource(Path(place.where))
-    return TopicSource(_topic_reader(place.where, config, config.bootstrap_servers))
+        return JournalReader(Path(place.where))
+    return _topic_reader(place.where, config, config.bootstrap_servers)
 
 
 def make_target(place: Location, config: Config, security: ClientSecurity | None = None) -> Target:

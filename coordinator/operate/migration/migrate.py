@@ -5,9 +5,8 @@ anything; verify that the source is quiescent; claim the target, read it again a
 again and compare; verify that the source has not changed meanwhile.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
@@ -55,38 +54,13 @@ class MigrationReport(NamedTuple):
         return not self.different
 
 
-class Source(Protocol):
-    """A log that state is migrated from."""
-
-    @property
-    def reader(self) -> LogReader:
-        """The reader of the log."""
-        ...
-
-    def held(self) -> AbstractAsyncContextManager[None]:
-        """Return a context manager that excludes other writers, if it can without changing the source."""
-        ...
-
-
-class TopicSource:
-    """A topic as a source. Writers cannot be excluded, so the migration detects changes afterwards."""
-
-    def __init__(self, reader: LogReader) -> None:
-        self.reader = reader
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Do nothing."""
-        yield
-
-
-async def migrate(source: Source, target: Target, options: Options, progress: Progress) -> MigrationReport:
+async def migrate(source: LogReader, target: Target, options: Options, progress: Progress) -> MigrationReport:
     """Migrate the state of all share-partitions from source to target.
 
     Raises MigrationRefused if state could be lost, LogError if a log cannot be used.  States that were
     written before an error stay; run the migration again to continue.
     """
-    folded = await _fold_source(source.reader, progress)
+    folded = await _fold_source(source, progress)
     await target.begin()
     wanted = {key: target.as_stored(state) for key, state in folded.states.items()}
     notes = [*_describe_folded_log(folded), *target.notes(folded.states)]
@@ -101,18 +75,18 @@ async def migrate(source: Source, target: Target, options: Options, progress: Pr
     if left_out := plan.keys(Action.OMIT):
         notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
     if not options.execute:
-        await source.reader.check_unlocked()
+        await source.check_unlocked()
         if not plan.is_done:
             await target.check_unlocked()
         return MigrationReport(folded, plan, False, notes, [])
-    async with source.held():
-        await _verify_source_quiesced(source.reader, folded, progress, "Nothing was written.")
+    with source.locked():
+        await _verify_source_quiesced(source, folded, progress, "Nothing was written.")
         failed: list[MigrationDifference] = []
         if not plan.is_done:
             failed = await target.apply_plan(folded.states, plan_migration, progress)
         different = await _compare_with_target(target, wanted, plan, failed, progress)
         await _verify_source_quiesced(
-            source.reader, folded, progress, "The target has the source's states before these changes."
+            source, folded, progress, "The target has the source's states before these changes."
         )
     return MigrationReport(folded, plan, True, notes, different)
 

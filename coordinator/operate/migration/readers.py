@@ -1,14 +1,15 @@
 """Read and fold a log without owning or changing it, even while a coordinator writes to it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogUnavailable
 from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
-from coordinator.log.journal import check_not_locked
+from coordinator.log.journal import RealDisk, check_not_locked
 from coordinator.log.journal.inspect import dump, verify
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.replay import PartitionReader
@@ -39,6 +40,10 @@ class LogReader(Protocol):
         """Raise LogLocked if another process locks the log. Changes nothing."""
         ...
 
+    def locked(self) -> AbstractContextManager[None]:
+        """Return a context manager that excludes other writers, if it can without changing the log."""
+        ...
+
 
 class _OffsetBounds(NamedTuple):
     starts: dict[int, int]
@@ -58,42 +63,38 @@ class TopicReader:
         self._connect = connect
         self._timeout_s = timeout_s
 
-    async def partitions(self) -> int | None:
-        """Return the number of partitions, None if the topic does not exist. Never creates it."""
-        cluster = self._connect(self.topic)
-        try:
-            shape = await cluster.describe_topic()
-        finally:
-            await cluster.close()
-        return None if shape is None else shape.partitions
-
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the valid records up to the high watermarks."""
-        partitions = await self.partitions()
-        if partitions is None:
-            return None
-        cluster = self._connect(self.topic)
-        try:
-            await cluster.connect()
-            bounds = await self._offset_bounds(cluster, partitions)
-            return await self._fold_topic(cluster, bounds, progress)
-        finally:
-            await cluster.close()
+        async with self._open() as opened:
+            return None if opened is None else await self._fold_topic(*opened, progress)
 
     async def ends(self) -> tuple[int, ...]:
         """Return the high watermarks."""
-        partitions = await self.partitions()
-        if partitions is None:
-            raise LogUnavailable(f"topic {self.topic} is gone")
+        async with self._open() as opened:
+            if opened is None:
+                raise LogUnavailable(f"topic {self.topic} is gone")
+            return tuple(opened[1].ends.values())
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[tuple[Cluster, _OffsetBounds] | None]:
+        """Connect and find the offsets of all partitions; None without the topic, which is not created."""
         cluster = self._connect(self.topic)
         try:
-            await cluster.connect()
-            return tuple((await self._offset_bounds(cluster, partitions)).ends.values())
+            shape = await cluster.describe_topic()
+            if shape is None:
+                yield None
+            else:
+                await cluster.connect()
+                yield cluster, await self._offset_bounds(cluster, shape.partitions)
         finally:
             await cluster.close()
 
     async def check_unlocked(self) -> None:
         """Do nothing, because a topic has no lock; `fold` returns the owners of its claims."""
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Exclude no writer. The migration detects changes afterwards."""
+        return nullcontext()
 
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
@@ -181,6 +182,16 @@ class JournalReader:
     async def check_unlocked(self) -> None:
         """Raise LogLocked if a coordinator holds the journal's lock."""
         check_not_locked(self.folder)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
+        disk = RealDisk(self.folder)
+        disk.lock()
+        try:
+            yield
+        finally:
+            disk.unlock()
 
     def _fold_journal(self, progress: Progress) -> FoldedLog | None:
         report = verify(self.folder)

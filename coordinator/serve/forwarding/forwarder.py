@@ -23,16 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coordinator.client import ClientSecurity, ShareCoordinatorError, TimedOut
-from coordinator.client.rpcs import (
-    DELETE,
-    INITIALIZE,
-    READ,
-    SUMMARY,
-    WRITE,
-    Rpc,
-    make_request,
-    results_by_key,
-)
+from coordinator.client.rpcs import RPC_BY_API_KEY, Rpc, make_request, results_by_key
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.metrics import Metrics
 from coordinator.serve.forwarding.limits import ForwardingLimits
@@ -46,23 +37,10 @@ from coordinator.serve.forwarding.operation import (
 from coordinator.serve.forwarding.peer_connections import PeerConnections
 from coordinator.serve.runtime import Runtime
 from protocol.errors import ErrorCode
-from protocol.messages import delete_share_group_state as delete_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
-
-_RPCS = {
-    initialize_api.API_KEY: INITIALIZE,
-    read_api.API_KEY: READ,
-    write_api.API_KEY: WRITE,
-    delete_api.API_KEY: DELETE,
-    summary_api.API_KEY: SUMMARY,
-}
 
 _NOT_OWNED_HERE = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
 _NOT_OWNED_BY_PEER = ErrorReason(
@@ -98,7 +76,7 @@ class _RoutedRequest:
         self._forwarder = forwarder
         self.api_key = api_key
         self.group_id = group_id
-        self.rpc: Rpc = _RPCS[api_key]
+        self.rpc: Rpc = RPC_BY_API_KEY[api_key]
 
     def on_not_coordinator(self, operation: ForwardableOperation) -> None:
         """Hold an operation that the runtime rejected with NOT_COORDINATOR."""

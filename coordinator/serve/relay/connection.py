@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from coordinator.errors import error_text
 from coordinator.process.fair_queue import FairQueue
 from coordinator.security.client_hello import wait_for_client_hello
 from coordinator.security.principals import (
@@ -116,7 +117,7 @@ class Connection:
                 if not self.is_aborted:
                     await self._serve()
             except (EndOfStream, OSError) as error:
-                _logger.debug("a connection ended: %s", _error_text(error))
+                _logger.debug("a connection ended: %s", error_text(error))
             await self._close_streams()
         except RefusedConnection as refusal:
             self._refuse_connection(refusal.reason, refusal)
@@ -220,7 +221,7 @@ class Connection:
                 return FrameReader(end, limits.handshake_frame_bytes_max)
             except OSError as error:
                 self._metrics.failed_connects["broker"] += 1
-                self._warn("broker", f"the broker cannot be reached at {address}: {_error_text(error)}")
+                self._warn("broker", f"the broker cannot be reached at {address}: {error_text(error)}")
             if attempts_left:
                 await asyncio.sleep(limits.retry_s)
         raise RefusedConnection("no_broker", "the broker is unreachable; the connection of a peer is closed")
@@ -266,7 +267,7 @@ class Connection:
                     self._metrics.failed_connects["coordinator"] += 1
                     address = self._route.coordinator.address
                     self._warn(
-                        "coordinator", f"the coordinator cannot be reached at {address}: {_error_text(error)}"
+                        "coordinator", f"the coordinator cannot be reached at {address}: {error_text(error)}"
                     )
                 if loop.time() + limits.retry_s > give_up_s:
                     raise RefusedConnection(
@@ -320,8 +321,3 @@ class Connection:
 
     def _frame_readers(self) -> list[FrameReader]:
         return [inbound for inbound in (self._peer, self._broker, self._coordinator) if inbound is not None]
-
-
-def _error_text(error: Exception) -> str:
-    """Return the message of an error, or the name of its class if the message is empty."""
-    return str(error) or type(error).__name__

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import logging
 import socket
 from functools import partial
 
@@ -11,20 +10,17 @@ from coordinator.errors import ListenError
 from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.connection_eviction import evict_oldest
+from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.serve.relay.connection import Connection, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.request_memory import RequestMemory
-
-_logger = logging.getLogger(__name__)
 
 _BACKLOG = 1_024
 # Accept at most this number of connections in one iteration of the event loop.
 _ACCEPTED_AT_A_TIME = 32
 # Pause after a failed accept, for example because the process has too many open files.
 _ACCEPT_RETRY_S = 0.1
-# At most one warning of each kind is logged in this time.
-_LOG_INTERVAL_S = 10.0
 
 
 class Listener:
@@ -39,7 +35,7 @@ class Listener:
         self._acceptor: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._rate_limited_log = _RateLimitedLog()
+        self._warn = RateLimitedLog().warn_by_kind
         self._handshakes = FairQueue()
         self._clock = SystemClock()
 
@@ -145,27 +141,6 @@ class Listener:
                 elif now_s - since_s > limits.idle_s:
                     self._metrics.refuse("idle")
                     connection.abort()
-
-    def _warn(self, kind: str, message: str) -> None:
-        left_out = self._rate_limited_log.due(kind, asyncio.get_running_loop().time())
-        if left_out is not None:
-            _logger.warning("%s", message, extra={"left_out": left_out} if left_out else {})
-
-
-class _RateLimitedLog:
-    """Limits warnings of each kind, so that an attacker cannot fill the disk with log lines."""
-
-    def __init__(self) -> None:
-        self._last_s: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
-
-    def due(self, kind: str, now_s: float) -> int | None:
-        """Return how many warnings were suppressed since the last one, or None to suppress this one."""
-        if now_s - self._last_s.get(kind, -_LOG_INTERVAL_S) < _LOG_INTERVAL_S:
-            self._left_out[kind] = self._left_out.get(kind, 0) + 1
-            return None
-        self._last_s[kind] = now_s
-        return self._left_out.pop(kind, 0)
 
 
 def _bind_socket(address: HostPort) -> socket.socket:

@@ -3,19 +3,17 @@
 import asyncio
 import logging
 import os
-import resource
 import signal
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import TypeVar
 
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
-from coordinator.errors import ConfigError, CoordinatorError
+from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
-from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.process.open_files import raise_open_files
+from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.serve.relay.connection import UpstreamRoute
 from coordinator.serve.relay.health_server import HealthServer
@@ -24,8 +22,6 @@ from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
 
-_Parsed = TypeVar("_Parsed")
-
 _logger = logging.getLogger(__name__)
 
 EXIT_OK = 0
@@ -33,18 +29,18 @@ EXIT_FAILED = 1
 
 # How often certificate files are checked for changes.
 _TLS_WATCH_S = 10.0
+# A persister uses two files, and a third one while it authenticates.
+_FILES_PER_CONNECTION = 3
+_FILES_KEPT_BACK = 128
 # The first file descriptor that systemd passes (sd_listen_fds).
 _FIRST_INHERITED = 3
 
 
-def relay(config: Config, *, said_ready: Callable[[str], None] | None = None) -> int:
-    """Run the relay until SIGTERM or SIGINT; return the exit code of the process.
-
-    When connections are accepted, `said_ready` is called once with a sentence. Raises ConfigError.
-    """
+def relay(config: Config) -> int:
+    """Run the relay until SIGTERM or SIGINT; return the exit code of the process. Raises ConfigError."""
     route = make_route(config)
-    _raise_open_file_limit()
-    return event_loop.run(_Relay(config, route).run(said_ready or _logger.info))
+    raise_open_files(_FILES_PER_CONNECTION * config.relay_connections_max + _FILES_KEPT_BACK)
+    return event_loop.run(_Relay(config, route).run())
 
 
 def make_route(config: Config) -> UpstreamRoute:
@@ -94,22 +90,15 @@ def make_route(config: Config) -> UpstreamRoute:
         broker=Upstream(config.relay_broker, broker_tls, config.relay_broker_server_name),
         coordinator=Upstream(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
         check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
-        allowed=_parse_setting(
+        allowed=parse_setting(
             AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals
         ),
-        rules=_parse_setting(
+        rules=parse_setting(
             MappingRules.parse, "relay.ssl.principal.mapping.rules", config.relay_ssl_principal_mapping_rules
         ),
         sub_claim=config.relay_sub_claim_name,
         tls=server_tls,
     )
-
-
-def _parse_setting(parse: Callable[[str], _Parsed], setting: str, text: str) -> _Parsed:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ConfigError(setting, text, f"a list of valid entries: {error}") from None
 
 
 class _Relay:
@@ -121,7 +110,7 @@ class _Relay:
         self._metrics = RelayMetrics()
         self._stop_asked = asyncio.Event()
 
-    async def run(self, said_ready: Callable[[str], None]) -> int:
+    async def run(self) -> int:
         config = self._config
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,7 +127,7 @@ class _Relay:
         try:
             await health.start(config.relay_http)
             await listener.start(config.relay_listen, inherited_socket(os.environ, os.getpid()))
-            said_ready(
+            _logger.info(
                 f"relay on {config.relay_listen._replace(port=listener.port)} "
                 f"({config.relay_security_protocol}), broker at {config.relay_broker}, coordinator at "
                 f"{config.relay_coordinator}, HTTP on http://{config.relay_http._replace(port=health.port)}"
@@ -184,11 +173,3 @@ def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | No
     if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS") != "1":
         return None
     return socket.socket(fileno=_FIRST_INHERITED)
-
-
-def _raise_open_file_limit() -> None:
-    """Raise the soft limit of open files to the hard limit. Each connection needs at least two files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        if soft < hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -28,16 +28,11 @@ from coordinator.serve.server.large_requests import (
     Respond,
     Steps,
 )
-from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc, Service
+from coordinator.serve.service import READ, RPC_BY_API_KEY, SUMMARY, WRITE, Rpc, Service
 from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
+from protocol.messages import APIS, request_header, sasl_authenticate, sasl_handshake
 from protocol.messages import api_versions as versions_api
-from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import find_coordinator as find_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import request_header, sasl_authenticate, sasl_handshake
-from protocol.messages import write_share_group_state as write_api
 from protocol.wire import write_uvarint
 
 _logger = logging.getLogger(__name__)
@@ -100,31 +95,22 @@ class _CachedResponse(NamedTuple):
     error_code: int
 
 
-def _make_codec(rpc: Rpc, api: Any) -> _RpcCodec:
+def _make_codec(rpc: Rpc) -> _RpcCodec:
+    api: Any = APIS[rpc.api_key].module
     return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
 
 
-_RPCS = {
-    api.API_KEY: _make_codec(rpc, api)
-    for rpc, api in (
-        (INITIALIZE, initialize_api),
-        (READ, read_api),
-        (WRITE, write_api),
-        (DELETE, delete_api),
-        (SUMMARY, summary_api),
-    )
-}
-_SERVED_APIS = (versions_api, find_api, initialize_api, read_api, write_api, delete_api, summary_api)
+_RPCS = {api_key: _make_codec(rpc) for api_key, rpc in RPC_BY_API_KEY.items()}
+_SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *_RPCS)
 # Results of a large response that are encoded in one step: about 1 ms.
 _RESULTS_PER_STEP = 2_000
 # Fast-path requests below these sizes are executed in one step.
 _FAST_PATH_BYTES = {
-    write_api.API_KEY: LARGE_WRITE_BYTES,
-    read_api.API_KEY: LARGE_FRAME_BYTES,
-    summary_api.API_KEY: LARGE_FRAME_BYTES,
+    WRITE.api_key: LARGE_WRITE_BYTES,
+    READ.api_key: LARGE_FRAME_BYTES,
+    SUMMARY.api_key: LARGE_FRAME_BYTES,
 }
-_SASL_APIS = (sasl_handshake, sasl_authenticate)
-_SASL_KEYS = tuple(api.API_KEY for api in _SASL_APIS)
+_SASL_KEYS = (sasl_handshake.API_KEY, sasl_authenticate.API_KEY)
 
 
 class Api:
@@ -147,8 +133,8 @@ class Api:
         self._large = LargeRequests(service.limits.decoded_bytes_max, self._elements_max)
         self._fast_path_requests = service.fast_path_requests()
         self._versions = [
-            versions_api.ApiVersion(api.API_KEY, api.MIN_VERSION, api.MAX_VERSION)
-            for api in (*_SERVED_APIS, *(_SASL_APIS if sasl else ()))
+            versions_api.ApiVersion(api_key, APIS[api_key].min_version, APIS[api_key].max_version)
+            for api_key in (*_SERVED_KEYS, *(_SASL_KEYS if sasl else ()))
         ]
         self._find_coordinator_cache: dict[bytes, _CachedResponse] = {}
         self._cached_route_version = directory.route_version
@@ -187,7 +173,7 @@ class Api:
         """Handle a request in steps, between which the event loop serves other clients."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
-        if api_key == write_api.API_KEY and self._fast_path_requests is not None:
+        if api_key == WRITE.api_key and self._fast_path_requests is not None:
             yield from self._fast_path_requests.remember(frame)
             if self._try_fast_path(frame, origin, respond):
                 return

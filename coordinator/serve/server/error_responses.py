@@ -6,7 +6,7 @@ Sources: the `getErrorResponse` methods of Kafka's requests, and KafkaApis of 4.
 from struct import Struct
 from typing import Any, NamedTuple
 
-from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc
+from coordinator.serve.service import RPC_BY_API_KEY
 from protocol.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from protocol.messages import (
     APIS,
@@ -25,8 +25,6 @@ UNTRUSTED_ELEMENTS_MAX = 1_000
 
 _HEADER_BEGIN = Struct(">hhi")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
-
-_RPCS: dict[int, Rpc] = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
 class DecodedRequest(NamedTuple):
@@ -75,8 +73,8 @@ def error_response(asked: DecodedRequest, error_code: ErrorCode, message: str) -
 
 def _error_result(asked: DecodedRequest, error_code: int, message: str) -> Any:
     request = asked.message
-    if asked.api_key in _RPCS:
-        rpc = _RPCS[asked.api_key]
+    rpc = RPC_BY_API_KEY.get(asked.api_key)
+    if rpc is not None:
         return rpc.response(
             [
                 rpc.topic_result(

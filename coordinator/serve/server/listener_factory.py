@@ -6,13 +6,12 @@ The files of certificates, users and keys are read here, so errors in them are r
 from functools import partial
 
 from coordinator.config import Config
-from coordinator.errors import ConfigError
 from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.process.open_files import connection_limit
 from coordinator.security.jwks import open_key_source
 from coordinator.security.passwords import PlainExchange, ScramExchange
-from coordinator.security.principals import AllowedPrincipals, MappingRules
+from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.sasl import OAUTHBEARER, PLAIN, Mechanism
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
@@ -64,8 +63,14 @@ def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConf
     return ListenerSecurityConfig(
         tls=tls,
         mechanisms=_make_mechanisms(config, clock, watched),
-        allowed=_parse_allowed_principals(config),
-        rules=_parse_mapping_rules(config),
+        allowed=parse_setting(
+            AllowedPrincipals.parse, _PREFIX + "allowed.principals", config.listen_allowed_principals
+        ),
+        rules=parse_setting(
+            MappingRules.parse,
+            _PREFIX + "ssl.principal.mapping.rules",
+            config.listen_ssl_principal_mapping_rules,
+        ),
         reauth_max_ms=config.listen_reauth_max_ms,
         failed_delay_s=config.listen_failed_authentication_delay_ms / 1000,
         handshake_s=config.listen_handshake_timeout_ms / 1000,
@@ -102,23 +107,3 @@ def _make_mechanisms(config: Config, clock: Clock, watched: list[ReloadableSourc
         mechanisms[OAUTHBEARER] = partial(TokenExchange, TokenValidator(keys, rules, clock))
     # In the order of the setting; SaslHandshake responses use the same order.
     return {name: mechanisms[name] for name in names}
-
-
-def _parse_allowed_principals(config: Config) -> AllowedPrincipals:
-    try:
-        return AllowedPrincipals.parse(config.listen_allowed_principals)
-    except ValueError as error:
-        raise ConfigError(
-            _PREFIX + "allowed.principals", config.listen_allowed_principals, f"a list: {error}"
-        ) from None
-
-
-def _parse_mapping_rules(config: Config) -> MappingRules:
-    try:
-        return MappingRules.parse(config.listen_ssl_principal_mapping_rules)
-    except ValueError as error:
-        raise ConfigError(
-            _PREFIX + "ssl.principal.mapping.rules",
-            config.listen_ssl_principal_mapping_rules,
-            f"Kafka's rules: {error}",
-        ) from None

@@ -182,7 +182,7 @@ def test_failed_creation_of_a_segment_is_retried(
     assert read_offsets_after_kill(world, sync_mode) == [0, 1]
 
 
-@pytest.mark.parametrize("what", ["prepare", "write"])
+@pytest.mark.parametrize("what", ["prepare", "write", "tell"])
 def test_close_completes_all_appends_although_the_disk_raises(what: str, sync_mode: str) -> None:
     world = RaisingEnvironment()
 

@@ -17,7 +17,7 @@ from tests.unit.log.environments import (
     append_durably,
     read_all,
 )
-from tests.unit.log.journals import append_errors_at_close, open_journal, read_offsets_after_kill
+from tests.unit.log.journals import open_journal, read_offsets_after_kill
 
 ONE = [(b"key", b"value" * 40)]
 
@@ -290,17 +290,6 @@ def test_read_error_is_reported_and_a_later_read_succeeds(tmp_path: Path) -> Non
             await read_all(journal)
         assert len((await read_all(journal))[0]) == 1
         await journal.close()
-
-    world.run(main())
-
-
-def test_close_completes_all_appends_although_syncs_fail() -> None:
-    world = SimulatedEnvironment()
-
-    async def main() -> None:
-        journal = await open_journal(world)
-        world.storage.next_faults = ["sync", "sync"]
-        assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
     world.run(main())
 

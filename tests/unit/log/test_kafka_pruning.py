@@ -123,36 +123,22 @@ def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptur
     run_simulated(main())
 
 
-def test_failed_login_during_pruning_is_counted_and_the_log_closes() -> None:
+@pytest.mark.parametrize(
+    ("error", "counted"), [(LogUnavailable("no token"), ["unreachable"]), (RuntimeError("a defect"), [])]
+)
+def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
     async def main() -> None:
         all_of_them = KafkaLogs()
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
 
-        async def raise_no_token(node: int, offsets: object) -> dict[int, int]:
-            raise LogUnavailable("no token")
+        async def fail(node: int, offsets: object) -> dict[int, int]:
+            raise error
 
-        log._cluster.delete_records = raise_no_token  # type: ignore[method-assign, assignment]
+        log._cluster.delete_records = fail  # type: ignore[method-assign, assignment]
         await prune(log, 0, 6)
         await log.close()
-        assert all_of_them.pruning_failed == ["unreachable"]
-
-    run_simulated(main())
-
-
-def test_unexpected_pruning_error_does_not_prevent_close() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-
-        async def raise_defect(node: int, offsets: object) -> dict[int, int]:
-            raise RuntimeError("a defect")
-
-        log._cluster.delete_records = raise_defect  # type: ignore[method-assign, assignment]
-        await prune(log, 0, 6)
-        await log.close()
+        assert all_of_them.pruning_failed == counted
 
     run_simulated(main())

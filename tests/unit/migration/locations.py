@@ -7,7 +7,7 @@ from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import MigrationReport, Options, TopicSource, migrate
+from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
 from coordinator.operate.migration.readers import JournalReader, TopicReader
 from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -81,11 +81,8 @@ class MigrationLogs:
             partition = partitions[state_partition(record.key, len(partitions))]
             partition.append(encode_batch(0, 1, [encode_record(record)]))
 
-    def reader(self, topic: str) -> TopicReader:
+    def reader(self, topic: str = SOURCE) -> TopicReader:
         return TopicReader(topic, self.kafka.cluster, timeout_s=5)
-
-    def source(self, topic: str = SOURCE) -> TopicSource:
-        return TopicSource(self.reader(topic))
 
     def log(self, topic: str, partitions: int, owner: str = OWNER) -> KafkaLog:
         return KafkaLog(
@@ -106,7 +103,7 @@ class MigrationLogs:
         )
 
     async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
-        return await migrate(self.source(), self.target(), options, ignore_progress)
+        return await migrate(self.reader(), self.target(), options, ignore_progress)
 
     async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
         return (await self.folded(topic)).held()

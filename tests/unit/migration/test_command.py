@@ -29,7 +29,7 @@ def journal_folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
     asyncio.run(
         migrate(
-            MigrationLogs(sample_records(6)).source(),
+            MigrationLogs(sample_records(6)).reader(),
             journal_target(tmp_path / "from"),
             EXECUTE,
             ignore_progress,
@@ -80,10 +80,10 @@ def test_migrate_and_recovery_escape_control_characters(
     places = MigrationLogs(
         [StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)]
     )
-    asyncio.run(migrate(places.source(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
+    asyncio.run(migrate(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
     asyncio.run(
         migrate(
-            MigrationLogs(sample_records()).source(),
+            MigrationLogs(sample_records()).reader(),
             journal_target(tmp_path / "to"),
             EXECUTE,
             ignore_progress,

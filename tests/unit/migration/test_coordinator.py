@@ -37,7 +37,7 @@ class CoordinatorMigration:
 
     async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
         target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
-        return await migrate(self.places.source(), target, options, ignore_progress)
+        return await migrate(self.places.reader(), target, options, ignore_progress)
 
 
 @asynccontextmanager
@@ -185,7 +185,7 @@ async def test_share_partitions_changed_during_the_migration_are_reported() -> N
 
     async with start_migration(sample_records()) as here:
         target = ChangingTarget(here.address, here.places.reader(SOURCE), retry=ONCE)
-        report = await migrate(here.places.source(), target, EXECUTE, ignore_progress)
+        report = await migrate(here.places.reader(), target, EXECUTE, ignore_progress)
         assert {different.key: different.what for different in report.different} == {
             make_key(5): "the target has no state of it",
             make_key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
@@ -198,7 +198,7 @@ async def test_unreachable_target_is_refused() -> None:
     (port,) = free_ports(1)
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
-        await migrate(MigrationLogs(sample_records()).source(), target, Options(), ignore_progress)
+        await migrate(MigrationLogs(sample_records()).reader(), target, Options(), ignore_progress)
 
 
 def test_target_without_delivery_complete_count_is_noted() -> None:

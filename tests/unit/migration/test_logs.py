@@ -1,7 +1,7 @@
 """Migrations from log to log: copies, interruptions and reports."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.errors import LogError
 from coordinator.log.base import AppendCallback, StateLog, Unit
-from coordinator.operate.migration.factory import JournalSource
 from coordinator.operate.migration.fold import ComparableState
 from coordinator.operate.migration.log_target import LogTarget
 from coordinator.operate.migration.migrate import Options, migrate
@@ -19,7 +18,8 @@ from coordinator.operate.migration.readers import JournalReader
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import TOPIC_ID
-from tests.unit.log.environments import SimulatedEnvironment, read_all
+from tests.unit.log.environments import read_all
+from tests.unit.log.kafka_logs import run_simulated
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -33,11 +33,6 @@ from tests.unit.migration.locations import (
     make_snapshot,
     sample_records,
 )
-
-
-def run_simulated(main: Coroutine[Any, Any, None]) -> None:
-    SimulatedEnvironment().run(main)
-
 
 # Copied state.
 
@@ -95,7 +90,7 @@ def test_fenced_records_are_not_copied() -> None:
             await read_all(log, range(SOURCE_PARTITIONS))
         # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
         places.write("before", sample_records())
-        report = await migrate(places.source("before"), places.target(), EXECUTE, ignore_progress)
+        report = await migrate(places.reader("before"), places.target(), EXECUTE, ignore_progress)
         assert report.folded.states == {}
         assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
@@ -105,12 +100,12 @@ def test_fenced_records_are_not_copied() -> None:
 def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
-        report = await migrate(JournalSource(folder), places.target(), EXECUTE, ignore_progress)
+        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        report = await migrate(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
         assert report.is_good
         assert await places.held(TARGET) == await places.held(SOURCE)
         other = tmp_path / "other"
-        assert (await migrate(JournalSource(folder), journal_target(other), EXECUTE, ignore_progress)).is_good
+        assert (await migrate(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
@@ -120,7 +115,7 @@ def test_large_state_is_written_in_many_appends() -> None:
         places = MigrationLogs(sample_records(3_000))
         shown: list[tuple[str, int, int]] = []
         report = await migrate(
-            places.source(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
+            places.reader(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
         )
         assert report.is_good
         written = [done for what, done, total in shown if what == "writing" and total == 2_999]
@@ -143,7 +138,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
         places.make_topic(TARGET, TARGET_PARTITIONS)
         await places.migrate(Options())
         assert places.produce_requests() == 0
-        await migrate(places.source(), journal_target(folder), Options(), ignore_progress)
+        await migrate(places.reader(), journal_target(folder), Options(), ignore_progress)
         assert not folder.exists()
 
     asyncio.run(main())
@@ -205,7 +200,7 @@ def test_interrupted_migration_continues_where_it_stopped() -> None:
     async def main() -> None:
         places = MigrationLogs(sample_records())
         with pytest.raises(LogError, match="the power went"):
-            await migrate(places.source(), make_failing_target(places, appends=1), EXECUTE, ignore_progress)
+            await migrate(places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress)
         there = len(await places.held(TARGET))
         assert 0 < there < 19
         report = await places.migrate()
@@ -221,7 +216,7 @@ def test_verification_reports_a_state_that_differs_from_the_source() -> None:
     async def main() -> None:
         places = MigrationLogs(sample_records())
         report = await migrate(
-            places.source(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
+            places.reader(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
         )
         assert not report.is_good
         assert [different.key for different in report.different] == [make_key(5)]
@@ -252,7 +247,7 @@ def test_other_record_types_are_counted_and_misplaced_records_are_named() -> Non
 def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)
+        await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         reader = JournalReader(folder)
         folded = await reader.fold(ignore_progress)

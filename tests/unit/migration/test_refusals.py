@@ -1,7 +1,6 @@
 """Migrations that are refused to protect state, and the options that allow them."""
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +8,17 @@ import pytest
 
 from coordinator.errors import LogFenced, LogLocked
 from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.factory import JournalSource
 from coordinator.operate.migration.log_target import LogTarget
 from coordinator.operate.migration.migrate import Options, migrate
 from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.readers import JournalReader
 from coordinator.operate.migration.target import LookupResult
 from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
-from tests.unit.log.environments import SimulatedEnvironment, append, append_durably, read_all
+from tests.unit.log.environments import append, append_durably, read_all
+from tests.unit.log.kafka_logs import run_simulated
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -33,10 +33,6 @@ from tests.unit.migration.locations import (
     make_snapshot,
     sample_records,
 )
-
-
-def run_simulated(main: Coroutine[Any, Any, None]) -> None:
-    SimulatedEnvironment().run(main)
 
 
 def test_different_target_state_is_refused_unless_replace_is_given() -> None:
@@ -99,22 +95,22 @@ def test_owner_that_died_is_fenced_by_take_over() -> None:
 def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
         places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         coordinator = make_journal(folder)
         await coordinator.open()
         said = set()
         for options in (EXECUTE, Options()):
             with pytest.raises(LogLocked) as caught:
-                await migrate(places.source(), journal_target(folder), options, ignore_progress)
+                await migrate(places.reader(), journal_target(folder), options, ignore_progress)
             said.add(str(caught.value))
             with pytest.raises(LogLocked) as caught:
-                await migrate(JournalSource(folder), places.target(), options, ignore_progress)
+                await migrate(JournalReader(folder), places.target(), options, ignore_progress)
             said.add(str(caught.value))
         assert len(said) == 1
         assert places.produce_requests() == 0
         await coordinator.close()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
@@ -122,17 +118,17 @@ def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_pa
 def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
         places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         for _ in range(2):
             before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-            await migrate(places.source(), journal_target(folder), Options(), ignore_progress)
-            await migrate(JournalSource(folder), journal_target(tmp_path / "new"), Options(), ignore_progress)
+            await migrate(places.reader(), journal_target(folder), Options(), ignore_progress)
+            await migrate(JournalReader(folder), journal_target(tmp_path / "new"), Options(), ignore_progress)
             assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
             # A copy of a journal has no lock file.
             (folder / "lock").unlink(missing_ok=True)
         assert not (tmp_path / "new").exists()
-        assert (await migrate(places.source(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
     asyncio.run(main())
 
@@ -163,7 +159,7 @@ def test_changing_source_is_refused(number: int, written: bool) -> None:
         with pytest.raises(
             MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"
         ):
-            await migrate(places.source(), target, EXECUTE, ignore_progress)
+            await migrate(places.reader(), target, EXECUTE, ignore_progress)
         assert (TARGET in places.kafka.topics) == written
 
     run_simulated(main())
@@ -192,7 +188,7 @@ def test_omitted_share_partition_is_not_a_difference() -> None:
         places.make_topic(TARGET, TARGET_PARTITIONS)
         places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
         options = Options(execute=True, leave_out_unknown_topics=True)
-        report = await migrate(places.source(), MissingTopicTarget(places), options, ignore_progress)
+        report = await migrate(places.reader(), MissingTopicTarget(places), options, ignore_progress)
         assert report.plan.keys(Action.OMIT) == [make_key(4)]
         assert report.different == []
 
@@ -204,7 +200,7 @@ def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
         places = MigrationLogs(sample_records())
         again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
         target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
-        assert (await migrate(places.source(), target, EXECUTE, ignore_progress)).is_good
+        assert (await migrate(places.reader(), target, EXECUTE, ignore_progress)).is_good
 
     run_simulated(main())
 
@@ -224,9 +220,9 @@ def test_unreadable_state_is_refused() -> None:
 def test_missing_source_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         for source in (
-            MigrationLogs().source("nothing"),
-            JournalSource(tmp_path / "missing"),
-            JournalSource(tmp_path),
+            MigrationLogs().reader("nothing"),
+            JournalReader(tmp_path / "missing"),
+            JournalReader(tmp_path),
         ):
             with pytest.raises(MigrationRefused, match="source does not exist"):
                 await migrate(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
